@@ -1,0 +1,10 @@
+# The public headers; what is listed here is installed.
+
+weirincludedir = $(includedir)/weir
+weirinclude_HEADERS = \
+	include/weir/allocator.h \
+	include/weir/growth.h \
+	include/weir/options.h \
+	include/weir/stats.h \
+	include/weir/status.h \
+	include/weir/weir.h

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* weir/allocator.h: device memory in stream order.
+ *
+ * Stream order, in one paragraph.  A block that weir_alloc returns for stream s may be used at once
+ * by work submitted to s.  weir_free(block, s) may be called at once too, while that work still
+ * runs: the memory is reused on s right away (behind the work, as s runs in order) and elsewhere
+ * only behind an ordering that weir establishes itself.  The caller promises that s is ordered after
+ * every use of the block, except uses on streams declared with weir_use.
+ *
+ * All functions are thread-safe on one allocator; none may be called from a signal handler or from
+ * a host function that runs on a stream.  None leaves another CUDA context current than it found.
+ */
+#ifndef WEIR_ALLOCATOR_H
+#define WEIR_ALLOCATOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/options.h>
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A stream: the same type as CUstream and cudaStream_t.  NULL is the legacy default stream of the
+ * current context; (weir_stream)0x1 and 0x2 are the legacy and the per-thread default stream. */
+typedef struct CUstream_st *weir_stream;
+
+typedef struct weir_allocator weir_allocator;
+
+/* The library's version, "0.1.0".  Static text. */
+WEIR_API const char *weir_version(void);
+
+/* Makes an allocator on one device and writes it to *allocator, only on success.  `options` may be
+ * NULL (all defaults; the environment is read by weir_options_from_env alone).  Loads the driver,
+ * holds the device's primary context until destroyed, and preallocates if told to (partial success
+ * is success: weir_stats reports asked, got and kept).  May block for as long as the driver takes to
+ * start and to preallocate.
+ * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit;
+ * E_NO_MEMORY: preallocation above the device's memory, or a fixed arena got nothing at all;
+ * E_DRIVER; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options *options,
+                                                             weir_allocator **allocator);
+
+/* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
+ * Waits up to the recovery timeout for streams that still have frees pending.
+ * E_BUSY: live blocks, or frees pending past the deadline: nothing changed.  E_FORKED: host memory
+ * of the child is left alone. */
+WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
+
+/* The allocator of the process for the device that the environment names, made by the first call
+ * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Statuses
+ * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
+
+/* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
+ * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
+ * undefined.  A hit does not block; a growth step takes as long as the driver needs; when memory ran
+ * out, waits up to the recovery timeout for frees to complete.
+ * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
+ * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
+                                                  weir_stream stream, void **block);
+
+/* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
+ * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
+ * E_INVALID: allocator NULL; E_NOT_OWNED: nothing changed (the pool engine sees this as the driver
+ * does: a block of another pool or of cuMemAlloc is not told apart and is freed); E_STREAM;
+ * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
+
+/* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
+ * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
+ * stream must live until then.  Declaring the same stream again changes nothing.  Cheap; no driver
+ * call.
+ * E_INVALID: NULL; E_NOT_OWNED: not a live block (arena and platform; the pool engine does not
+ * look); E_HOST_MEMORY; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
+                                                weir_stream stream);
+
+/* Grows the reserve now until it is at least `bytes`, and writes what it is then to *reserve (may be
+ * NULL).  Blocks for as long as the driver takes.
+ * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so;
+ * E_NOT_SUPPORTED: the platform engine has no reserve; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
+                                                        size_t *reserve);
+
+/* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
+ * whole units are idle, and writes the bytes given back to *released (may be NULL).  Never
+ * synchronises: memory whose last free the host has not observed stays.
+ * E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* weir/options.h: what an allocator is told when it is made. */
+#ifndef WEIR_OPTIONS_H
+#define WEIR_OPTIONS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/growth.h>
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An amount of device memory: bytes, a part of the device, or as much as there is.
+ *   DEFAULT     not set (an amount that is all zero): the option's default
+ *   BYTES       `value` bytes; 0 bytes is a real zero, unlike DEFAULT
+ *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
+ *   OF_FREE     `value` millionths of what is free on the device when the amount is first needed
+ *   MAX         no bound, or all there is */
+enum {
+    WEIR_AMOUNT_DEFAULT = 0,
+    WEIR_AMOUNT_BYTES = 1,
+    WEIR_AMOUNT_OF_TOTAL = 2,
+    WEIR_AMOUNT_OF_FREE = 3,
+    WEIR_AMOUNT_MAX = 4
+};
+
+typedef struct weir_amount {
+    uint64_t value; /* by kind, as above */
+    int kind;       /* WEIR_AMOUNT_ */
+    int reserved;   /* zero */
+} weir_amount;
+
+/* Engines: X(name, word, value). POOL is the default. */
+#define WEIR_ENGINES(X)                                                                            \
+    X(DEFAULT, "default", 0)                                                                       \
+    X(POOL, "pool", 1)         /* a private CUDA memory pool */                                    \
+    X(ARENA, "arena", 2)       /* BFC, as in TensorFlow and XLA, over cuMemAlloc */                \
+    X(PLATFORM, "platform", 3) /* one cuMemAlloc and cuMemFree per block */
+
+enum {
+#define WEIR_ENGINE_ENUM(name, word, value) WEIR_ENGINE_##name = (value),
+    WEIR_ENGINES(WEIR_ENGINE_ENUM)
+#undef WEIR_ENGINE_ENUM
+};
+
+/* Arena kinds: X(name, word, value). */
+#define WEIR_ARENAS(X)                                                                             \
+    X(DEFAULT, "default", 0)                                                                       \
+    X(FIXED, "fixed", 1)     /* one region of the whole arena size, taken at once */               \
+    X(REGIONS, "regions", 2) /* regions are added as the growth policy says; the default */
+
+enum {
+#define WEIR_ARENA_ENUM(name, word, value) WEIR_ARENA_##name = (value),
+    WEIR_ARENAS(WEIR_ARENA_ENUM)
+#undef WEIR_ARENA_ENUM
+};
+
+/* When to preallocate: X(name, word, value). */
+#define WEIR_PREALLOC_TIMES(X)                                                                     \
+    X(DEFAULT, "default", 0)                                                                       \
+    X(CREATE, "create", 1) /* in weir_allocator_create; the default */                             \
+    X(FIRST, "first", 2)   /* at the first request: what the variables of JAX and TensorFlow ask */
+
+enum {
+#define WEIR_PREALLOC_TIME_ENUM(name, word, value) WEIR_PREALLOC_AT_##name = (value),
+    WEIR_PREALLOC_TIMES(WEIR_PREALLOC_TIME_ENUM)
+#undef WEIR_PREALLOC_TIME_ENUM
+};
+
+/* Log levels: X(name, word, value).  A level shows itself and those before it, on standard error. */
+#define WEIR_LOG_LEVELS(X)                                                                         \
+    X(DEFAULT, "default", 0) /* none */                                                            \
+    X(NONE, "none", 1)                                                                             \
+    X(ERROR, "error", 2)                                                                           \
+    X(WARNING, "warning", 3)                                                                       \
+    X(INFO, "info", 4)                                                                             \
+    X(DEBUG, "debug", 5)
+
+enum {
+#define WEIR_LOG_ENUM(name, word, value) WEIR_LOG_##name = (value),
+    WEIR_LOG_LEVELS(WEIR_LOG_ENUM)
+#undef WEIR_LOG_ENUM
+};
+
+/* Three-valued switches: zero means the option's default. */
+enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
+
+/* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".
+ * New fields are added at the end.  The library copies what it needs: pointers in here need only
+ * live until the call returns, but growth_context until the allocator is destroyed. */
+typedef struct weir_options {
+    size_t size; /* bytes of this struct as the caller was compiled */
+
+    /* Which device: "cuda" (its device 0), "cuda:N" or "model" (device model, software).  NULL:
+     * "cuda".  The library never takes the model unless told to. */
+    const char *device;
+
+    int engine; /* WEIR_ENGINE_ */
+    int arena;  /* WEIR_ARENA_: arena engine only */
+
+    /* Reserve taken before the first request, checked against what the device really gave.
+     * Default: none.  More makes first iterations fast and starves other programs. */
+    weir_amount prealloc;
+    int prealloc_at; /* WEIR_PREALLOC_AT_ */
+
+    int growth;                            /* WEIR_GROWTH_ */
+    uint64_t growth_step;                  /* bytes; STEP.  0: 64 MiB */
+    double growth_factor;                  /* GEOMETRIC: > 1, 0 is 2; REMAINING: in (0, 1], 0 is 0.5 */
+    uint64_t growth_cap;                   /* bytes; GEOMETRIC: the largest step.  0: none */
+    weir_growth_function growth_function;  /* CALLBACK; else NULL */
+    void *growth_context;
+
+    /* The most that the reserve may be.  Default: max (the device decides).  For a fixed arena:
+     * its size, then 75% by default. */
+    weir_amount limit;
+
+    /* Bytes of idle reserve kept when a synchronisation would let memory go back (pool engine: the
+     * driver's own threshold).  Default: max.  Less gives memory back to others and grows again. */
+    weir_amount release_threshold;
+
+    /* Longest wait for completed frees when memory ran out, and for pending frees at destroy;
+     * milliseconds.  0: 1000.  UINT32_MAX: do not wait at all. */
+    uint32_t recovery_timeout_ms;
+
+    uint32_t event_ring; /* growth events kept; 0: 1024.  At most 1048576. */
+
+    int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
+    int log;     /* WEIR_LOG_ */
+} weir_options;
+
+/* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is
+ * sizeof(weir_options); use the macro.  Never blocks.  E_INVALID: NULL, or smaller than version 1. */
+WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes);
+#define weir_options_init(options) weir_options_init_sized((options), sizeof(weir_options))
+
+/* Fills the fields that are still default from the environment: WEIR_<OPTION>, below them (unless
+ * WEIR_COMPAT=0) the variables of TensorFlow, XLA and JAX that weir-settings(7) lists.  Fields that
+ * are set stay.  Texts it refers to live as long as the process.  An unknown WEIR_ variable and
+ * a look-alike of a known name draw one warning on standard error each.
+ * Reads the environment: not safe beside setenv in another thread.  Never blocks.
+ * E_INVALID: options NULL or of a bad size; E_PARSE: a value does not parse (`message` names the
+ * variable, its value and what would parse); options are then unchanged.
+ * message: where a text goes, may be NULL; always NUL-terminated if message_bytes > 0. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *options, char *message,
+                                                             size_t message_bytes);
+
+/* Sets one option from text, by its long name as in `weir --help` ("prealloc", "growth", ...).
+ * Sizes read 4GiB, 512MB, 1073741824, 75%, 90%free, max; powers of 1024 with KiB MiB GiB TiB (or
+ * K M G T), of 1000 with KB MB GB TB.  Growth reads exact, step:64MiB, geometric:2[:cap],
+ * remaining:0.5, bfc.  E_INVALID: no such option; E_PARSE: the text; options are then unchanged,
+ * `message` as above. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
+                                                        const char *text, char *message,
+                                                        size_t message_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+/* weir/stats.h: what an allocator did, in figures and events. */
+#ifndef WEIR_STATS_H
+#define WEIR_STATS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Figures of one allocator.  Bytes unless the name says otherwise.  Identities that hold whenever
+ * no call is under way:
+ *     allocs == hits + growth_allocs           allocs - frees == blocks
+ *     requested <= in_use <= reserve            x <= x_peak for each pair
+ *     attempts == allocs + refusals
+ * Times are of the allocator's device: virtual on the device model. */
+typedef struct weir_statistics {
+    size_t size;               /* bytes that the library filled in */
+    uint64_t attempts;         /* weir_alloc calls with bytes > 0 and valid arguments */
+    uint64_t allocs;           /* of these, served */
+    uint64_t frees;            /* weir_free calls that freed a block */
+    uint64_t hits;             /* served without a growth step */
+    uint64_t growth_allocs;    /* served after at least one growth step */
+    uint64_t refusals;         /* not served: limit or out of memory */
+    uint64_t retries;          /* times the out-of-memory ladder ran and asked again */
+    uint64_t growths;          /* growth steps, preallocation included */
+    uint64_t growth_bytes;     /* added by them */
+    uint64_t stall_ns;         /* time callers spent in growth steps and the ladder */
+    uint64_t trims;            /* times that reserve was given back on request */
+    uint64_t trim_bytes;       /* given back by them */
+    uint64_t blocks;           /* live */
+    uint64_t requested;        /* in live blocks, as asked */
+    uint64_t requested_peak;
+    uint64_t in_use;           /* in live blocks, as handed out (rounded) */
+    uint64_t in_use_peak;
+    uint64_t reserve;          /* taken from the device */
+    uint64_t reserve_peak;
+    uint64_t extent;           /* arena: highest address ever used minus base, summed over regions */
+    uint64_t prealloc_asked;   /* preallocation: asked, */
+    uint64_t prealloc_got;     /* really added to the reserve, */
+    uint64_t prealloc_kept;    /* still there after the release threshold had its say, */
+    uint64_t prealloc_ns;      /* and the time it took */
+    uint64_t host_bytes;       /* host memory that the engine's bookkeeping takes */
+} weir_statistics;
+
+/* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
+typedef struct weir_latency {
+    size_t size;
+    uint64_t count;
+    uint64_t p50_ns, p90_ns, p99_ns, p999_ns; /* upper bounds, within 1/32 of the true value */
+    uint64_t max_ns;                          /* exact */
+    uint64_t total_ns;
+} weir_latency;
+
+/* Why the reserve grew or shrank: X(name, word). */
+#define WEIR_EVENT_CAUSES(X)                                                                       \
+    X(REQUEST, "request")   /* a request did not fit */                                            \
+    X(POLICY, "policy")     /* topped up to the growth policy's step, beyond the request */        \
+    X(PREALLOC, "prealloc") /* preallocation */                                                    \
+    X(TRIM, "trim")         /* weir_trim */                                                        \
+    X(RECOVERY, "recovery") /* given back by the out-of-memory ladder */
+
+enum {
+#define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,
+    WEIR_EVENT_CAUSES(WEIR_EVENT_ENUM)
+#undef WEIR_EVENT_ENUM
+        WEIR_EVENT_CAUSE_COUNT
+};
+
+typedef struct weir_event {
+    uint64_t sequence;      /* 1 for the allocator's first event */
+    uint64_t time_ns;       /* since the allocator was made, when the step ended */
+    uint64_t asked;         /* bytes the step was meant to add (or to give back) */
+    uint64_t got;           /* bytes by which the reserve rose (or fell) */
+    uint64_t stall_ns;      /* time a caller waited for it */
+    uint64_t reserve_after; /* the reserve then */
+    int cause;              /* WEIR_EVENT_ */
+    int shrink;             /* 0: grew, 1: gave back */
+} weir_event;
+
+/* The figures that went with the last refusal on this thread (E_NO_MEMORY or E_LIMIT). */
+typedef struct weir_refusal {
+    size_t size;
+    uint64_t asked;       /* bytes of the request */
+    uint64_t reserve;     /* of the allocator then */
+    uint64_t in_use;      /* of the allocator then */
+    uint64_t limit;       /* UINT64_MAX: none */
+    uint64_t device_free; /* on the device then; UINT64_MAX: not known */
+    uint64_t device_total;
+    uint64_t waited_ns;   /* spent in the ladder */
+} weir_refusal;
+
+struct weir_allocator;
+
+/* Copies the figures.  Set out->size to sizeof(*out) before: the smaller of both sizes is copied,
+ * and out->size tells how much.  Thread-safe; asks the driver for two or three numbers; consistent
+ * as a whole when no other call is under way, each figure right in itself otherwise.  Works after
+ * E_DEVICE_LOST (figures that only the driver has are then as last seen).
+ * E_INVALID: NULL or size 0.  E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_stats(struct weir_allocator *allocator,
+                                                  weir_statistics *out);
+
+/* Latencies of alloc (operation 0) or free (operation 1) so far.  E_INVALID: NULL, another
+ * operation; E_NOT_SUPPORTED: options.latency is off. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_latencies(struct weir_allocator *allocator,
+                                                      int operation, weir_latency *out);
+
+/* Copies up to `capacity` events with sequence > `after`, oldest first, each event_bytes
+ * (sizeof(weir_event)) apart, and their number to *count.  Older events than the ring holds are
+ * gone: the first sequence copied shows it.  Thread-safe.  E_INVALID: NULL, event_bytes 0. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_events(struct weir_allocator *allocator, uint64_t after,
+                                                   weir_event *events, size_t event_bytes,
+                                                   size_t capacity, size_t *count);
+
+/* The word of a cause ("request", ...), "unknown" for any other number.  Static text. */
+WEIR_API const char *weir_event_cause_word(int cause);
+
+/* The last refusal on this thread, zeros if there was none.  E_INVALID: NULL or size 0. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_last_refusal(weir_refusal *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* budget.h: amounts of memory as numbers. Must not know: drivers, engines, where figures come from.
+ */
+#ifndef WEIR_BUDGET_H
+#define WEIR_BUDGET_H
+
+#include <weir/options.h>
+
+/* What the device has. Bytes. */
+struct weir_device_memory {
+    uint64_t total;
+    uint64_t free;
+};
+
+/* An amount in bytes, never more than the address space.  DEFAULT gives `standard`; MAX gives
+ * UINT64_MAX.  Fractions are rounded down to 256 bytes and taken of total, or of free at this moment,
+ * without overflow for any device. */
+uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
+                            uint64_t standard);
+
+#endif

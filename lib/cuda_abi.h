@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* cuda_abi.h: the CUDA driver API as weir calls it: types, constants, entry points.
+ *
+ * Written from the documented ABI so that a build needs no toolkit; tests/abi_check.c compares every
+ * line with <cuda.h> where configure finds one.  Enumerations are `unsigned int` here, which is
+ * what they are in the ABI.  An entry names the base symbol (what cuGetProcAddress wants), the
+ * suffixed symbol that the library exports, and the first driver version that has it.
+ *
+ * Must not know: that a library is loaded, or that a device model exists.
+ */
+#ifndef WEIR_CUDA_ABI_H
+#define WEIR_CUDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef unsigned int CUresult;
+typedef int CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+typedef struct CUstream_st *CUstream;
+typedef struct CUevent_st *CUevent;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef unsigned int CUdevice_attribute;
+typedef unsigned int CUmemPool_attribute;
+typedef unsigned int CUstreamCaptureStatus;
+typedef unsigned int CUstreamCaptureMode;
+typedef unsigned int CUmemAllocationType;
+typedef unsigned int CUmemAllocationHandleType;
+typedef unsigned int CUmemLocationType;
+typedef unsigned int CUpointer_attribute;
+
+typedef struct CUuuid_st {
+    char bytes[16];
+} CUuuid;
+
+typedef struct CUmemLocation_st {
+    CUmemLocationType type;
+    int id;
+} CUmemLocation;
+
+/* 88 bytes in every driver; maxSize counts from 12.2 on, `usage` from 12.8 on; both were reserved
+ * bytes before, which must be zero. */
+typedef struct CUmemPoolProps_st {
+    CUmemAllocationType allocType;
+    CUmemAllocationHandleType handleTypes;
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+
+/* Constants: X(name, value). */
+#define WEIR_CUDA_CONSTANTS(X)                                                                     \
+    X(CUDA_SUCCESS, 0)                                                                             \
+    X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \
+    X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                 \
+    X(CUDA_ERROR_NOT_INITIALIZED, 3)                                                               \
+    X(CUDA_ERROR_DEINITIALIZED, 4)                                                                 \
+    X(CUDA_ERROR_STUB_LIBRARY, 34)                                                                 \
+    X(CUDA_ERROR_NO_DEVICE, 100)                                                                   \
+    X(CUDA_ERROR_INVALID_DEVICE, 101)                                                              \
+    X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                             \
+    X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                           \
+    X(CUDA_ERROR_INVALID_HANDLE, 400)                                                              \
+    X(CUDA_ERROR_NOT_FOUND, 500)                                                                   \
+    X(CUDA_ERROR_NOT_READY, 600)                                                                   \
+    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                             \
+    X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                                                        \
+    X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                               \
+    X(CUDA_ERROR_NOT_PERMITTED, 800)                                                               \
+    X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                               \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                  \
+    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                  \
+    X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                     \
+    X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
+    X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
+    X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1) /* int */                                \
+    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)       /* int */                                \
+    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 3) /* int */                              \
+    X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)               /* uint64_t */                           \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)            /* uint64_t, from 11.3 on */             \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)               /* uint64_t, from 11.3 on */             \
+    X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                /* uint64_t, from 11.3 on */             \
+    X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                   /* uint64_t, from 11.3 on */             \
+    X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
+    X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
+    X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
+    X(CU_STREAM_DEFAULT, 0)                                                                        \
+    X(CU_STREAM_NON_BLOCKING, 1)                                                                   \
+    X(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
+    X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                                            \
+    X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                                          \
+    X(CU_STREAM_CAPTURE_STATUS_INVALIDATED, 2)                                                     \
+    X(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                                            \
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
+    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                           \
+    X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)
+
+/* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).
+ * All return CUresult.  Group BASE is required; the others are optional as a whole, and each sets a
+ * capability bit of the table (driver.h) when all of its entries are there. */
+#define WEIR_DRIVER_ENTRIES(X)                                                                     \
+    X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \
+    X(BASE, cuDriverGetVersion, "cuDriverGetVersion", 2020, (int *version), (version))             \
+    X(BASE, cuDeviceGetCount, "cuDeviceGetCount", 2000, (int *count), (count))                     \
+    X(BASE, cuDeviceGet, "cuDeviceGet", 2000, (CUdevice *device, int ordinal), (device, ordinal))  \
+    X(BASE, cuDeviceGetName, "cuDeviceGetName", 2000, (char *name, int bytes, CUdevice device),    \
+      (name, bytes, device))                                                                       \
+    X(BASE, cuDeviceGetUuid, "cuDeviceGetUuid", 9020, (CUuuid *uuid, CUdevice device),             \
+      (uuid, device))                                                                              \
+    X(BASE, cuDeviceTotalMem, "cuDeviceTotalMem_v2", 3020, (size_t *bytes, CUdevice device),       \
+      (bytes, device))                                                                             \
+    X(BASE, cuDeviceGetAttribute, "cuDeviceGetAttribute", 2000,                                    \
+      (int *value, CUdevice_attribute attribute, CUdevice device), (value, attribute, device))     \
+    X(BASE, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000,                            \
+      (CUcontext *context, CUdevice device), (context, device))                                    \
+    X(BASE, cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", 11000, (CUdevice device),   \
+      (device))                                                                                    \
+    X(BASE, cuCtxGetCurrent, "cuCtxGetCurrent", 4000, (CUcontext *context), (context))             \
+    X(BASE, cuCtxPushCurrent, "cuCtxPushCurrent_v2", 4000, (CUcontext context), (context))         \
+    X(BASE, cuCtxPopCurrent, "cuCtxPopCurrent_v2", 4000, (CUcontext *context), (context))          \
+    X(BASE, cuCtxSynchronize, "cuCtxSynchronize", 2000, (void), ())                                \
+    X(BASE, cuMemGetInfo, "cuMemGetInfo_v2", 3020, (size_t *free_bytes, size_t *total),            \
+      (free_bytes, total))                                                                         \
+    X(BASE, cuMemAlloc, "cuMemAlloc_v2", 3020, (CUdeviceptr *block, size_t bytes), (block, bytes)) \
+    X(BASE, cuMemFree, "cuMemFree_v2", 3020, (CUdeviceptr block), (block))                         \
+    X(BASE, cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020,                             \
+      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream),                      \
+      (block, bytes, pool, stream))                                                                \
+    X(BASE, cuMemFreeAsync, "cuMemFreeAsync", 11020, (CUdeviceptr block, CUstream stream),         \
+      (block, stream))                                                                             \
+    X(BASE, cuMemPoolCreate, "cuMemPoolCreate", 11020,                                             \
+      (CUmemoryPool *pool, const CUmemPoolProps *properties), (pool, properties))                  \
+    X(BASE, cuMemPoolDestroy, "cuMemPoolDestroy", 11020, (CUmemoryPool pool), (pool))              \
+    X(BASE, cuMemPoolTrimTo, "cuMemPoolTrimTo", 11020, (CUmemoryPool pool, size_t keep),           \
+      (pool, keep))                                                                                \
+    X(BASE, cuMemPoolSetAttribute, "cuMemPoolSetAttribute", 11020,                                 \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
+    X(BASE, cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020,                                 \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
+    X(BASE, cuStreamCreate, "cuStreamCreate", 2000, (CUstream * stream, unsigned int flags),       \
+      (stream, flags))                                                                             \
+    X(BASE, cuStreamDestroy, "cuStreamDestroy_v2", 4000, (CUstream stream), (stream))              \
+    X(BASE, cuStreamSynchronize, "cuStreamSynchronize", 2000, (CUstream stream), (stream))         \
+    X(BASE, cuStreamQuery, "cuStreamQuery", 2000, (CUstream stream), (stream))                     \
+    X(BASE, cuStreamWaitEvent, "cuStreamWaitEvent", 3020,                                          \
+      (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
+    X(BASE, cuStreamIsCapturing, "cuStreamIsCapturing", 10000,                                     \
+      (CUstream stream, CUstreamCaptureStatus * status), (stream, status))                         \
+    X(BASE, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010,         \
+      (CUstreamCaptureMode * mode), (mode))                                                        \
+    X(BASE, cuEventCreate, "cuEventCreate", 2000, (CUevent * event, unsigned int flags),           \
+      (event, flags))                                                                              \
+    X(BASE, cuEventRecord, "cuEventRecord", 2000, (CUevent event, CUstream stream),                \
+      (event, stream))                                                                             \
+    X(BASE, cuEventQuery, "cuEventQuery", 2000, (CUevent event), (event))                          \
+    X(BASE, cuEventDestroy, "cuEventDestroy_v2", 4000, (CUevent event), (event))                   \
+    X(BASE, cuMemsetD8Async, "cuMemsetD8Async", 3020,                                              \
+      (CUdeviceptr block, unsigned char value, size_t bytes, CUstream stream),                     \
+      (block, value, bytes, stream))                                                               \
+    X(BASE, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", 3020,                                       \
+      (CUdeviceptr block, const void *host, size_t bytes, CUstream stream),                        \
+      (block, host, bytes, stream))                                                                \
+    X(BASE, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", 3020,                                       \
+      (void *host, CUdeviceptr block, size_t bytes, CUstream stream),                              \
+      (host, block, bytes, stream))                                                                \
+    X(BASE, cuGetErrorName, "cuGetErrorName", 6000, (CUresult result, const char **name),          \
+      (result, name))                                                                              \
+    X(STREAM_ID, cuStreamGetId, "cuStreamGetId", 12000,                                            \
+      (CUstream stream, unsigned long long *id), (stream, id))
+
+#ifndef WEIR_CUDA_ABI_CHECK
+enum {
+#define WEIR_CUDA_CONSTANT(name, value) name = (value),
+    WEIR_CUDA_CONSTANTS(WEIR_CUDA_CONSTANT)
+#undef WEIR_CUDA_CONSTANT
+};
+#endif
+
+/* The default streams, as handles (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of <cuda.h>). */
+#define WEIR_STREAM_LEGACY_VALUE 0x1
+#define WEIR_STREAM_PER_THREAD_VALUE 0x2
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* driver.h: the table of driver entry points that everything above calls.
+ *
+ * One table, two makers: driver_cuda.c fills it from libcuda.so.1, model/ in software.  The names
+ * and types are CUDA's own.  Beside the entry points it carries the clock, since time on the device
+ * model is virtual.  A table is made once, is never freed, and never changes afterwards, so it is
+ * read without a lock.
+ *
+ * Must not know: who calls it; engines, settings, the public API.
+ */
+#ifndef WEIR_DRIVER_H
+#define WEIR_DRIVER_H
+
+#include "cuda_abi.h"
+
+/* Capability bits: one per optional group of WEIR_DRIVER_ENTRIES, then what a version brings. */
+enum {
+    WEIR_CAP_BASE = 0,
+    WEIR_CAP_STREAM_ID = 1 << 0,      /* cuStreamGetId: driver 12.0 */
+    WEIR_CAP_POOL_FIGURES = 1 << 1,   /* pool attributes 5 to 8: driver 11.3 */
+    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: driver 12.3 */
+};
+
+/* X(bit name, word in output) */
+#define WEIR_CAPABILITIES(X)                                                                       \
+    X(STREAM_ID, "stream-id")                                                                      \
+    X(POOL_FIGURES, "pool-figures")                                                                \
+    X(POOL_MAX_SIZE, "pool-max-size")
+
+enum weir_driver_entry {
+#define WEIR_ENTRY(group, name, symbol, version, params, args) WEIR_ENTRY_##name,
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+        WEIR_ENTRY_COUNT
+};
+
+/* What a modelled device has charged since the process began. */
+struct weir_driver_charge {
+    uint64_t driver_ns; /* virtual time of all calls; the virtual clock */
+    uint64_t host_ns;   /* real time this process spent inside the model, while it is measured */
+};
+
+struct weir_driver {
+    const char *name;      /* "cuda" or "model" */
+    int version;           /* as cuDriverGetVersion: 1000 * major + 10 * minor */
+    unsigned capabilities; /* WEIR_CAP_ bits */
+
+    /* A counter that never runs backwards, cheap enough for every call (about 10 ns), and its
+     * differences in nanoseconds.  On the model: the virtual clock. */
+    uint64_t (*ticks)(void);
+    uint64_t (*ticks_to_ns)(uint64_t ticks);
+    /* Lets at least `ns` nanoseconds pass (on the model: of virtual time). */
+    void (*sleep_ns)(uint64_t ns);
+    /* Modelled devices only, else NULL: the charge so far; real time inside the model is measured
+     * from the first call on. */
+    void (*charge)(struct weir_driver_charge *out);
+
+#define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+};
+
+/* The reason that no table could be made, for a message; static text or a buffer of the maker. */
+struct weir_driver_failure {
+    char text[256];
+};
+
+/* "cuda" or "model".  The table, or NULL with *failure filled in.  Thread-safe; the first call
+ * loads, later ones return the same table. */
+const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
+
+/* The makers (driver_cuda.c, model/), for weir__driver_open alone. */
+const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
+const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
+
+/* A table that forwards to `inner` and counts each call (driver_count.c).  One per process: a later
+ * call with another `inner` returns NULL.  Counting costs about a nanosecond a call. */
+const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
+/* Calls so far of each entry, by enum weir_driver_entry; exact when no call is under way. */
+void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
+const char *weir__driver_entry_name(enum weir_driver_entry entry); /* the exported symbol */
+
+/* Makes the device's context current and this thread's capture mode relaxed, so that internal
+ * calls neither depend on nor disturb the caller.  Nestable; each enter that succeeded is left.
+ * CUDA_SUCCESS, or the failing call's result with everything as before. */
+struct weir_driver_scope {
+    CUstreamCaptureMode mode;
+};
+CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
+                            struct weir_driver_scope *scope);
+void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" text never NULL. */
+const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
+
+/* 1 in a child of fork() of the process that first opened a driver, else 0.  Two loads. */
+int weir__driver_forked(void);
+
+#endif

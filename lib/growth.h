@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* growth.h: how much to add, as pure functions of numbers. Must not know: drivers, engines, locks. */
+#ifndef WEIR_GROWTH_INTERNAL_H
+#define WEIR_GROWTH_INTERNAL_H
+
+#include <weir/growth.h>
+#include <weir/options.h>
+
+/* What a policy remembers between steps; zeroed before the first.  Guarded by the growth lock of
+ * the allocator that owns it. */
+struct weir_growth_cursor {
+    uint64_t steps;
+    size_t last_step;
+    size_t next_region; /* BFC: the size that the next region is meant to have */
+};
+
+/* Bytes that the next step should add: a multiple of `unit` (power of two; what the engine takes
+ * from the device at once), at least the request rounded up to it, at most what limit - reserve
+ * leaves (rounded down; BFC: to 256 as TensorFlow does) and, beyond the request, what is free on the
+ * device.  0: the request itself does not fit under the limit.  `options` is completed
+ * (weir__options_complete).  Advances the cursor; a step that the device then refuses is followed by
+ * weir__growth_smaller. */
+size_t weir__growth_step(const weir_options *options, const weir_growth_state *state, size_t unit,
+                         struct weir_growth_cursor *cursor);
+
+/* The next smaller step to try after the device refused `step`: BFC: 0.9 x step, rounded down to
+ * `unit`; others: half the way to the request.  0 when it would fall below the request. */
+size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit);
+
+#endif

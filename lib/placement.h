@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* placement.h: where in a set of address ranges a block goes.
+ *
+ * Address-ordered spans with exact best fit, splitting and coalescing.  Pure bookkeeping over
+ * numbers: no driver, no lock (the caller holds one), no memory behind the addresses.  Of streams
+ * it knows only the opaque tag (stream, sequence) that a freed span carries.
+ *
+ * Glossary
+ *   region     one contiguous range that was added; spans never cross its ends
+ *   chunk      a piece of a region: a live block or a free span; chunks tile their region
+ *   tag        (stream, sequence) of a free: the span may be used by `stream` at once, by others
+ *              only after that stream was observed past `sequence`
+ *   clean      a free span whose last use everybody may follow: never used, or observed
+ *
+ * Rules
+ *   Fit.       The smallest free chunk that holds the rounded size, the lowest address among equals,
+ *              of those that the stream may use (its own and the clean ones).  This is the order of
+ *              TensorFlow's BFC allocator: bins of doubling size, each ordered by (size, address).
+ *   Split.     The chunk is cut when it is at least twice the rounded size, or when at least
+ *              `split_waste` bytes would be wasted; otherwise the block gets all of it.
+ *   Coalesce.  A freed chunk joins a free neighbour of its region at once if both carry the same
+ *              stream or both are clean.
+ *   One stream.  Until a second stream is seen, tags restrict nothing: free chunks join whatever
+ *              their tag, so that the placement is BFC's to the byte.  When the second stream shows
+ *              up, free space below the highest address ever handed out of a region carries the
+ *              first stream's tag (unless observed), and what lies above is clean.
+ *   Stream 0   is "not known": what it frees serves nobody until observed, and it is served from
+ *              clean chunks alone.
+ *
+ * Cost: every operation is O(log n) in the number of chunks, amortised over growth of the tables;
+ * host memory is proportional to the number of chunks, never to the size of the regions.
+ */
+#ifndef WEIR_PLACEMENT_H
+#define WEIR_PLACEMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
+
+struct weir_placement_rule {
+    size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
+    size_t split_waste; /* bytes; BFC: 128 MiB; equal to granularity: always split */
+};
+
+enum weir_placement_result {
+    WEIR_PLACEMENT_OK = 0,
+    WEIR_PLACEMENT_NO_FIT,    /* no free chunk that this stream may use is large enough */
+    WEIR_PLACEMENT_NO_MEMORY, /* host memory ran out; nothing changed */
+    WEIR_PLACEMENT_FOREIGN,   /* the address lies in no region */
+    WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, not at its start */
+    WEIR_PLACEMENT_FREE,      /* the address lies in a free chunk: a double free */
+    WEIR_PLACEMENT_BUSY,      /* the region still holds live blocks, or spans not yet observed */
+    WEIR_PLACEMENT_INVALID    /* not a multiple of the granularity, zero, overflow, or overlapping */
+};
+
+struct weir_placement_block {
+    uint64_t address;
+    size_t requested; /* bytes the caller asked for */
+    size_t size;      /* bytes the block occupies, a multiple of the granularity */
+};
+
+struct weir_placement_figures {
+    size_t regions;
+    size_t total;        /* bytes in all regions */
+    size_t used;         /* bytes in live blocks, as occupied */
+    size_t requested;    /* bytes in live blocks, as asked */
+    size_t blocks;       /* live blocks */
+    size_t free_chunks;
+    size_t largest_free; /* bytes of the largest free chunk, whoever may use it */
+    size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream */
+    size_t extent;       /* sum over regions of (highest address ever handed out - base) */
+    size_t host_bytes;   /* memory this bookkeeping takes on the host */
+};
+
+struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
+    uint64_t address;
+    size_t size;
+    size_t requested;  /* of a live block; 0 when free */
+    int live;          /* 1: a live block, 0: free */
+    uint64_t stream;   /* tag of a free chunk; 0 with sequence 0: clean */
+    uint64_t sequence;
+};
+
+/* All functions: not thread-safe (the caller's lock guards one placement), never block. */
+
+/* Makes an empty placement.  OK, INVALID (rule) or NO_MEMORY; *out only on OK. */
+int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
+void weir__placement_destroy(struct weir_placement *p); /* NULL is fine; live blocks are forgotten */
+
+/* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
+int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
+/* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN. */
+int weir__placement_remove(struct weir_placement *p, uint64_t base);
+/* The region that could be removed and that is the largest (then the lowest base); 1 if there is
+ * one, else 0. */
+int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, size_t *bytes);
+
+/* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
+int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
+                         struct weir_placement_block *out);
+/* Frees the live block at `address` on `stream` with `sequence` (rising per stream). What it was is
+ * written to *out (may be NULL). OK, FOREIGN, INTERIOR, FREE. */
+int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
+                         uint64_t sequence, struct weir_placement_block *out);
+/* The live block at or around `address`. OK, FOREIGN, INTERIOR (*out is then the block around it),
+ * FREE. */
+int weir__placement_find(const struct weir_placement *p, uint64_t address,
+                         struct weir_placement_block *out);
+/* The host has observed `stream` past `sequence`: everything it freed up to there becomes clean and
+ * coalesces. */
+void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
+
+void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
+/* Calls visit for every chunk, regions by base, chunks by address, until visit returns nonzero. */
+void weir__placement_walk(const struct weir_placement *p,
+                          int (*visit)(void *context, const struct weir_placement_span *span),
+                          void *context);
+/* Checks every invariant. 1 if all hold; else 0 and one line on `complain` (may be NULL). */
+int weir__placement_check(const struct weir_placement *p, FILE *complain);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* settings.h: the option table, for those inside that show, parse or resolve options.
+ *
+ * ONE table (options.c) drives the fields of weir_options, the environment, the flags of the
+ * program, `weir info` and the manual.  Where each value came from is kept beside the options in
+ * `sources`, since the public struct has no room for it.
+ *
+ * Must not know: devices, engines, what an option does.
+ */
+#ifndef WEIR_SETTINGS_H
+#define WEIR_SETTINGS_H
+
+#include <weir/options.h>
+
+enum weir_setting {
+#define WEIR_SETTING_LIST(X)                                                                       \
+    X(DEVICE)                                                                                      \
+    X(ENGINE)                                                                                      \
+    X(ARENA)                                                                                       \
+    X(PREALLOC)                                                                                    \
+    X(PREALLOC_AT)                                                                                 \
+    X(GROWTH)                                                                                      \
+    X(LIMIT)                                                                                       \
+    X(RELEASE_THRESHOLD)                                                                           \
+    X(RECOVERY_TIMEOUT)                                                                            \
+    X(EVENT_RING)                                                                                  \
+    X(LATENCY)                                                                                     \
+    X(LOG)
+#define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
+    WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
+#undef WEIR_SETTING_ENUM
+        WEIR_SETTING_COUNT
+};
+
+/* One row, for programs and manuals. */
+struct weir_setting_row {
+    const char *name;          /* "prealloc": the flag is --prealloc, the variable WEIR_PREALLOC */
+    const char *variable;      /* "WEIR_PREALLOC" */
+    const char *argument;      /* "SIZE", "POLICY", ... for the usage text */
+    const char *accepts;       /* what parses, one line: "a size (4GiB, 512MB, 75%, 90%free, max)" */
+    const char *default_text;  /* the default in words */
+    const char *help;          /* one or two sentences */
+};
+
+const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
+
+/* Where a value came from; text for `weir info`: "default", "flag --prealloc", "WEIR_PREALLOC",
+ * "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", ... */
+struct weir_sources {
+    const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
+};
+
+/* weir_options_from_env with sources: fills what is still default.  `sources` may be NULL.
+ * Warnings go to standard error through log.h when `warn` is not 0. */
+weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
+                                   char *message, size_t message_bytes);
+/* weir_options_set by row. */
+weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *text,
+                             char *message, size_t message_bytes);
+/* 1 if the field is set (not default). */
+int weir__option_is_set(const weir_options *options, enum weir_setting setting);
+/* The value as it would be typed ("8GiB", "75%", "step:64MiB", "pool"); defaults are shown as what
+ * they mean ("pool", not "default").  `text` is NUL-terminated. */
+void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
+                       size_t bytes);
+
+/* Checks a caller's struct (size, unknown tail, ranges) and copies it into *out in this library's
+ * layout with every default replaced by its meaning, except amounts of kind DEFAULT that depend on
+ * the engine (limit of a fixed arena: 75% of total is filled in here too) and growth DEFAULT (which
+ * becomes BFC for the arena and EXACT for the pool).  options NULL: all defaults.
+ * E_INVALID with a message. */
+weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
+                                   size_t message_bytes);
+
+/* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal. E_PARSE. */
+weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
+                               size_t message_bytes);
+
+/* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
+void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
+
+#endif

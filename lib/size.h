@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* size.h: the one place for overflow-checked size arithmetic. Must not know anything else. */
+#ifndef WEIR_SIZE_H
+#define WEIR_SIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* 1 and the sum, product or rounded value in *out; 0 and nothing written if it would overflow. */
+static inline int weir__size_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+static inline int weir__size_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+/* `unit` is a power of two. */
+static inline int weir__size_round_up(size_t value, size_t unit, size_t *out)
+{
+    size_t sum;
+
+    if (!weir__size_add(value, unit - 1, &sum)) {
+        return 0;
+    }
+    *out = sum & ~(unit - 1);
+    return 1;
+}
+
+static inline size_t weir__size_round_down(size_t value, size_t unit)
+{
+    return value & ~(unit - 1);
+}
+
+#endif
