@@ -18,7 +18,7 @@ enum {
     WEIR_CAP_BASE = 0,
     WEIR_CAP_STREAM_ID = 1 << 0,      /* cuStreamGetId: driver 12.0 */
     WEIR_CAP_POOL_FIGURES = 1 << 1,   /* pool attributes 5 to 8: driver 11.3 */
-    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: driver 12.3 */
+    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: 12.3, to be safe */
 };
 
 /* X(bit name, word in output) */
@@ -65,24 +65,28 @@ struct weir_driver_failure {
     char text[256];
 };
 
-/* "cuda" or "model".  The table, or NULL with *failure filled in.  Thread-safe; the first call
- * loads, later ones return the same table. */
+/* "cuda" or "model".  The table, or NULL with *failure filled in: then nothing was kept, and a later
+ * call tries again.  Thread-safe; the first call loads, which may take seconds, later ones return
+ * the same table.  NULL in a forked child, without waiting for any lock. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* The makers (driver_cuda.c, model/), for weir__driver_open alone. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
 
-/* A table that forwards to `inner` and counts each call (driver_count.c).  One per process: a later
- * call with another `inner` returns NULL.  Counting costs about a nanosecond a call. */
+/* A table that forwards to `inner` and counts each call (driver_count.c); what is NULL there is NULL
+ * here.  One per process: a later call with another `inner` returns NULL, as does one that finds no
+ * thread key left.  Counting costs about a nanosecond a call, however many threads call. */
 const struct weir_driver *weir__driver_counted(const struct weir_driver *inner);
 /* Calls so far of each entry, by enum weir_driver_entry; exact when no call is under way. */
 void weir__driver_counts(uint64_t counts[WEIR_ENTRY_COUNT]);
-const char *weir__driver_entry_name(enum weir_driver_entry entry); /* the exported symbol */
+/* The exported symbol, "cuMemAlloc_v2"; NULL for a number that is no entry. */
+const char *weir__driver_entry_name(enum weir_driver_entry entry);
 
 /* Makes the device's context current and this thread's capture mode relaxed, so that internal
- * calls neither depend on nor disturb the caller.  Nestable; each enter that succeeded is left.
- * CUDA_SUCCESS, or the failing call's result with everything as before. */
+ * calls neither depend on nor disturb the caller.  Nestable; each enter that succeeded is left, in
+ * reverse order, by the same thread; leave puts back exactly what enter found.  CUDA_SUCCESS, or the
+ * failing call's result with everything as before. */
 struct weir_driver_scope {
     CUstreamCaptureMode mode;
 };
@@ -90,10 +94,13 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" text never NULL. */
+/* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" for what the driver cannot name (this
+ * text holds until the thread's next call).  Never NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
-/* 1 in a child of fork() of the process that first opened a driver, else 0.  Two loads. */
+/* 1 in a child of fork() of a process that had opened a driver or was opening one, else 0; such a
+ * child must make no driver call.  One load.  A child made without fork handlers (_Fork, a bare
+ * clone) is not recognised. */
 int weir__driver_forked(void);
 
 #endif

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/* driver.c: opens driver tables once, and the few rules that hold for every driver call.
+ *
+ * Tables are made under one lock and published with a release store, so that an open of a table that
+ * stands is one load; a load that failed leaves nothing behind and may be tried again (the driver
+ * may have been installed, or a device may have come back).
+ *
+ * Fork: a driver does not survive fork(), and the child's copies of its locks may be held by threads
+ * that the child does not have.  A child handler therefore raises a flag that every entry point
+ * reads before it takes a lock.  `in_use` is raised before the first maker runs, not after, so that
+ * a fork in the middle of a load is covered too.
+ *
+ * Must not know: what is behind a table; who calls it.
+ */
+#include "driver.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct {
+    const char *name;
+    const struct weir_driver *(*make)(struct weir_driver_failure *failure);
+    _Atomic(const struct weir_driver *) table;
+} drivers[] = {
+    {"cuda", weir__driver_cuda, NULL},
+    {"model", weir__driver_model, NULL},
+};
+
+#define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers and the next two */
+static int handler_registered;
+static int opened;           /* tables that stand */
+static atomic_int in_use;    /* a table stands or is being made */
+static atomic_int is_forked; /* this is a child of a process with in_use */
+
+/* Runs in the child of a fork: only lock-free atomics are allowed here. */
+static void mark_child(void) {
+    if (atomic_load_explicit(&in_use, memory_order_relaxed))
+        atomic_store_explicit(&is_forked, 1, memory_order_relaxed);
+}
+
+int weir__driver_forked(void) {
+    return atomic_load_explicit(&is_forked, memory_order_relaxed);
+}
+
+/* The caller holds open_lock. */
+static const struct weir_driver *make_table(size_t i, struct weir_driver_failure *failure) {
+    const struct weir_driver *table =
+        atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
+
+    if (table)
+        return table;
+    if (!handler_registered) {
+        if (pthread_atfork(NULL, NULL, mark_child) != 0) {
+            snprintf(failure->text, sizeof failure->text,
+                     "cannot register a fork handler: out of memory");
+            return NULL;
+        }
+        handler_registered = 1;
+    }
+    atomic_store_explicit(&in_use, 1, memory_order_relaxed);
+    table = drivers[i].make(failure);
+    if (table) {
+        opened++;
+        atomic_store_explicit(&drivers[i].table, table, memory_order_release);
+    }
+    atomic_store_explicit(&in_use, opened > 0, memory_order_relaxed);
+    return table;
+}
+
+const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure) {
+    const struct weir_driver *table;
+    size_t i;
+
+    failure->text[0] = '\0';
+    for (i = 0; i < DRIVER_COUNT; i++)
+        if (name && strcmp(name, drivers[i].name) == 0)
+            break;
+    if (i == DRIVER_COUNT) {
+        snprintf(failure->text, sizeof failure->text,
+                 "unknown driver \"%s\": \"cuda\" and \"model\" are known", name ? name : "(null)");
+        return NULL;
+    }
+    if (weir__driver_forked()) {
+        snprintf(failure->text, sizeof failure->text,
+                 "this process was forked from one that had opened a driver, which does not survive "
+                 "a fork: fork before the first use, or exec in the child");
+        return NULL;
+    }
+    table = atomic_load_explicit(&drivers[i].table, memory_order_acquire);
+    if (table)
+        return table;
+    pthread_mutex_lock(&open_lock);
+    table = make_table(i, failure);
+    pthread_mutex_unlock(&open_lock);
+    return table;
+}
+
+/* The capture mode comes first: it needs no context, and the push then already runs relaxed. */
+CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
+                            struct weir_driver_scope *scope) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = driver->cuThreadExchangeStreamCaptureMode(&mode);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    scope->mode = mode;
+    result = driver->cuCtxPushCurrent(context);
+    if (result != CUDA_SUCCESS)
+        driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return result;
+}
+
+/* A result that fails here has no cure: the driver is shutting down or the context is gone, and the
+ * caller's own next call will say so.  The mode is restored in any case. */
+void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
+    CUstreamCaptureMode mode = scope->mode;
+    CUcontext popped;
+
+    driver->cuCtxPopCurrent(&popped);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
+    static _Thread_local char unknown[32]; /* only for results that the driver cannot name */
+    const char *name = NULL;
+
+    if (driver->cuGetErrorName(result, &name) == CUDA_SUCCESS && name)
+        return name;
+    snprintf(unknown, sizeof unknown, "CUDA_ERROR_%u", result);
+    return unknown;
+}

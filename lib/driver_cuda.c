@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/* driver_cuda.c: the driver table of a real device, filled from libcuda.so.1 at run time.
+ *
+ * The library is opened, not linked: weir starts on machines without a driver, and one build serves
+ * every driver from 11.2 on.  Each entry point is asked of the driver's own resolver by its base
+ * name and the version that introduced it, which fixes the ABI: cuGetProcAddress_v2 (from 12.0 on),
+ * else cuGetProcAddress (from 11.3 on), and where there is neither, or it does not know the entry,
+ * dlsym of the exported symbol.  Flags 0 ask for the legacy meaning of stream 0; a caller that means
+ * the per-thread default stream says 0x2.
+ *
+ * Nothing is called before all required entries are there and the version will do, so that up to
+ * that point a failure closes the library again.  From cuInit on the library stays open: the driver
+ * has threads of its own by then.
+ *
+ * The clock is the time stamp counter where the processor and the kernel vouch for it, else
+ * CLOCK_MONOTONIC.
+ *
+ * All of this runs under weir__driver_open's lock.  Must not know: who asked; that there is another
+ * maker.  No other file may know that libcuda exists.
+ */
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define LIBRARY "libcuda.so.1"
+#define OLDEST_VERSION 11020 /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
+
+/* ------------------------------------------------------------- the clock ---- */
+
+static uint64_t monotonic_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t same_ns(uint64_t ticks) {
+    return ticks;
+}
+
+static void sleep_ns(uint64_t ns) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)(ns / 1000000000u);
+    until.tv_nsec += (long)(ns % 1000000000u);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+        ;
+}
+
+#if defined(__x86_64__) || defined(__aarch64__)
+#define HAVE_COUNTER 1
+
+/* Nanoseconds per counter tick in 32.32 fixed point; set before the table is published. */
+static uint64_t ns_per_tick;
+
+/* ticks * ns_per_tick / 2^32 without a wider type: it wraps only where the result itself exceeds 64
+ * bits, after 584 years. */
+static uint64_t scaled_ns(uint64_t ticks) {
+    uint64_t whole = ns_per_tick >> 32, part = ns_per_tick & 0xffffffffu;
+
+    return ticks * whole + (ticks >> 32) * part + (((ticks & 0xffffffffu) * part) >> 32);
+}
+#endif
+
+#if defined(__x86_64__)
+/* Not a serialising instruction: it may move by some ten cycles against its neighbours, which is
+ * below what it is used to measure. */
+static uint64_t counter(void) {
+    return __builtin_ia32_rdtsc();
+}
+
+/* Invariant: the same rate in every power state (CPUID 0x80000007, EDX bit 8).  That the counters of
+ * all processors agree only the kernel knows; one that found otherwise keeps time by hpet, acpi_pm
+ * or refined-jiffies instead.  Where its choice cannot be read the processor's word is taken. */
+static int counter_is_usable(void) {
+    static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    unsigned a, b, c, d;
+    char source[32] = "";
+    FILE *file;
+
+    if (!__get_cpuid(0x80000007u, &a, &b, &c, &d) || !(d & (1u << 8)))
+        return 0;
+    file = fopen(path, "re");
+    if (file) {
+        if (!fgets(source, sizeof source, file))
+            source[0] = '\0';
+        fclose(file);
+    }
+    return !source[0] || strncmp(source, "tsc", 3) == 0 || strncmp(source, "kvm-clock", 9) == 0 ||
+           strncmp(source, "hyperv_clocksource", 18) == 0 || strncmp(source, "xen", 3) == 0;
+}
+
+struct clock_pair {
+    uint64_t ticks, ns;
+};
+
+/* The two clocks at one moment: the try with the smallest spread of nine. */
+static struct clock_pair read_pair(void) {
+    struct clock_pair pair = {0, 0};
+    uint64_t best = UINT64_MAX;
+
+    for (int i = 0; i < 9; i++) {
+        uint64_t before = counter(), ns = monotonic_ns(), after = counter();
+
+        if (after - before < best) {
+            best = after - before;
+            pair.ticks = before + best / 2;
+            pair.ns = ns;
+        }
+    }
+    return pair;
+}
+
+/* Fills in the clock.  The rate is measured once, from `start` (taken before the driver was loaded)
+ * to now, and over at least 10 ms: a real driver takes longer than that to start, so this waits only
+ * where the process had started it before.  Each pair is off by some ten nanoseconds, 0.0001 % of
+ * 10 ms; 0.01 % is the most that should be seen, with a hypervisor in between.  A rate that is
+ * refined later would be better still, but then two equal differences could differ in nanoseconds.
+ */
+static void set_clock(struct weir_driver *table, struct clock_pair start) {
+    const uint64_t least = 10000000;
+    struct clock_pair now;
+    uint64_t passed = monotonic_ns() - start.ns;
+
+    if (passed < least)
+        sleep_ns(least - passed);
+    now = read_pair();
+    /* A rate outside 100 MHz to 100 GHz is no clock (the counter is virtualised away). */
+    if (now.ticks <= start.ticks || (now.ticks - start.ticks) / 100 > now.ns - start.ns ||
+        (now.ticks - start.ticks) < (now.ns - start.ns) / 10)
+        return;
+    ns_per_tick =
+        (uint64_t)((double)(now.ns - start.ns) / (double)(now.ticks - start.ticks) * 4294967296.0);
+    table->ticks = counter;
+    table->ticks_to_ns = scaled_ns;
+}
+#elif defined(__aarch64__)
+static uint64_t counter(void) {
+    uint64_t ticks;
+
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    return ticks;
+}
+
+static int counter_is_usable(void) {
+    return 1; /* the architecture promises one rate and one count for all processors */
+}
+
+struct clock_pair {
+    uint64_t ticks;
+};
+
+static struct clock_pair read_pair(void) {
+    return (struct clock_pair){counter()};
+}
+
+/* The architecture states the rate (1 GHz from Armv8.6 on, tens of MHz before). */
+static void set_clock(struct weir_driver *table, struct clock_pair start) {
+    uint64_t hertz;
+
+    (void)start;
+    __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
+    if (hertz < 1000000)
+        return;
+    ns_per_tick = (uint64_t)(1e9 / (double)hertz * 4294967296.0 + 0.5);
+    table->ticks = counter;
+    table->ticks_to_ns = scaled_ns;
+}
+#endif
+
+/* ------------------------------------------------------- the entry points ---- */
+
+typedef CUresult (*resolver_v2)(const char *name, void **entry, int version, uint64_t flags,
+                                unsigned *status);
+typedef CUresult (*resolver_v1)(const char *name, void **entry, int version, uint64_t flags);
+
+struct library {
+    void *handle;
+    resolver_v2 resolve_v2; /* at most one of the two is set */
+    resolver_v1 resolve_v1;
+};
+
+/* Each entry: its capability bit (0: required), both names, first version, place in the table. */
+static const struct entry {
+    unsigned group;
+    int version;
+    const char *name;
+    const char *symbol;
+    size_t offset;
+} entries[] = {
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    {WEIR_CAP_##group, version, #name, symbol, offsetof(struct weir_driver, name)},
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+};
+
+/* ISO C has no conversion between the two kinds of pointer; POSIX makes their bytes the same. */
+#define COPY_POINTER(to, from) memcpy((to), (from), sizeof(void *))
+
+/* The driver's resolver: 0, or CUDA_ERROR_STUB_LIBRARY.  The probe for "" costs nothing and tells
+ * the toolkit's stub, which answers every call with 34, from a driver; what else it answers does not
+ * matter. */
+static CUresult find_resolver(struct library *library) {
+    void *symbol = dlsym(library->handle, "cuGetProcAddress_v2"), *entry = NULL;
+    CUresult result = CUDA_SUCCESS;
+
+    if (symbol) {
+        COPY_POINTER(&library->resolve_v2, &symbol);
+        result = library->resolve_v2("", &entry, OLDEST_VERSION, 0, NULL);
+    } else if ((symbol = dlsym(library->handle, "cuGetProcAddress"))) {
+        COPY_POINTER(&library->resolve_v1, &symbol);
+        result = library->resolve_v1("", &entry, OLDEST_VERSION, 0);
+    }
+    return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
+}
+
+/* The address of an entry, or NULL.  A resolver answers success with NULL for a name that it does
+ * not know at that version, and an error for a version above its own. */
+static void *find_entry(const struct library *library, const struct entry *entry) {
+    void *address = NULL;
+    CUresult result = CUDA_ERROR_NOT_FOUND;
+
+    if (library->resolve_v2) {
+        unsigned status;
+
+        result = library->resolve_v2(entry->name, &address, entry->version, 0, &status);
+    } else if (library->resolve_v1) {
+        result = library->resolve_v1(entry->name, &address, entry->version, 0);
+    }
+    if (result == CUDA_SUCCESS && address)
+        return address;
+    return dlsym(library->handle, entry->symbol);
+}
+
+/* Fills in entries and their capability bits; the first required entry that is missing, or NULL. */
+static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
+    const struct entry *missing = NULL;
+    unsigned groups = 0, incomplete = 0;
+
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        void *address = find_entry(library, &entries[i]);
+
+        groups |= entries[i].group;
+        if (address)
+            COPY_POINTER((char *)table + entries[i].offset, &address);
+        else if (entries[i].group != WEIR_CAP_BASE)
+            incomplete |= entries[i].group;
+        else if (!missing)
+            missing = &entries[i];
+    }
+    table->capabilities = groups & ~incomplete;
+    return missing;
+}
+
+/* What comes with a version and not with an entry. */
+static unsigned version_capabilities(int version) {
+    unsigned capabilities = 0;
+
+    /* CUDA programming guide, "Querying the memory pool": attributes 5 to 8 came with 11.3. */
+    if (version >= 11030)
+        capabilities |= WEIR_CAP_POOL_FIGURES;
+    /* The field came with the 12.2 toolkit (intel/llvm#17733, JuliaGPU/CUDA.jl#1984); no source says
+     * that every 12.2 driver honours it, and a pool must not grow past a limit that was believed. */
+    if (version >= 12030)
+        capabilities |= WEIR_CAP_POOL_MAX_SIZE;
+    return capabilities;
+}
+
+/* -------------------------------------------------------------- the load ---- */
+
+static void say_stub(struct weir_driver_failure *failure) {
+    snprintf(failure->text, sizeof failure->text,
+             LIBRARY " is the CUDA toolkit's stub, which only serves to link against: no driver is "
+                     "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
+}
+
+static int check_version(const struct weir_driver *table, struct weir_driver_failure *failure) {
+    if (table->version >= OLDEST_VERSION)
+        return 1;
+    snprintf(failure->text, sizeof failure->text,
+             LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
+             table->version / 1000, table->version % 1000 / 10);
+    return 0;
+}
+
+/* The version comes first: an old driver lacks entries because it is old, and should say so. */
+static int resolve(const struct library *library, struct weir_driver *table,
+                   struct weir_driver_failure *failure) {
+    const struct entry *missing = find_entries(library, table);
+    CUresult result;
+
+    if (table->cuDriverGetVersion) {
+        result = table->cuDriverGetVersion(&table->version);
+        if (result == CUDA_ERROR_STUB_LIBRARY) {
+            say_stub(failure);
+            return 0;
+        }
+        if (result != CUDA_SUCCESS) {
+            snprintf(failure->text, sizeof failure->text,
+                     LIBRARY " does not tell its version: cuDriverGetVersion failed with %u",
+                     result);
+            return 0;
+        }
+        if (!check_version(table, failure))
+            return 0;
+    }
+    if (missing) {
+        snprintf(failure->text, sizeof failure->text,
+                 LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
+                         "is broken or a replacement library is incomplete",
+                 missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
+        return 0;
+    }
+    table->capabilities |= version_capabilities(table->version);
+    return 1;
+}
+
+/* Starts the driver and makes sure of a device. */
+static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
+    CUresult result = table->cuInit(0);
+    int count = 0;
+
+    if (result == CUDA_SUCCESS)
+        result = table->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && count == 0)
+        result = CUDA_ERROR_NO_DEVICE;
+    if (result == CUDA_ERROR_STUB_LIBRARY)
+        say_stub(failure);
+    else if (result == CUDA_ERROR_NO_DEVICE)
+        snprintf(failure->text, sizeof failure->text,
+                 "the driver finds no device (CUDA_ERROR_NO_DEVICE): is there one in nvidia-smi -L, "
+                 "and does CUDA_VISIBLE_DEVICES let this process see it?");
+    else if (result != CUDA_SUCCESS)
+        snprintf(failure->text, sizeof failure->text,
+                 "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
+                 "log may say why",
+                 result, weir__driver_error_name(table, result));
+    return result == CUDA_SUCCESS;
+}
+
+static void make_clock(struct weir_driver *table) {
+    table->ticks = monotonic_ns;
+    table->ticks_to_ns = same_ns;
+    table->sleep_ns = sleep_ns;
+}
+
+const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure) {
+    static struct weir_driver table;
+    struct library library = {NULL, NULL, NULL};
+#ifdef HAVE_COUNTER
+    int use_counter = counter_is_usable();
+    struct clock_pair began = read_pair();
+#endif
+
+    memset(&table, 0, sizeof table);
+    table.name = "cuda";
+    make_clock(&table);
+    /* NOW: an incomplete installation fails here, where it can be told.  LOCAL: opening weir's
+     * driver must not change what other libraries resolve. */
+    library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library.handle) {
+        const char *why = dlerror();
+
+        snprintf(failure->text, sizeof failure->text,
+                 "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
+                 why ? why : "no reason given");
+        return NULL;
+    }
+    if (find_resolver(&library) == CUDA_ERROR_STUB_LIBRARY) {
+        say_stub(failure);
+        goto close_library;
+    }
+    if (!resolve(&library, &table, failure))
+        goto close_library;
+    if (!start(&table, failure))
+        return NULL;
+#ifdef HAVE_COUNTER
+    if (use_counter)
+        set_clock(&table, began);
+#endif
+    return &table;
+
+close_library:
+    dlclose(library.handle);
+    return NULL;
+}
