@@ -7,4 +7,5 @@ weirinclude_HEADERS = \
 	include/weir/options.h \
 	include/weir/stats.h \
 	include/weir/status.h \
+	include/weir/trace.h \
 	include/weir/weir.h

@@ -1,0 +1,1 @@
+# Documentation for people; the manual pages are in man/.

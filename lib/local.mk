@@ -1,0 +1,56 @@
+# The library.
+#
+# lib/libweir-core.la holds all code and is never installed: unit tests and the
+# weir program link it and see every function.  lib/libweir.la is the same code
+# behind the symbol map.
+
+noinst_LTLIBRARIES += lib/libweir-core.la
+lib_libweir_core_la_SOURCES = \
+	lib/budget.h \
+	lib/cuda_abi.h \
+	lib/driver.c \
+	lib/driver.h \
+	lib/driver_count.c \
+	lib/driver_cuda.c \
+	lib/growth.h \
+	lib/histogram.h \
+	lib/log.h \
+	lib/placement.h \
+	lib/settings.h \
+	lib/size.h
+lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
+
+lib_LTLIBRARIES += lib/libweir.la
+lib_libweir_la_SOURCES =
+lib_libweir_la_LIBADD = lib/libweir-core.la
+
+# The version of the binary interface, CURRENT:REVISION:AGE.  It is not the
+# version of the release.  At each release that changed the library, in this
+# order:
+#   1. anything changed since the last release:    REVISION + 1
+#   2. functions added, removed or changed:        CURRENT + 1, REVISION = 0
+#   3. functions only added, none changed:         AGE + 1
+#   4. functions removed or changed:               AGE = 0
+# New functions also enter lib/libweir.map, in a new node once 1.0 is out.
+#
+#   release   version-info   why
+#   0.1.0     0:0:0          first release
+lib_libweir_la_LDFLAGS = -version-info 0:0:0 -no-undefined
+EXTRA_lib_libweir_la_DEPENDENCIES =
+if HAVE_VERSION_SCRIPT
+lib_libweir_la_LDFLAGS += -Wl,--version-script=$(top_srcdir)/lib/libweir.map
+EXTRA_lib_libweir_la_DEPENDENCIES += lib/libweir.map
+else
+lib_libweir_la_LDFLAGS += -export-symbols-regex '^weir_[a-z0-9]'
+endif
+EXTRA_DIST += lib/libweir.map
+
+# The profile of the modelled device is compiled in: each line of the text
+# becomes a line of a C string.
+CLEANFILES += lib/model/h200_profile.h
+lib/model/h200_profile.h: lib/model/h200.profile
+	$(AM_V_GEN)$(MKDIR_P) lib/model && \
+	{ echo '/* Made from h200.profile by the build. */' && \
+	  echo 'static const char weir__h200_profile[] =' && \
+	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/lib/model/h200.profile && \
+	  echo '    "";'; } >$@.new && mv $@.new $@
