@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* flags.h: the settings of an allocator as flags of the program.
+ *
+ * One long flag per row of the option table (lib/settings.h), generated from it, as an argp child
+ * that each subcommand adds to its own parser:
+ *
+ *     case ARGP_KEY_INIT:  state->child_inputs[0] = &settings;
+ *     ...
+ *     struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+ *     argp_parse(&argp, argc, argv, 0, NULL, &...);
+ *     if ((code = weir_cli_settings_finish(&settings)) != 0) return code;
+ *     if ((code = weir_cli_device_open(&settings, &device, 0)) != 0) return code;
+ *
+ * A flag whose value does not parse is not a usage error: it is kept until weir_cli_settings_finish,
+ * which says what was wrong and answers 1.  Unknown flags and missing arguments are argp's and end
+ * with argp_err_exit_status, which main sets to 2.
+ *
+ * Must not know: subcommands, engines, what an option does.
+ */
+#ifndef WEIR_BENCH_FLAGS_H
+#define WEIR_BENCH_FLAGS_H
+
+#include <argp.h>
+#include <jansson.h>
+
+#include "driver.h"
+#include "settings.h"
+
+struct weir_cli_settings {
+    weir_options options;        /* what was set; after finish, the environment below the flags too */
+    struct weir_sources sources; /* where each value came from */
+    char error[512];             /* the first flag value that did not parse; "" for none */
+};
+
+/* The flags, for a struct argp_child; its input is a struct weir_cli_settings, which
+ * weir_cli_settings_init has set up.  Static; the same at each call.  Not thread-safe. */
+const struct argp *weir_settings_argp(void);
+
+/* Everything default, nothing from the environment yet. */
+void weir_cli_settings_init(struct weir_cli_settings *settings);
+
+/* After argp_parse: fills what no flag set from the environment and checks all of it together (a
+ * limit below the preallocation, ...).  Prints what is wrong, as
+ * "weir: --prealloc '4X': ...", and returns the exit code of the program: 0, or 1. */
+int weir_cli_settings_finish(struct weir_cli_settings *settings);
+
+/* Puts every value that a flag gave into the environment (WEIR_<OPTION>), for a program to be run.
+ * 0, or 1 with a message printed. */
+int weir_cli_settings_export(const struct weir_cli_settings *settings);
+
+/* Where to run. */
+struct weir_cli_device {
+    const struct weir_driver *driver;
+    int ordinal;
+    char name[128];     /* as output shows it: "cuda:0 NVIDIA H200", "model h200" */
+    int fell_back;      /* nobody named a device and there is no GPU, so it is the device model */
+    char why_not[256];  /* why there is no GPU, when fell_back */
+};
+
+/* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else
+ * the device model, and then says so on standard error (unless `quiet`).  settings->options.device
+ * names it afterwards.  Initialises the driver: a process that forks later must exec.
+ * 0, or 1 with a message printed: what was named is not there. */
+int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
+                         int quiet);
+
+/* {"prealloc": "8GiB", "growth": "step:64MiB", ...}: every effective setting as it would be typed.
+ * A new reference, NULL when out of memory. */
+json_t *weir_cli_options_json(const weir_options *options);
+
+#endif
