@@ -6,6 +6,7 @@
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
+	lib/bestfit.h \
 	lib/budget.h \
 	lib/cuda_abi.h \
 	lib/driver.c \
@@ -14,7 +15,12 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver_cuda.c \
 	lib/growth.h \
 	lib/histogram.h \
+	lib/hostmem.h \
 	lib/log.h \
+	lib/model/model.h \
+	lib/model/model_state.h \
+	lib/model/model_tree.c \
+	lib/model/model_tree.h \
 	lib/placement.h \
 	lib/settings.h \
 	lib/size.h
