@@ -6,6 +6,7 @@
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
+	lib/bestfit.c \
 	lib/bestfit.h \
 	lib/budget.h \
 	lib/cuda_abi.h \

@@ -5,7 +5,6 @@
 # lib/libweir.la and sees what a user sees.  A suite that needs a GPU prints
 # "1..0 # SKIP no CUDA device" and exits with 77 where there is none.
 
-TEST_EXTENSIONS =
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/run-tap
 AM_TESTS_ENVIRONMENT = \
@@ -22,16 +21,38 @@ else
 have_cuda_h = no
 endif
 
-dist_check_SCRIPTS = \
+# What `make check' needs CHECK_CFLAGS for is a directory of headers at most, so
+# every target may have it, and a test needs no flags of its own.
+AM_CPPFLAGS += $(CHECK_CFLAGS)
+
+# One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
+# tests_test_NAME_SOURCES says otherwise.
+unit_tests =
+
+public_tests =
+
+# These compile against the headers of the CUDA toolkit, and need no more of it.
+cuda_tests = \
+	tests/abi_check
+tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+
+# Programs without an LDADD of their own are unit tests.
+LDADD = lib/libweir-core.la $(CHECK_LIBS)
+public_ldadd = lib/libweir.la $(CHECK_LIBS)
+
+script_tests = \
 	tests/check-exports \
-	tests/check-headers \
-	tests/run-tap
+	tests/check-headers
+dist_check_SCRIPTS = $(script_tests)
+EXTRA_DIST += tests/run-tap
 
 TESTS =
 if WEIR_TESTS
-TESTS += $(check_PROGRAMS) \
-	tests/check-exports \
-	tests/check-headers
+check_PROGRAMS += $(unit_tests) $(public_tests)
+TESTS += $(check_PROGRAMS) $(script_tests)
+if HAVE_CUDA_H
+check_PROGRAMS += $(cuda_tests)
+endif
 else
 check-local: check-tests-missing
 endif
@@ -42,7 +63,3 @@ check-tests-missing:
 if !WEIR_TESTS_OFF
 	@exit 1
 endif
-
-unit_test_cflags = $(AM_CFLAGS) $(CHECK_CFLAGS)
-unit_test_ldadd = lib/libweir-core.la $(CHECK_LIBS)
-public_test_ldadd = lib/libweir.la $(CHECK_LIBS)
