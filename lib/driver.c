@@ -48,8 +48,7 @@ int weir__driver_forked(void) {
 
 /* The caller holds open_lock. */
 static const struct weir_driver *make_table(size_t i, struct weir_driver_failure *failure) {
-    const struct weir_driver *table =
-        atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
+    const struct weir_driver *table = atomic_load_explicit(&drivers[i].table, memory_order_relaxed);
 
     if (table)
         return table;
@@ -85,9 +84,10 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
         return NULL;
     }
     if (weir__driver_forked()) {
-        snprintf(failure->text, sizeof failure->text,
-                 "this process was forked from one that had opened a driver, which does not survive "
-                 "a fork: fork before the first use, or exec in the child");
+        snprintf(
+            failure->text, sizeof failure->text,
+            "this process was forked from one that had opened a driver, which does not survive "
+            "a fork: fork before the first use, or exec in the child");
         return NULL;
     }
     table = atomic_load_explicit(&drivers[i].table, memory_order_acquire);

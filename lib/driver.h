@@ -18,7 +18,7 @@ enum {
     WEIR_CAP_BASE = 0,
     WEIR_CAP_STREAM_ID = 1 << 0,      /* cuStreamGetId: driver 12.0 */
     WEIR_CAP_POOL_FIGURES = 1 << 1,   /* pool attributes 5 to 8: driver 11.3 */
-    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: 12.3, to be safe */
+    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: driver 12.2 */
 };
 
 /* X(bit name, word in output) */

@@ -75,10 +75,9 @@ static inline void count_call(enum weir_driver_entry entry) {
     struct page *page = own_page;
 
     if (page)
-        atomic_store_explicit(
-            &page->calls[entry],
-            atomic_load_explicit(&page->calls[entry], memory_order_relaxed) + 1,
-            memory_order_relaxed);
+        atomic_store_explicit(&page->calls[entry],
+                              atomic_load_explicit(&page->calls[entry], memory_order_relaxed) + 1,
+                              memory_order_relaxed);
     else
         count_slowly(entry);
 }

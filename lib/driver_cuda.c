@@ -22,6 +22,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -272,27 +273,35 @@ static unsigned version_capabilities(int version) {
     /* CUDA programming guide, "Querying the memory pool": attributes 5 to 8 came with 11.3. */
     if (version >= 11030)
         capabilities |= WEIR_CAP_POOL_FIGURES;
-    /* The field came with the 12.2 toolkit (intel/llvm#17733, JuliaGPU/CUDA.jl#1984); no source says
-     * that every 12.2 driver honours it, and a pool must not grow past a limit that was believed. */
-    if (version >= 12030)
+    /* Toolkit 12.2 is the first whose cuda.h has the field and says, at cuMemPoolCreate, that it
+     * limits the pool; 12.1 has reserved bytes there, which a driver wants to be zero. */
+    if (version >= 12020)
         capabilities |= WEIR_CAP_POOL_MAX_SIZE;
     return capabilities;
 }
 
 /* -------------------------------------------------------------- the load ---- */
 
+static __attribute__((format(printf, 2, 3))) void say(struct weir_driver_failure *failure,
+                                                      const char *format, ...) {
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(failure->text, sizeof failure->text, format, list);
+    va_end(list);
+}
+
 static void say_stub(struct weir_driver_failure *failure) {
-    snprintf(failure->text, sizeof failure->text,
-             LIBRARY " is the CUDA toolkit's stub, which only serves to link against: no driver is "
-                     "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
+    say(failure,
+        LIBRARY " is the CUDA toolkit's stub, which only serves to link against: no driver is "
+                "installed, or a folder named stubs stands before it in LD_LIBRARY_PATH");
 }
 
 static int check_version(const struct weir_driver *table, struct weir_driver_failure *failure) {
     if (table->version >= OLDEST_VERSION)
         return 1;
-    snprintf(failure->text, sizeof failure->text,
-             LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
-             table->version / 1000, table->version % 1000 / 10);
+    say(failure, LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
+        table->version / 1000, table->version % 1000 / 10);
     return 0;
 }
 
@@ -309,19 +318,18 @@ static int resolve(const struct library *library, struct weir_driver *table,
             return 0;
         }
         if (result != CUDA_SUCCESS) {
-            snprintf(failure->text, sizeof failure->text,
-                     LIBRARY " does not tell its version: cuDriverGetVersion failed with %u",
-                     result);
+            say(failure, LIBRARY " does not tell its version: cuDriverGetVersion failed with %u",
+                result);
             return 0;
         }
         if (!check_version(table, failure))
             return 0;
     }
     if (missing) {
-        snprintf(failure->text, sizeof failure->text,
-                 LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
-                         "is broken or a replacement library is incomplete",
-                 missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
+        say(failure,
+            LIBRARY " has no %s, which every driver from CUDA %d.%d on has: the installation "
+                    "is broken or a replacement library is incomplete",
+            missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
         return 0;
     }
     table->capabilities |= version_capabilities(table->version);
@@ -340,21 +348,15 @@ static int start(const struct weir_driver *table, struct weir_driver_failure *fa
     if (result == CUDA_ERROR_STUB_LIBRARY)
         say_stub(failure);
     else if (result == CUDA_ERROR_NO_DEVICE)
-        snprintf(failure->text, sizeof failure->text,
-                 "the driver finds no device (CUDA_ERROR_NO_DEVICE): is there one in nvidia-smi -L, "
-                 "and does CUDA_VISIBLE_DEVICES let this process see it?");
+        say(failure,
+            "the driver finds no device (CUDA_ERROR_NO_DEVICE): is there one in nvidia-smi -L, "
+            "and does CUDA_VISIBLE_DEVICES let this process see it?");
     else if (result != CUDA_SUCCESS)
-        snprintf(failure->text, sizeof failure->text,
-                 "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
-                 "log may say why",
-                 result, weir__driver_error_name(table, result));
+        say(failure,
+            "the driver does not start: cuInit failed with %u (%s); nvidia-smi or the kernel "
+            "log may say why",
+            result, weir__driver_error_name(table, result));
     return result == CUDA_SUCCESS;
-}
-
-static void make_clock(struct weir_driver *table) {
-    table->ticks = monotonic_ns;
-    table->ticks_to_ns = same_ns;
-    table->sleep_ns = sleep_ns;
 }
 
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure) {
@@ -367,16 +369,17 @@ const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure)
 
     memset(&table, 0, sizeof table);
     table.name = "cuda";
-    make_clock(&table);
+    table.ticks = monotonic_ns;
+    table.ticks_to_ns = same_ns;
+    table.sleep_ns = sleep_ns;
     /* NOW: an incomplete installation fails here, where it can be told.  LOCAL: opening weir's
      * driver must not change what other libraries resolve. */
     library.handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library.handle) {
         const char *why = dlerror();
 
-        snprintf(failure->text, sizeof failure->text,
-                 "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
-                 why ? why : "no reason given");
+        say(failure, "cannot open " LIBRARY ", which comes with the NVIDIA driver: %s",
+            why ? why : "no reason given");
         return NULL;
     }
     if (find_resolver(&library) == CUDA_ERROR_STUB_LIBRARY) {

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* abi_check.c: lib/cuda_abi.h against the toolkit's own headers, line by line.
+ *
+ * The work is done by the compiler: that this file compiles is the proof.  Our types are read first
+ * under other names, then <cuda.h>, then both are compared: every constant, every type, the layout
+ * of every structure, and for every entry point
+ *   - the prototype that cuda.h gives the base name (it maps cuMemAlloc to cuMemAlloc_v2 and so on);
+ *   - the exported symbol that this mapping leads to;
+ *   - the version: cudaTypedefs.h names its types PFN_<base name>_v<version>, so one that does not
+ *     exist, or has other parameters, does not compile.
+ * In the lists the names of types mean the toolkit's here; that ours are the same is a check of its
+ * own.  Enumerations are compared as what they are in the ABI, an unsigned int.
+ *
+ * Built where configure finds a toolkit, 11.2 or later; what a toolkit is too old to know is left
+ * out.  Must not know: the driver, which is neither linked nor loaded.
+ */
+#define WEIR_CUDA_ABI_CHECK
+#define CUresult weir_CUresult
+#define CUdevice weir_CUdevice
+#define CUdeviceptr weir_CUdeviceptr
+#define CUcontext weir_CUcontext
+#define CUstream weir_CUstream
+#define CUevent weir_CUevent
+#define CUmemoryPool weir_CUmemoryPool
+#define CUdevice_attribute weir_CUdevice_attribute
+#define CUmemPool_attribute weir_CUmemPool_attribute
+#define CUstreamCaptureStatus weir_CUstreamCaptureStatus
+#define CUstreamCaptureMode weir_CUstreamCaptureMode
+#define CUmemAllocationType weir_CUmemAllocationType
+#define CUmemAllocationHandleType weir_CUmemAllocationHandleType
+#define CUmemLocationType weir_CUmemLocationType
+#define CUpointer_attribute weir_CUpointer_attribute
+#define CUuuid_st weir_CUuuid_st
+#define CUuuid weir_CUuuid
+#define CUmemLocation_st weir_CUmemLocation_st
+#define CUmemLocation weir_CUmemLocation
+#define CUmemPoolProps_st weir_CUmemPoolProps_st
+#define CUmemPoolProps weir_CUmemPoolProps
+#include "cuda_abi.h"
+#undef CUresult
+#undef CUdevice
+#undef CUdeviceptr
+#undef CUcontext
+#undef CUstream
+#undef CUevent
+#undef CUmemoryPool
+#undef CUdevice_attribute
+#undef CUmemPool_attribute
+#undef CUstreamCaptureStatus
+#undef CUstreamCaptureMode
+#undef CUmemAllocationType
+#undef CUmemAllocationHandleType
+#undef CUmemLocationType
+#undef CUpointer_attribute
+#undef CUuuid_st
+#undef CUuuid
+#undef CUmemLocation_st
+#undef CUmemLocation
+#undef CUmemPoolProps_st
+#undef CUmemPoolProps
+
+#include <cuda.h>
+#include <stdio.h>
+
+#include <weir/allocator.h>
+
+#ifdef __has_include
+#if __has_include(<cudaTypedefs.h>) /* from 11.3 on */
+#include <cudaTypedefs.h>
+#define HAVE_TYPEDEFS 1
+#endif
+#endif
+
+/* ------------------------------------------------------------- constants ---- */
+
+#if CUDA_VERSION < 11030 /* names that came with 11.3: nothing to compare with */
+#define CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT 5
+#define CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH 6
+#define CU_MEMPOOL_ATTR_USED_MEM_CURRENT 7
+#define CU_MEMPOOL_ATTR_USED_MEM_HIGH 8
+#define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
+#endif
+
+#define CHECK_CONSTANT(name, value) _Static_assert((long long)(name) == (value), #name);
+WEIR_CUDA_CONSTANTS(CHECK_CONSTANT)
+
+/* ----------------------------------------------------------------- types ---- */
+
+#define CHECK_SAME(type) _Static_assert(__builtin_types_compatible_p(weir_##type, type), #type)
+CHECK_SAME(CUdevice);
+CHECK_SAME(CUdeviceptr);
+CHECK_SAME(CUcontext);
+CHECK_SAME(CUstream);
+CHECK_SAME(CUevent);
+CHECK_SAME(CUmemoryPool);
+_Static_assert(__builtin_types_compatible_p(weir_stream, CUstream), "weir_stream");
+
+#define CHECK_ENUM(type)                                                                           \
+    _Static_assert(__builtin_types_compatible_p(weir_##type, unsigned int), #type " of ours");     \
+    _Static_assert(sizeof(type) == sizeof(unsigned int) && (type)-1 > 0, #type)
+CHECK_ENUM(CUresult);
+CHECK_ENUM(CUdevice_attribute);
+CHECK_ENUM(CUmemPool_attribute);
+CHECK_ENUM(CUstreamCaptureStatus);
+CHECK_ENUM(CUstreamCaptureMode);
+CHECK_ENUM(CUmemAllocationType);
+CHECK_ENUM(CUmemAllocationHandleType);
+CHECK_ENUM(CUmemLocationType);
+CHECK_ENUM(CUpointer_attribute);
+
+#define CHECK_SIZE(type)                                                                           \
+    _Static_assert(sizeof(weir_##type) == sizeof(type) && _Alignof(weir_##type) == _Alignof(type), \
+                   #type)
+#define CHECK_FIELD_AS(type, field, theirs)                                                        \
+    _Static_assert(offsetof(weir_##type, field) == offsetof(type, theirs) &&                       \
+                       sizeof(((weir_##type *)0)->field) == sizeof(((type *)0)->theirs),           \
+                   #type "." #field)
+#define CHECK_FIELD(type, field) CHECK_FIELD_AS(type, field, field)
+
+CHECK_SIZE(CUuuid);
+CHECK_FIELD(CUuuid, bytes);
+
+CHECK_SIZE(CUmemLocation);
+CHECK_FIELD(CUmemLocation, type);
+CHECK_FIELD(CUmemLocation, id);
+
+CHECK_SIZE(CUmemPoolProps);
+_Static_assert(sizeof(CUmemPoolProps) == 88, "CUmemPoolProps");
+CHECK_FIELD(CUmemPoolProps, allocType);
+CHECK_FIELD(CUmemPoolProps, handleTypes);
+CHECK_FIELD(CUmemPoolProps, location);
+CHECK_FIELD(CUmemPoolProps, win32SecurityAttributes);
+#if CUDA_VERSION >= 12080
+CHECK_FIELD(CUmemPoolProps, maxSize);
+CHECK_FIELD(CUmemPoolProps, usage);
+CHECK_FIELD(CUmemPoolProps, reserved);
+#elif CUDA_VERSION >= 12020
+CHECK_FIELD(CUmemPoolProps, maxSize);
+_Static_assert(offsetof(weir_CUmemPoolProps, usage) == offsetof(CUmemPoolProps, reserved),
+               "CUmemPoolProps.usage");
+#else
+_Static_assert(offsetof(weir_CUmemPoolProps, maxSize) == offsetof(CUmemPoolProps, reserved),
+               "CUmemPoolProps.maxSize");
+#endif
+
+/* ---------------------------------------------------------- entry points ---- */
+
+/* From 13.0 on cuda.h maps cuDeviceGetUuid to _v2, whose parameters are the same, and declares the
+ * first form, which weir asks for since 11.2 has no other, to itself alone. */
+#ifdef cuDeviceGetUuid
+#undef cuDeviceGetUuid
+CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
+_Static_assert(__builtin_types_compatible_p(__typeof__(&cuDeviceGetUuid),
+                                            __typeof__(&cuDeviceGetUuid_v2)),
+               "cuDeviceGetUuid");
+#endif
+
+/* An optional group is checked where the toolkit knows it. */
+#define GROUP_BASE(...) __VA_ARGS__
+#if CUDA_VERSION >= 12000
+#define GROUP_STREAM_ID(...) __VA_ARGS__
+#else
+#define GROUP_STREAM_ID(...)
+#endif
+
+#define TEXT_OF(token) #token
+#define TEXT(token) TEXT_OF(token)
+
+/* `base` alone means what cuda.h maps it to; next to ## it means itself. */
+#define CHECK_ENTRY(group, base, symbol, version, params, args)                                    \
+    GROUP_##group(                                                                                 \
+        _Static_assert(                                                                            \
+            __builtin_types_compatible_p(__typeof__(&base), CUresult(CUDAAPI *) params),           \
+            symbol ": the prototype");                                                             \
+        _Static_assert(__builtin_strcmp(TEXT(base), symbol) == 0, symbol ": the exported name");)
+WEIR_DRIVER_ENTRIES(CHECK_ENTRY)
+
+#ifdef HAVE_TYPEDEFS
+#define CHECK_VERSION(group, base, symbol, version, params, args)                                  \
+    GROUP_##group(_Static_assert(__builtin_types_compatible_p(PFN_##base##_v##version,             \
+                                                              CUresult(CUDAAPI *) params),         \
+                                 symbol ": the version");)
+WEIR_DRIVER_ENTRIES(CHECK_VERSION)
+#endif
+
+/* What no constant expression can hold is left for main: pointers made from numbers. */
+int main(void) {
+    int same = CU_STREAM_LEGACY == (CUstream)WEIR_STREAM_LEGACY_VALUE &&
+               CU_STREAM_PER_THREAD == (CUstream)WEIR_STREAM_PER_THREAD_VALUE;
+
+    printf("1..1\n%s 1 - cuda_abi.h is what cuda.h of CUDA %d.%d says\n", same ? "ok" : "not ok",
+           CUDA_VERSION / 1000, CUDA_VERSION % 1000 / 10);
+    return !same;
+}
