@@ -17,14 +17,19 @@ lib_libweir_core_la_SOURCES = \
 	lib/growth.h \
 	lib/histogram.h \
 	lib/hostmem.h \
+	lib/log.c \
 	lib/log.h \
 	lib/model/model.h \
 	lib/model/model_state.h \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/placement.h \
+	lib/result.h \
 	lib/settings.h \
-	lib/size.h
+	lib/size.h \
+	lib/status.c \
+	lib/text.c \
+	lib/text.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 lib_LTLIBRARIES += lib/libweir.la

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* text.h: sizes, amounts, factors and counts to and from text.
+ *
+ * Readers are strict: the whole text must be the value, no sign, no exponent, no hexadecimal, and
+ * independent of the locale (a decimal point is a point).  They return 1 and the value, or 0 with
+ * the reason in *problem and nothing else written.  Spellers write what the reader takes back to the
+ * same value.
+ *
+ * Must not know: options, where a text comes from.
+ */
+#ifndef WEIR_TEXT_H
+#define WEIR_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/options.h>
+
+/* Why a text was refused: half a sentence, to follow the quoted value and a colon. */
+struct weir_problem {
+    char text[160];
+};
+
+/* Room for any spelled amount or factor.  A factor of 1e308 has 309 digits and is cut; no text can
+ * ask for it. */
+enum { WEIR_SPELL_BYTES = 48 };
+
+/* Writes the reason; returns 0 so that a reader can return it. */
+int weir__problem(struct weir_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* "4GiB", "512MB", "1.5G", "1073741824": bytes.  A fraction needs a unit; fractions of a byte are
+ * dropped. */
+int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
+/* The same and "75%", "90%free", "max". */
+int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
+/* ".75", "1": a fraction above 0 and at most 1, in millionths. */
+int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
+/* "2", "1.25" up to the first character that does not belong to it, which is written to *end. */
+int weir__factor_read(const char *text, const char **end, double *factor,
+                      struct weir_problem *problem);
+/* Decimal digits, at most `most`. */
+int weir__count_read(const char *text, uint64_t most, uint64_t *count,
+                     struct weir_problem *problem);
+
+/* Exact: "8GiB", "1536MiB", "1000". */
+void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
+/* Of every kind but DEFAULT, which gives "default". */
+void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
+void weir__factor_spell(double factor, char *text, size_t text_bytes);
+
+/* A text as messages show it: 'text', without control characters and cut when very long. */
+void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
+
+/* A copy of `text` that lives as long as the process, the same pointer for the same text; *is_new
+ * (may be NULL) is 1 for the first call with it.  NULL: out of memory.  Thread-safe.  For texts of
+ * which there are few. */
+const char *weir__text_keep(const char *text, int *is_new);
+
+#endif
