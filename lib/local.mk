@@ -15,6 +15,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/driver_count.c \
 	lib/driver_cuda.c \
 	lib/growth.h \
+	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
 	lib/log.c \
@@ -29,7 +30,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/size.h \
 	lib/status.c \
 	lib/text.c \
-	lib/text.h
+	lib/text.h \
+	lib/trace.c
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 lib_LTLIBRARIES += lib/libweir.la
