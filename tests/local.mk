@@ -38,6 +38,24 @@ cuda_tests = \
 	tests/abi_check
 tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 
+# Three stand-ins for the CUDA driver, which test_driver loads in turn; see
+# tests/fake_libcuda.c.  The -rpath is never used: it makes libtool build a
+# shared library.  Its version makes the file libcuda.so.1.
+fake_drivers = \
+	tests/fake/resolver-0/libcuda.la \
+	tests/fake/resolver-1/libcuda.la \
+	tests/fake/resolver-2/libcuda.la
+fake_ldflags = -rpath /nowhere -version-info 1:0:0
+tests_fake_resolver_0_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_0_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=0
+tests_fake_resolver_0_libcuda_la_LDFLAGS = $(fake_ldflags)
+tests_fake_resolver_1_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_1_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=1
+tests_fake_resolver_1_libcuda_la_LDFLAGS = $(fake_ldflags)
+tests_fake_resolver_2_libcuda_la_SOURCES = tests/fake_libcuda.c
+tests_fake_resolver_2_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=2
+tests_fake_resolver_2_libcuda_la_LDFLAGS = $(fake_ldflags)
+
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS)
@@ -50,6 +68,7 @@ EXTRA_DIST += tests/run-tap
 
 TESTS =
 if WEIR_TESTS
+check_LTLIBRARIES = $(fake_drivers)
 check_PROGRAMS += $(unit_tests) $(public_tests)
 TESTS += $(check_PROGRAMS) $(script_tests)
 if HAVE_CUDA_H
