@@ -8,22 +8,33 @@ noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
 	lib/bestfit.c \
 	lib/bestfit.h \
+	lib/books.c \
+	lib/books.h \
 	lib/budget.h \
 	lib/cuda_abi.h \
 	lib/driver.c \
 	lib/driver.h \
 	lib/driver_count.c \
 	lib/driver_cuda.c \
+	lib/engine.c \
+	lib/engine.h \
+	lib/engine_arena.c \
+	lib/engine_platform.c \
+	lib/engine_pool.c \
 	lib/growth.h \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
 	lib/log.c \
 	lib/log.h \
+	lib/map.c \
+	lib/map.h \
 	lib/model/model.h \
 	lib/model/model_state.h \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
+	lib/options.c \
+	lib/placement.c \
 	lib/placement.h \
 	lib/result.h \
 	lib/settings.h \
@@ -31,7 +42,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/status.c \
 	lib/text.c \
 	lib/text.h \
-	lib/trace.c
+	lib/trace.c \
+	lib/uses.c \
+	lib/uses.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 lib_LTLIBRARIES += lib/libweir.la

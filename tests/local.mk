@@ -28,6 +28,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 # One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
 # tests_test_NAME_SOURCES says otherwise.
 unit_tests = \
+	tests/test_driver \
 	tests/test_histogram \
 	tests/test_trace
 
