@@ -21,6 +21,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine_arena.c \
 	lib/engine_platform.c \
 	lib/engine_pool.c \
+	lib/environment.c \
 	lib/growth.h \
 	lib/histogram.c \
 	lib/histogram.h \

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* settings.h: the option table, for those inside that show, parse or resolve options.
  *
- * ONE table (options.c) drives the fields of weir_options, the environment, the flags of the
- * program, `weir info` and the manual.  Where each value came from is kept beside the options in
- * `sources`, since the public struct has no room for it.
+ * ONE table (options.c) drives the fields of weir_options, the environment (environment.c), the flags
+ * of the program, `weir info` and the manual.  Where each value came from is kept beside the options
+ * in `sources`, since the public struct has no room for it.
+ *
+ * A message about a value reads  LABEL 'VALUE': what is wrong; expected WHAT PARSES  where LABEL is
+ * what the user typed: "--prealloc", "WEIR_PREALLOC", "prealloc".
  *
  * Must not know: devices, engines, what an option does.
  */
@@ -34,35 +37,45 @@ enum weir_setting {
 
 /* One row, for programs and manuals. */
 struct weir_setting_row {
-    const char *name;          /* "prealloc": the flag is --prealloc, the variable WEIR_PREALLOC */
-    const char *variable;      /* "WEIR_PREALLOC" */
-    const char *argument;      /* "SIZE", "POLICY", ... for the usage text */
-    const char *accepts;       /* what parses, one line: "a size (4GiB, 512MB, 75%, 90%free, max)" */
-    const char *default_text;  /* the default in words */
-    const char *help;          /* one or two sentences */
+    const char *name;         /* "prealloc": the flag is --prealloc, the variable WEIR_PREALLOC */
+    const char *variable;     /* "WEIR_PREALLOC" */
+    const char *argument;     /* "SIZE", "POLICY", ... for the usage text */
+    const char *accepts;      /* what parses, one line: "a size (4GiB, 512MB, 75%, 90%free, max)" */
+    const char *default_text; /* the default in words */
+    const char *help;         /* one or two sentences */
 };
 
 const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
 
 /* Where a value came from; text for `weir info`: "default", "flag --prealloc", "WEIR_PREALLOC",
- * "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", ... */
+ * "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", ...; "the program" when it was set before the
+ * environment was read and nobody said where. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
 };
 
 /* weir_options_from_env with sources: fills what is still default.  `sources` may be NULL.
- * Warnings go to standard error through log.h when `warn` is not 0. */
+ * Warnings go to standard error through log.h when `warn` is not 0, unless the log level is set and
+ * below them.  A value that does not parse is an error even where a field that is set, or a variable
+ * of higher precedence, makes it count for nothing: it would count elsewhere. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
                                    char *message, size_t message_bytes);
-/* weir_options_set by row. */
-weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *text,
-                             char *message, size_t message_bytes);
+/* weir_options_set by row; `label` names the option in the message, NULL: the row's name. */
+weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
+                             const char *text, char *message, size_t message_bytes);
 /* 1 if the field is set (not default). */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* The value as it would be typed ("8GiB", "75%", "step:64MiB", "pool"); defaults are shown as what
  * they mean ("pool", not "default").  `text` is NUL-terminated. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
+
+/* A caller's struct in this library's layout: what the caller's version does not have is default,
+ * what this one does not know is left out.  E_INVALID with a message: NULL or no size. */
+weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
+                               size_t message_bytes);
+/* Back into a caller's struct, which keeps its size and what this library does not know. */
+void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct (size, unknown tail, ranges) and copies it into *out in this library's
  * layout with every default replaced by its meaning, except amounts of kind DEFAULT that depend on
@@ -72,7 +85,8 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
-/* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal. E_PARSE. */
+/* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal; NULL is "cuda".
+ * E_PARSE. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
 

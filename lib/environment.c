@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/* environment.c: options from the environment.
+ *
+ * Three passes.  First weir's own variables, one per row of the option table.  Below them, unless
+ * WEIR_COMPAT=0, the variables that users of TensorFlow, XLA and JAX already set: all are read
+ * before any is applied, since what one of them means depends on others.  Last, names that look like
+ * a known one but are not draw a warning, once per process and name; setting a variable that nobody
+ * reads is how a preallocation comes to be "ignored".
+ *
+ * What the compatibility variables make of the preallocation, first match:
+ *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, N = 0 none
+ *                                           =-1    fraction of total
+ *     XLA_PYTHON_CLIENT_PREALLOCATE false          none
+ *                                   anything else  fraction of total
+ *     a fraction is set                            that fraction of total
+ * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
+ * wins over PREALLOCATE=false because it is the more special request of the two.  The platform
+ * engine has no reserve, so none of this touches it.
+ *
+ * Work is done on a copy; the caller's options change only when everything parses.
+ *
+ * Must not know: devices, engines, what an option does; how a row reads its text.
+ */
+#include "settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "text.h"
+
+#define TF_PREALLOC "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
+#define TF_ALLOCATOR "TF_GPU_ALLOCATOR"
+#define TF_GROWTH "TF_FORCE_GPU_ALLOW_GROWTH"
+#define XLA_PREALLOCATE "XLA_PYTHON_CLIENT_PREALLOCATE"
+#define XLA_FRACTION "XLA_CLIENT_MEM_FRACTION"
+#define XLA_OLD_FRACTION "XLA_PYTHON_CLIENT_MEM_FRACTION"
+#define XLA_ALLOCATOR "XLA_PYTHON_CLIENT_ALLOCATOR"
+#define COMPAT "WEIR_COMPAT"
+
+#define DEFAULT_FRACTION 750000 /* millionths: JAX's and XLA's own default */
+
+static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GROWTH,
+                                           XLA_PREALLOCATE, XLA_FRACTION, XLA_OLD_FRACTION,
+                                           XLA_ALLOCATOR};
+#define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
+
+/* Names that begin so belong to a part of weir that reads them itself. */
+static const char *const own_prefixes[] = {"WEIR_MODEL_", "WEIR_TEST_"};
+#define OWN_PREFIXES (sizeof own_prefixes / sizeof own_prefixes[0])
+
+/* One reading of the environment. */
+struct reading {
+    weir_options options;
+    struct weir_sources sources;
+    int warn;
+    char *message;
+    size_t message_bytes;
+};
+
+static weir_status refuse(const struct reading *reading, const char *variable, const char *value,
+                          const char *problem, const char *expected) {
+    char quoted[80];
+
+    weir__quote(value, quoted, sizeof quoted);
+    if (reading->message && reading->message_bytes > 0)
+        snprintf(reading->message, reading->message_bytes, "%s %s: %s; expected %s%s", variable,
+                 quoted, problem, expected,
+                 strcmp(variable, COMPAT) == 0 ? ""
+                                               : " (weir leaves it alone under WEIR_COMPAT=0)");
+    return WEIR_E_PARSE;
+}
+
+/* 1 for the first call of the process with this text, when warnings are wanted. */
+static int first_warning(const struct reading *reading, const char *text) {
+    int is_new = 0;
+
+    return reading->warn && (weir__text_keep(text, &is_new) == NULL || is_new);
+}
+
+static int warning_threshold(const struct reading *reading) {
+    return reading->options.log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : reading->options.log;
+}
+
+/* ------------------------------------------------------------ own variables ---- */
+
+static weir_status read_own(struct reading *reading) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        enum weir_setting setting = (enum weir_setting)i;
+        const char *variable = weir__setting_row(setting)->variable;
+        const char *value = getenv(variable);
+        weir_options with_it = reading->options;
+        weir_status status;
+
+        if (!value)
+            continue;
+        status = weir__option_set(&with_it, setting, variable, value, reading->message,
+                                  reading->message_bytes);
+        if (status != WEIR_OK)
+            return status;
+        if (!weir__option_is_set(&reading->options, setting)) {
+            reading->options = with_it;
+            reading->sources.of[setting] = variable;
+        }
+    }
+    return WEIR_OK;
+}
+
+static weir_status read_compat_switch(struct reading *reading, int *on) {
+    static const char *const off_words[] = {"0", "off", "false", "no"};
+    static const char *const on_words[] = {"1", "on", "true", "yes"};
+    const char *value = getenv(COMPAT);
+
+    *on = 1;
+    if (!value)
+        return WEIR_OK;
+    for (size_t i = 0; i < sizeof on_words / sizeof on_words[0]; i++) {
+        if (strcasecmp(value, on_words[i]) == 0)
+            return WEIR_OK;
+        if (strcasecmp(value, off_words[i]) == 0) {
+            *on = 0;
+            return WEIR_OK;
+        }
+    }
+    return refuse(reading, COMPAT, value, *value ? "it is no switch" : "it is empty", "0 or 1");
+}
+
+/* -------------------------------------------------- what other programs read ---- */
+
+enum { NOT_SET, NO, YES };
+
+/* What the compatibility variables say, before anything is made of it. */
+struct compat {
+    int tf_prealloc; /* NOT_SET; NO: a number of bytes; YES: -1, what the default would be */
+    uint64_t bytes;
+    int preallocate;   /* NOT_SET, NO, YES */
+    uint64_t fraction; /* millionths; 0: not set */
+    const char *fraction_name;
+    int engine; /* WEIR_ENGINE_ */
+    const char *engine_name;
+    int grows; /* the engine is an arena of regions because growth was asked for */
+};
+
+/* A base-10 int64, as TensorFlow reads it; all else it answers by aborting. */
+static weir_status read_tf_prealloc(struct reading *reading, struct compat *compat) {
+    const char *value = getenv(TF_PREALLOC);
+    struct weir_problem problem;
+
+    if (!value)
+        return WEIR_OK;
+    if (strcmp(value, "-1") == 0) {
+        compat->tf_prealloc = YES;
+        return WEIR_OK;
+    }
+    if (!weir__count_read(value, INT64_MAX, &compat->bytes, &problem))
+        return refuse(reading, TF_PREALLOC, value, problem.text,
+                      "a whole number of bytes, -1 (as much as the default allocator would "
+                      "preallocate) or 0 (none); WEIR_PREALLOC takes 4GiB or 75% as well");
+    compat->tf_prealloc = NO;
+    return WEIR_OK;
+}
+
+/* JAX's rule: an empty variable counts as not set, and only these three words are false. */
+static void read_preallocate(struct compat *compat) {
+    static const char *const false_words[] = {"false", "False", "0"};
+    const char *value = getenv(XLA_PREALLOCATE);
+
+    if (!value || !*value)
+        return;
+    compat->preallocate = YES;
+    for (size_t i = 0; i < sizeof false_words / sizeof false_words[0]; i++)
+        if (strcmp(value, false_words[i]) == 0)
+            compat->preallocate = NO;
+}
+
+static weir_status read_fraction(struct reading *reading, struct compat *compat) {
+    const char *name = XLA_FRACTION, *value = getenv(XLA_FRACTION);
+    const char *old_value = getenv(XLA_OLD_FRACTION);
+    struct weir_problem problem;
+    char quoted[80], old_quoted[80];
+
+    if (value && *value && old_value && *old_value) {
+        weir__quote(value, quoted, sizeof quoted);
+        weir__quote(old_value, old_quoted, sizeof old_quoted);
+        if (reading->message && reading->message_bytes > 0)
+            snprintf(
+                reading->message, reading->message_bytes,
+                "%s %s and %s %s: both are set; expected one of them, the first: the second is "
+                "its former name",
+                XLA_FRACTION, quoted, XLA_OLD_FRACTION, old_quoted);
+        return WEIR_E_PARSE;
+    }
+    if (!value || !*value) {
+        name = XLA_OLD_FRACTION;
+        value = old_value;
+    }
+    if (!value || !*value)
+        return WEIR_OK;
+    if (!weir__fraction_read(value, &compat->fraction, &problem))
+        return refuse(reading, name, value, problem.text,
+                      "a fraction above 0 and at most 1, such as .75");
+    compat->fraction_name = name;
+    return WEIR_OK;
+}
+
+/* A value that its own program knows and weir has nothing for. */
+static void warn_ignored(const struct reading *reading, const char *variable, const char *value,
+                         const char *known) {
+    char key[160];
+
+    snprintf(key, sizeof key, "%s=%s", variable, value);
+    if (first_warning(reading, key))
+        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
+                  "%s '%s' is ignored: weir has no such engine; it has %s", variable, value, known);
+}
+
+struct engine_word {
+    const char *word;
+    int engine; /* WEIR_ENGINE_DEFAULT: weir has none like it */
+};
+
+/* Sets the engine unless a variable of higher precedence has. */
+static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
+                               const struct engine_word *words, const char *known,
+                               const char *expected) {
+    const char *value = getenv(variable);
+
+    if (!value)
+        return WEIR_OK;
+    for (; words->word; words++)
+        if (strcasecmp(value, words->word) == 0)
+            break;
+    if (!words->word)
+        return refuse(reading, variable, value,
+                      *value ? "there is no such allocator" : "it is empty", expected);
+    if (words->engine == WEIR_ENGINE_DEFAULT) {
+        warn_ignored(reading, variable, words->word, known);
+    } else if (!compat->engine_name) {
+        compat->engine = words->engine;
+        compat->engine_name = variable;
+    }
+    return WEIR_OK;
+}
+
+static weir_status read_engines(struct reading *reading, struct compat *compat) {
+    static const struct engine_word xla[] = {{"default", WEIR_ENGINE_ARENA},
+                                             {"bfc", WEIR_ENGINE_ARENA},
+                                             {"platform", WEIR_ENGINE_PLATFORM},
+                                             {"cuda_async", WEIR_ENGINE_POOL},
+                                             {"vmm", WEIR_ENGINE_DEFAULT},
+                                             {"address", WEIR_ENGINE_DEFAULT},
+                                             {NULL, 0}};
+    static const struct engine_word tf[] = {{"cuda_malloc_async", WEIR_ENGINE_POOL},
+                                            {"cuda_malloc", WEIR_ENGINE_DEFAULT},
+                                            {"memory_guard", WEIR_ENGINE_DEFAULT},
+                                            {NULL, 0}};
+    weir_status status =
+        read_engine(reading, compat, XLA_ALLOCATOR, xla,
+                    "platform, default and bfc (the arena), and cuda_async (the pool)",
+                    "default, bfc, platform or cuda_async");
+
+    if (status != WEIR_OK)
+        return status;
+    return read_engine(reading, compat, TF_ALLOCATOR, tf, "cuda_malloc_async (the pool)",
+                       "cuda_malloc_async");
+}
+
+static weir_status read_allow_growth(struct reading *reading, struct compat *compat) {
+    const char *value = getenv(TF_GROWTH);
+
+    if (!value || strcmp(value, "false") == 0 || strcmp(value, "0") == 0)
+        return WEIR_OK;
+    if (strcmp(value, "true") != 0 && strcmp(value, "1") != 0)
+        return refuse(reading, TF_GROWTH, value, *value ? "it is no switch" : "it is empty",
+                      "true or false");
+    if (!compat->engine_name) {
+        compat->engine = WEIR_ENGINE_ARENA;
+        compat->engine_name = TF_GROWTH;
+        compat->grows = 1;
+    }
+    return WEIR_OK;
+}
+
+static weir_status read_compat(struct reading *reading, struct compat *compat) {
+    weir_status status = read_tf_prealloc(reading, compat);
+
+    read_preallocate(compat);
+    if (status == WEIR_OK)
+        status = read_fraction(reading, compat);
+    if (status == WEIR_OK)
+        status = read_engines(reading, compat);
+    if (status == WEIR_OK)
+        status = read_allow_growth(reading, compat);
+    return status;
+}
+
+/* The truth table at the top.  NULL: nobody asks. */
+static const char *compat_prealloc(const struct compat *compat, weir_amount *amount) {
+    weir_amount fraction = {compat->fraction ? compat->fraction : DEFAULT_FRACTION,
+                            WEIR_AMOUNT_OF_TOTAL, 0};
+    weir_amount bytes = {compat->tf_prealloc == NO ? compat->bytes : 0, WEIR_AMOUNT_BYTES, 0};
+
+    if (compat->tf_prealloc != NOT_SET) {
+        *amount = compat->tf_prealloc == YES ? fraction : bytes;
+        return TF_PREALLOC;
+    }
+    if (compat->preallocate != NOT_SET) {
+        *amount = compat->preallocate == YES ? fraction : bytes;
+        return XLA_PREALLOCATE;
+    }
+    *amount = fraction;
+    return compat->fraction_name;
+}
+
+static void apply_compat(struct reading *reading, const struct compat *compat) {
+    weir_options *options = &reading->options;
+    const char **of = reading->sources.of;
+    weir_amount amount;
+    const char *prealloc_name = compat_prealloc(compat, &amount);
+
+    if (compat->engine_name && !weir__option_is_set(options, WEIR_SETTING_ENGINE)) {
+        options->engine = compat->engine;
+        of[WEIR_SETTING_ENGINE] = compat->engine_name;
+        if (compat->grows && !weir__option_is_set(options, WEIR_SETTING_ARENA)) {
+            options->arena = WEIR_ARENA_REGIONS;
+            of[WEIR_SETTING_ARENA] = compat->engine_name;
+        }
+    }
+    if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
+        options->engine == WEIR_ENGINE_PLATFORM)
+        return;
+    options->prealloc = amount;
+    of[WEIR_SETTING_PREALLOC] = prealloc_name;
+    if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
+        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+        of[WEIR_SETTING_PREALLOC_AT] = prealloc_name;
+    }
+}
+
+/* -------------------------------------------------------------- look-alikes ---- */
+
+enum { LONGEST_NAME = 96 };
+
+static int same_letter(char a, char b) {
+    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
+}
+
+/* Letters to insert, remove or change to make one name of the other, whatever the case. */
+static size_t edit_distance(const char *a, size_t a_length, const char *b) {
+    size_t b_length = strlen(b), row[LONGEST_NAME + 1];
+
+    if (a_length > LONGEST_NAME || b_length > LONGEST_NAME)
+        return LONGEST_NAME;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = diagonal + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
+
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b_length];
+}
+
+/* The best match so far for a name that is not known. */
+struct likeness {
+    const char *name; /* NULL: none yet */
+    size_t distance;
+    size_t prefix; /* length of `name` when it is a prefix of the unknown name, else 0 */
+};
+
+/* A known name with something behind it is closer than any spelling, the longest such name wins. */
+static void compare_name(struct likeness *likeness, const char *unknown, size_t length,
+                         const char *known) {
+    size_t known_length = strlen(known);
+    size_t prefix =
+        length > known_length && strncmp(unknown, known, known_length) == 0 ? known_length : 0;
+    size_t distance = edit_distance(unknown, length, known);
+
+    if (!likeness->name || prefix > likeness->prefix ||
+        (prefix == likeness->prefix && distance < likeness->distance))
+        *likeness = (struct likeness){known, distance, prefix};
+}
+
+static void warn_own(const struct reading *reading, const char *name, size_t length) {
+    struct likeness likeness = {NULL, 0, 0};
+
+    for (size_t i = 0; i < OWN_PREFIXES; i++)
+        if (strncmp(name, own_prefixes[i], strlen(own_prefixes[i])) == 0)
+            return;
+    compare_name(&likeness, name, length, COMPAT);
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
+    if (likeness.distance > 0 && first_warning(reading, name))
+        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
+                  "%s is no variable of weir's and is ignored; the closest is %s", name,
+                  likeness.name);
+}
+
+static void warn_look_alike(const struct reading *reading, const char *name, size_t length) {
+    struct likeness likeness = {NULL, 0, 0};
+
+    for (size_t i = 0; i < COMPAT_NAMES; i++) {
+        size_t known_length = strlen(compat_names[i]);
+
+        if (length == known_length && strcmp(name, compat_names[i]) == 0)
+            return;
+        if (length + 2 >= known_length) /* else more than two letters are missing */
+            compare_name(&likeness, name, length, compat_names[i]);
+    }
+    if (likeness.name && (likeness.prefix > 0 || likeness.distance <= 2) &&
+        first_warning(reading, name))
+        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
+                  "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);
+}
+
+static void warn_unknown(const struct reading *reading, int compat_on) {
+    char name[LONGEST_NAME + 1];
+
+    for (char **entry = environ; entry && *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+
+        if (length == 0 || length > LONGEST_NAME)
+            continue;
+        memcpy(name, *entry, length);
+        name[length] = '\0';
+        if (strncmp(name, "WEIR_", 5) == 0)
+            warn_own(reading, name, length);
+        else if (compat_on)
+            warn_look_alike(reading, name, length);
+    }
+}
+
+/* ------------------------------------------------------------------- public ---- */
+
+/* Reads everything into reading->options and ->sources. */
+static weir_status read_all(struct reading *reading) {
+    struct compat compat = {0};
+    int compat_on = 1;
+    weir_status status;
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (!reading->sources.of[i] && weir__option_is_set(&reading->options, (enum weir_setting)i))
+            reading->sources.of[i] = "the program";
+    status = read_own(reading);
+    if (status == WEIR_OK)
+        status = read_compat_switch(reading, &compat_on);
+    if (status == WEIR_OK && compat_on)
+        status = read_compat(reading, &compat);
+    if (status != WEIR_OK)
+        return status;
+    apply_compat(reading, &compat);
+    if (reading->warn)
+        warn_unknown(reading, compat_on);
+    return WEIR_OK;
+}
+
+weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
+                                   char *message, size_t message_bytes) {
+    struct reading reading = {.warn = warn, .message = message, .message_bytes = message_bytes};
+    weir_status status = weir__options_take(options, &reading.options, message, message_bytes);
+
+    if (status != WEIR_OK)
+        return status;
+    if (sources)
+        reading.sources = *sources;
+    status = read_all(&reading);
+    if (status != WEIR_OK)
+        return status;
+    weir__options_give(&reading.options, options);
+    if (sources)
+        *sources = reading.sources;
+    return WEIR_OK;
+}
+
+weir_status weir_options_from_env(weir_options *options, char *message, size_t message_bytes) {
+    return weir__options_from_env(options, NULL, 1, message, message_bytes);
+}

@@ -1,0 +1,744 @@
+/* SPDX-License-Identifier: MIT */
+/* options.c: the table of options, and everything that one row can do.
+ *
+ * A row says how an option is called, which field holds it, of which kind it is, and how it is
+ * explained.  A kind is four functions: read from text, spell as text, is it set, is it in range.
+ * Whoever reads, shows, checks or documents options walks the rows; adding an option is a field in
+ * weir/options.h, a line in WEIR_SETTING_LIST and a row here.
+ *
+ * A value that text cannot set is refused by the same range check as one that a program put into
+ * the struct, so both ways in accept the same values.
+ *
+ * Must not know: the environment, devices, engines, what an option does.
+ */
+#include "settings.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "text.h"
+
+/* The least a caller's struct can be: weir_options of version 1 ends with `log`. */
+#define SMALLEST_SIZE (offsetof(weir_options, log) + sizeof(int))
+/* More than any version will need: a size above it was never initialised. */
+#define LARGEST_SIZE ((size_t)65536)
+
+#define LARGEST_ORDINAL 1023
+#define LARGEST_EVENT_RING 1048576
+#define NO_WAIT UINT32_MAX
+
+struct word {
+    const char *word;
+    int value;
+};
+
+struct row;
+
+struct kind {
+    int (*read)(const struct row *row, const char *text, weir_options *options,
+                struct weir_problem *problem);
+    void (*spell)(const struct row *row, const weir_options *options, char *text, size_t bytes);
+    int (*is_set)(const struct row *row, const weir_options *options);
+    int (*check)(const struct row *row, const weir_options *options, struct weir_problem *problem);
+};
+
+struct row {
+    struct weir_setting_row text;
+    const struct kind *kind;
+    size_t offset;            /* of the field in weir_options; growth: of the first of its fields */
+    const struct word *words; /* of kind word, ended by NULL; the first is the default's meaning */
+    int zero_is_wrong;        /* of kind amount: nothing can work with 0 */
+};
+
+static const void *field(const struct row *row, const weir_options *options) {
+    return (const char *)options + row->offset;
+}
+
+static void *mutable_field(const struct row *row, weir_options *options) {
+    return (char *)options + row->offset;
+}
+
+/* ----------------------------------------------------------------- a device ---- */
+
+static int device_scan(const char *text, const char **driver, int *ordinal,
+                       struct weir_problem *problem) {
+    static const char *const drivers[] = {"cuda", "model"};
+    uint64_t number = 0;
+
+    for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {
+        size_t length = strlen(drivers[i]);
+
+        if (strncmp(text, drivers[i], length) != 0 || (text[length] != '\0' && text[length] != ':'))
+            continue;
+        if (text[length] == ':' &&
+            !weir__count_read(text + length + 1, LARGEST_ORDINAL, &number, problem))
+            return weir__problem(problem, "what follows the colon is no device number");
+        *driver = drivers[i];
+        *ordinal = (int)number;
+        return 1;
+    }
+    return weir__problem(problem, *text ? "there is no such device" : "it is empty");
+}
+
+/* Keeps one spelling of each device, whatever zeros precede its number. */
+static int device_read(const struct row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    char spelled[24];
+    const char *driver, *kept;
+    int ordinal;
+
+    if (!device_scan(text, &driver, &ordinal, problem))
+        return 0;
+    if (strchr(text, ':'))
+        snprintf(spelled, sizeof spelled, "%s:%d", driver, ordinal);
+    else
+        snprintf(spelled, sizeof spelled, "%s", driver);
+    kept = weir__text_keep(spelled, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static void device_spell(const struct row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    snprintf(text, bytes, "%s", *(const char *const *)field(row, options));
+}
+
+static int device_is_set(const struct row *row, const weir_options *options) {
+    return *(const char *const *)field(row, options) != NULL;
+}
+
+static int device_check(const struct row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options), *driver;
+    int ordinal;
+
+    return !text || device_scan(text, &driver, &ordinal, problem);
+}
+
+static const struct kind device_kind = {device_read, device_spell, device_is_set, device_check};
+
+/* ------------------------------------------------------------------- a word ---- */
+
+static int word_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    for (const struct word *w = row->words; w->word; w++)
+        if (strcasecmp(text, w->word) == 0) {
+            *(int *)mutable_field(row, options) = w->value;
+            return 1;
+        }
+    return weir__problem(problem, *text ? "it is none of the words known here" : "it is empty");
+}
+
+static void word_spell(const struct row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    int value = *(const int *)field(row, options);
+
+    for (const struct word *w = row->words; w->word; w++)
+        if (w->value == value) {
+            snprintf(text, bytes, "%s", w->word);
+            return;
+        }
+    snprintf(text, bytes, "%d", value);
+}
+
+static int word_is_set(const struct row *row, const weir_options *options) {
+    return *(const int *)field(row, options) != 0;
+}
+
+static int word_check(const struct row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    int value = *(const int *)field(row, options);
+
+    for (const struct word *w = row->words; w->word; w++)
+        if (value == 0 || w->value == value)
+            return 1;
+    return weir__problem(problem, "there is no value %d", value);
+}
+
+static const struct kind word_kind = {word_read, word_spell, word_is_set, word_check};
+
+/* --------------------------------------------------------------- an amount ---- */
+
+static int amount_valid(const struct row *row, const weir_amount *amount,
+                        struct weir_problem *problem) {
+    if (amount->reserved != 0)
+        return weir__problem(problem, "its reserved field is not 0");
+    switch (amount->kind) {
+    case WEIR_AMOUNT_DEFAULT:
+        return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
+    case WEIR_AMOUNT_OF_TOTAL:
+    case WEIR_AMOUNT_OF_FREE:
+        if (amount->value > 1000000)
+            return weir__problem(problem, "it is more than 100%%");
+        break;
+    case WEIR_AMOUNT_BYTES:
+        break;
+    case WEIR_AMOUNT_MAX:
+        return 1;
+    default:
+        return weir__problem(problem, "there is no amount of kind %d", amount->kind);
+    }
+    if (amount->value == 0 && row->zero_is_wrong)
+        return weir__problem(problem, "nothing could be allocated; max means no limit");
+    return 1;
+}
+
+static int amount_read(const struct row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    weir_amount amount;
+
+    if (!weir__amount_read(text, &amount, problem) || !amount_valid(row, &amount, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = amount;
+    return 1;
+}
+
+static void amount_spell(const struct row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    weir__amount_spell(field(row, options), text, bytes);
+}
+
+static int amount_is_set(const struct row *row, const weir_options *options) {
+    return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
+}
+
+static int amount_check(const struct row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    return amount_valid(row, field(row, options), problem);
+}
+
+static const struct kind amount_kind = {amount_read, amount_spell, amount_is_set, amount_check};
+
+/* ------------------------------------------------------------------- growth ---- */
+
+static const struct word policies[] = {
+#define POLICY_WORD(name, word, value) {word, value},
+    WEIR_GROWTH_POLICIES(POLICY_WORD)
+#undef POLICY_WORD
+        {NULL, 0},
+};
+
+/* The policy that measured best for each engine; see weir-settings(7). */
+static int default_growth(int engine) {
+    return engine == WEIR_ENGINE_ARENA ? WEIR_GROWTH_BFC : WEIR_GROWTH_EXACT;
+}
+
+static int factor_valid(int growth, double factor, struct weir_problem *problem) {
+    if (growth == WEIR_GROWTH_GEOMETRIC && !(factor > 1 && factor <= 1e300))
+        return weir__problem(problem, "the factor must be above 1 and finite");
+    if (growth == WEIR_GROWTH_REMAINING && !(factor > 0 && factor <= 1))
+        return weir__problem(problem, "the fraction must be above 0 and at most 1");
+    return 1;
+}
+
+/* What follows the colon of a policy: ":64MiB", ":2:4GiB", ":0.5". */
+static int growth_argument(const char *text, weir_options *growth, struct weir_problem *problem) {
+    const char *end;
+
+    if (growth->growth == WEIR_GROWTH_STEP) {
+        if (!weir__bytes_read(text, &growth->growth_step, problem))
+            return 0;
+        return growth->growth_step > 0 || weir__problem(problem, "the step is 0");
+    }
+    if (growth->growth != WEIR_GROWTH_GEOMETRIC && growth->growth != WEIR_GROWTH_REMAINING)
+        return weir__problem(problem, "this policy takes nothing after a colon");
+    if (!weir__factor_read(text, &end, &growth->growth_factor, problem) ||
+        !factor_valid(growth->growth, growth->growth_factor, problem))
+        return 0;
+    if (*end == '\0')
+        return 1;
+    if (*end != ':' || growth->growth != WEIR_GROWTH_GEOMETRIC)
+        return weir__problem(problem, "something follows the number");
+    if (!weir__bytes_read(end + 1, &growth->growth_cap, problem))
+        return 0;
+    return growth->growth_cap > 0 || weir__problem(problem, "the cap is 0");
+}
+
+/* Sets all five fields: an argument of an earlier policy does not outlive it. */
+static int growth_read(const struct row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    size_t length = strcspn(text, ":");
+    weir_options growth = {0};
+
+    (void)row;
+    for (const struct word *w = policies; w->word; w++)
+        if (strlen(w->word) == length && strncasecmp(text, w->word, length) == 0)
+            growth.growth = w->value;
+    if (growth.growth == WEIR_GROWTH_CALLBACK)
+        return weir__problem(problem, "a callback is a function of the program, no text can name "
+                                      "it");
+    if (growth.growth == WEIR_GROWTH_DEFAULT)
+        return weir__problem(problem, *text ? "there is no such policy" : "it is empty");
+    if (text[length] == ':' && !growth_argument(text + length + 1, &growth, problem))
+        return 0;
+    options->growth = growth.growth;
+    options->growth_step = growth.growth_step;
+    options->growth_factor = growth.growth_factor;
+    options->growth_cap = growth.growth_cap;
+    options->growth_function = NULL;
+    options->growth_context = NULL;
+    return 1;
+}
+
+static void growth_spell(const struct row *row, const weir_options *options, char *text,
+                         size_t bytes) {
+    char argument[WEIR_SPELL_BYTES] = "", cap[WEIR_SPELL_BYTES] = "";
+    const char *word = "?";
+
+    (void)row;
+    for (const struct word *w = policies; w->word; w++)
+        if (w->value == options->growth)
+            word = w->word;
+    if (options->growth == WEIR_GROWTH_STEP)
+        weir__bytes_spell(options->growth_step, argument, sizeof argument);
+    if (options->growth == WEIR_GROWTH_GEOMETRIC || options->growth == WEIR_GROWTH_REMAINING)
+        weir__factor_spell(options->growth_factor, argument, sizeof argument);
+    if (options->growth == WEIR_GROWTH_GEOMETRIC && options->growth_cap > 0)
+        weir__bytes_spell(options->growth_cap, cap, sizeof cap);
+    snprintf(text, bytes, "%s%s%s%s%s", word, argument[0] ? ":" : "", argument, cap[0] ? ":" : "",
+             cap);
+}
+
+static int growth_is_set(const struct row *row, const weir_options *options) {
+    (void)row;
+    return options->growth != WEIR_GROWTH_DEFAULT || options->growth_function != NULL;
+}
+
+static int growth_check(const struct row *row, const weir_options *options,
+                        struct weir_problem *problem) {
+    int callback = options->growth == WEIR_GROWTH_CALLBACK;
+
+    (void)row;
+    if (options->growth < WEIR_GROWTH_DEFAULT || options->growth > WEIR_GROWTH_CALLBACK)
+        return weir__problem(problem, "there is no policy %d", options->growth);
+    if (callback && !options->growth_function)
+        return weir__problem(problem, "the callback policy needs growth_function");
+    if (!callback && options->growth_function)
+        return weir__problem(problem, "growth_function is set, but the policy is not callback");
+    if (options->growth_factor >= 0 && options->growth_factor <= 0)
+        return 1; /* 0: the policy's default */
+    return factor_valid(options->growth, options->growth_factor, problem);
+}
+
+static const struct kind growth_kind = {growth_read, growth_spell, growth_is_set, growth_check};
+
+/* ------------------------------------------------------------------ numbers ---- */
+
+/* Milliseconds; text says 0 for "do not wait", which the struct says as NO_WAIT. */
+static int timeout_read(const struct row *row, const char *text, weir_options *options,
+                        struct weir_problem *problem) {
+    char digits[24];
+    size_t length = strspn(text, "0123456789");
+    uint32_t *out = mutable_field(row, options);
+    uint64_t value, factor = 1;
+
+    if (strcasecmp(text + length, "s") == 0)
+        factor = 1000;
+    else if (text[length] != '\0' && strcasecmp(text + length, "ms") != 0)
+        return weir__problem(problem, *text == '-' ? "it is negative"
+                                                   : "it is not a whole number with ms or s");
+    snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), text);
+    if (!weir__count_read(digits, (UINT32_MAX - 1) / factor, &value, problem))
+        return 0;
+    *out = value == 0 ? NO_WAIT : (uint32_t)(value * factor);
+    return 1;
+}
+
+static void timeout_spell(const struct row *row, const weir_options *options, char *text,
+                          size_t bytes) {
+    uint32_t value = *(const uint32_t *)field(row, options);
+
+    if (value == NO_WAIT)
+        snprintf(text, bytes, "0");
+    else if (value % 1000 == 0)
+        snprintf(text, bytes, "%us", value / 1000);
+    else
+        snprintf(text, bytes, "%ums", value);
+}
+
+static int number_is_set(const struct row *row, const weir_options *options) {
+    return *(const uint32_t *)field(row, options) != 0;
+}
+
+static int timeout_check(const struct row *row, const weir_options *options,
+                         struct weir_problem *problem) {
+    (void)row;
+    (void)options;
+    (void)problem;
+    return 1; /* every value means something */
+}
+
+static const struct kind timeout_kind = {timeout_read, timeout_spell, number_is_set, timeout_check};
+
+static int ring_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    uint64_t value;
+
+    if (!weir__count_read(text, LARGEST_EVENT_RING, &value, problem))
+        return 0;
+    if (value == 0)
+        return weir__problem(problem, "it is too small");
+    *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
+    return 1;
+}
+
+static void ring_spell(const struct row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    snprintf(text, bytes, "%u", *(const uint32_t *)field(row, options));
+}
+
+static int ring_check(const struct row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    if (*(const uint32_t *)field(row, options) > LARGEST_EVENT_RING)
+        return weir__problem(problem, "it is too large");
+    return 1;
+}
+
+static const struct kind ring_kind = {ring_read, ring_spell, number_is_set, ring_check};
+
+/* ---------------------------------------------------------------- the table ---- */
+
+/* The first word of a value is the one that is shown. */
+static const struct word engines[] = {
+    {"pool", WEIR_ENGINE_POOL},
+    {"arena", WEIR_ENGINE_ARENA},
+    {"platform", WEIR_ENGINE_PLATFORM},
+    {NULL, 0},
+};
+static const struct word arenas[] = {
+    {"regions", WEIR_ARENA_REGIONS},
+    {"fixed", WEIR_ARENA_FIXED},
+    {NULL, 0},
+};
+static const struct word prealloc_times[] = {
+    {"create", WEIR_PREALLOC_AT_CREATE},
+    {"first", WEIR_PREALLOC_AT_FIRST},
+    {NULL, 0},
+};
+static const struct word switches[] = {
+    {"off", WEIR_SWITCH_OFF}, {"on", WEIR_SWITCH_ON},     {"0", WEIR_SWITCH_OFF},
+    {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
+    {"no", WEIR_SWITCH_OFF},  {"yes", WEIR_SWITCH_ON},    {NULL, 0},
+};
+static const struct word log_levels[] = {
+    {"none", WEIR_LOG_NONE}, {"error", WEIR_LOG_ERROR}, {"warning", WEIR_LOG_WARNING},
+    {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}, {NULL, 0},
+};
+
+#define SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
+#define AT(member) offsetof(weir_options, member)
+
+static const struct row rows[WEIR_SETTING_COUNT] = {
+    [WEIR_SETTING_DEVICE] =
+        {{"device", "WEIR_DEVICE", "DEVICE", "cuda, cuda:N, model or model:N", "cuda",
+          "Which device: the GPU of this number, or the device model, a GPU in software.  Programs "
+          "that use the library get the model only if they ask for it."},
+         &device_kind,
+         AT(device),
+         NULL,
+         0},
+    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "pool, arena or platform", "pool",
+                              "Where blocks come from: a CUDA memory pool, a BFC arena as in "
+                              "TensorFlow and XLA, or one "
+                              "driver call per block."},
+                             &word_kind,
+                             AT(engine),
+                             engines,
+                             0},
+    [WEIR_SETTING_ARENA] =
+        {{"arena", "WEIR_ARENA", "KIND", "fixed or regions", "regions",
+          "Arena engine: one region of the size of the limit, taken at once, or regions added as "
+          "the growth policy says."},
+         &word_kind,
+         AT(arena),
+         arenas,
+         0},
+    [WEIR_SETTING_PREALLOC] =
+        {{"prealloc", "WEIR_PREALLOC", "SIZE", SIZE_ACCEPTS, "0",
+          "Reserve taken before the first request.  More makes first iterations fast and leaves "
+          "less to other programs."},
+         &amount_kind,
+         AT(prealloc),
+         NULL,
+         0},
+    [WEIR_SETTING_PREALLOC_AT] =
+        {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
+          "When to preallocate: as the allocator is made, or at the first request."},
+         &word_kind,
+         AT(prealloc_at),
+         prealloc_times,
+         0},
+    [WEIR_SETTING_GROWTH] = {{"growth", "WEIR_GROWTH", "POLICY",
+                              "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
+                              "exact; for the arena engine bfc",
+                              "How much to add when the reserve has to grow."},
+                             &growth_kind,
+                             AT(growth),
+                             policies,
+                             0},
+    [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", SIZE_ACCEPTS,
+                             "max; for a fixed arena 75%",
+                             "The most that the reserve may be.  For a fixed arena: its size."},
+                            &amount_kind,
+                            AT(limit),
+                            NULL,
+                            1},
+    [WEIR_SETTING_RELEASE_THRESHOLD] =
+        {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", SIZE_ACCEPTS, "max",
+          "Idle reserve kept when a synchronisation would let memory go back to the device.  Less "
+          "gives memory to other programs, and grows again."},
+         &amount_kind,
+         AT(release_threshold),
+         NULL,
+         0},
+    [WEIR_SETTING_RECOVERY_TIMEOUT] =
+        {{"recovery-timeout", "WEIR_RECOVERY_TIMEOUT", "TIME",
+          "milliseconds (250), or a number with ms or s (250ms, 2s); 0 does not wait", "1s",
+          "Longest wait for frees to complete when memory ran out."},
+         &timeout_kind,
+         AT(recovery_timeout_ms),
+         NULL,
+         0},
+    [WEIR_SETTING_EVENT_RING] = {{"event-ring", "WEIR_EVENT_RING", "COUNT",
+                                  "a number from 1 to 1048576", "1024",
+                                  "Growth events kept for weir_events."},
+                                 &ring_kind,
+                                 AT(event_ring),
+                                 NULL,
+                                 0},
+    [WEIR_SETTING_LATENCY] = {{"latency", "WEIR_LATENCY", "SWITCH", "on or off", "off",
+                               "Keep a histogram of the latency of every call."},
+                              &word_kind,
+                              AT(latency),
+                              switches,
+                              0},
+    [WEIR_SETTING_LOG] =
+        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug", "none",
+          "What to write to standard error; each level shows those before it too."},
+         &word_kind,
+         AT(log),
+         log_levels,
+         0},
+};
+
+/* Every field's default replaced by its meaning. */
+static void fill_defaults(weir_options *options) {
+    if (!options->device)
+        options->device = "cuda";
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (rows[i].kind == &word_kind && !word_is_set(&rows[i], options))
+            *(int *)mutable_field(&rows[i], options) = rows[i].words[0].value;
+    if (options->growth == WEIR_GROWTH_DEFAULT)
+        options->growth = default_growth(options->engine);
+    if (options->growth == WEIR_GROWTH_STEP && options->growth_step == 0)
+        options->growth_step = UINT64_C(64) << 20;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_GEOMETRIC)
+        options->growth_factor = 2;
+    if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
+        options->growth_factor = 0.5;
+    if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc.kind = WEIR_AMOUNT_BYTES;
+    if (options->limit.kind == WEIR_AMOUNT_DEFAULT) {
+        int fixed = options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+
+        options->limit.kind = fixed ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_MAX;
+        options->limit.value = fixed ? 750000 : 0;
+    }
+    if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
+        options->release_threshold.kind = WEIR_AMOUNT_MAX;
+    if (options->recovery_timeout_ms == 0)
+        options->recovery_timeout_ms = 1000;
+    if (options->event_ring == 0)
+        options->event_ring = 1024;
+}
+
+/* ---------------------------------------------------------- a caller's struct ---- */
+
+static const char *size_problem(const weir_options *options) {
+    if (!options)
+        return "options is NULL";
+    if (options->size < SMALLEST_SIZE || options->size > LARGEST_SIZE)
+        return "options.size is not a size of weir_options: call weir_options_init first";
+    return NULL;
+}
+
+/* `size` must have been checked; the caller's tail that this library does not know is left out. */
+static void take(const weir_options *options, weir_options *out) {
+    memset(out, 0, sizeof *out);
+    memcpy(out, options, options->size < sizeof *out ? options->size : sizeof *out);
+    out->size = sizeof *out;
+}
+
+void weir__options_give(const weir_options *from, weir_options *options) {
+    size_t size = options->size;
+
+    memcpy(options, from, size < sizeof *from ? size : sizeof *from);
+    options->size = size;
+}
+
+static int tail_is_zero(const weir_options *options) {
+    const unsigned char *bytes = (const unsigned char *)options;
+
+    for (size_t i = sizeof *options; i < options->size; i++)
+        if (bytes[i] != 0)
+            return 0;
+    return 1;
+}
+
+static void no_message(char *message, size_t message_bytes) {
+    if (message && message_bytes > 0)
+        message[0] = '\0';
+}
+
+static weir_status refuse(weir_status status, char *message, size_t message_bytes,
+                          const char *text) {
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s", text);
+    return status;
+}
+
+weir_status weir__options_take(const weir_options *options, weir_options *out, char *message,
+                               size_t message_bytes) {
+    no_message(message, message_bytes);
+    if (size_problem(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes, size_problem(options));
+    take(options, out);
+    return WEIR_OK;
+}
+
+/* -------------------------------------------------------------------- public ---- */
+
+weir_status weir_options_init_sized(weir_options *options, size_t bytes) {
+    if (!options || bytes < SMALLEST_SIZE || bytes > LARGEST_SIZE)
+        return WEIR_E_INVALID;
+    memset(options, 0, bytes);
+    options->size = bytes;
+    return WEIR_OK;
+}
+
+weir_status weir_options_set(weir_options *options, const char *name, const char *text,
+                             char *message, size_t message_bytes) {
+    char quoted[80];
+
+    no_message(message, message_bytes);
+    if (size_problem(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes, size_problem(options));
+    if (!name || !text)
+        return refuse(WEIR_E_INVALID, message, message_bytes,
+                      name ? "the text is NULL" : "the option's name is NULL");
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (strcmp(name, rows[i].text.name) == 0)
+            return weir__option_set(options, (enum weir_setting)i, NULL, text, message,
+                                    message_bytes);
+    weir__quote(name, quoted, sizeof quoted);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "there is no option %s: weir-settings(7) lists them",
+                 quoted);
+    return WEIR_E_INVALID;
+}
+
+/* ------------------------------------------------------------------ internal ---- */
+
+const struct weir_setting_row *weir__setting_row(enum weir_setting setting) {
+    return &rows[setting].text;
+}
+
+weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
+                             const char *text, char *message, size_t message_bytes) {
+    const struct row *row = &rows[setting];
+    struct weir_problem problem;
+    weir_options work;
+    char quoted[80];
+
+    no_message(message, message_bytes);
+    take(options, &work);
+    if (row->kind->read(row, text, &work, &problem)) {
+        weir__options_give(&work, options);
+        return WEIR_OK;
+    }
+    weir__quote(text, quoted, sizeof quoted);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s %s: %s; expected %s", label ? label : row->text.name,
+                 quoted, problem.text, row->text.accepts);
+    return WEIR_E_PARSE;
+}
+
+int weir__option_is_set(const weir_options *options, enum weir_setting setting) {
+    return rows[setting].kind->is_set(&rows[setting], options);
+}
+
+void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
+                       size_t bytes) {
+    weir_options work;
+
+    take(options, &work);
+    fill_defaults(&work);
+    rows[setting].kind->spell(&rows[setting], &work, text, bytes);
+}
+
+/* Both in bytes, both of the total, or both of what is free: only then can they be compared without
+ * a device. */
+static int limit_holds_prealloc(const weir_options *filled, char *message, size_t message_bytes) {
+    char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
+
+    if (filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
+        filled->prealloc.value <= filled->limit.value)
+        return 1;
+    weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);
+    weir__amount_spell(&filled->limit, limit, sizeof limit);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes,
+                 "prealloc '%s' is more than limit '%s'; expected at most the limit, or a higher "
+                 "limit",
+                 prealloc, limit);
+    return 0;
+}
+
+weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
+                                   size_t message_bytes) {
+    static const weir_options defaults = {.size = sizeof defaults};
+    struct weir_problem problem;
+    weir_options work;
+
+    no_message(message, message_bytes);
+    if (!options)
+        options = &defaults;
+    if (size_problem(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes, size_problem(options));
+    if (!tail_is_zero(options))
+        return refuse(WEIR_E_INVALID, message, message_bytes,
+                      "options has fields set that this version of the library does not know");
+    take(options, &work);
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (!rows[i].kind->check(&rows[i], &work, &problem)) {
+            if (message && message_bytes > 0)
+                snprintf(message, message_bytes, "%s: %s; expected %s", rows[i].text.name,
+                         problem.text, rows[i].text.accepts);
+            return WEIR_E_INVALID;
+        }
+    fill_defaults(&work);
+    if (!limit_holds_prealloc(&work, message, message_bytes))
+        return WEIR_E_INVALID;
+    *out = work;
+    return WEIR_OK;
+}
+
+weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
+                               size_t message_bytes) {
+    const struct row *row = &rows[WEIR_SETTING_DEVICE];
+    struct weir_problem problem;
+    char quoted[80];
+
+    no_message(message, message_bytes);
+    if (device_scan(text ? text : "cuda", driver, ordinal, &problem))
+        return WEIR_OK;
+    weir__quote(text, quoted, sizeof quoted);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s %s: %s; expected %s", row->text.name, quoted,
+                 problem.text, row->text.accepts);
+    return WEIR_E_PARSE;
+}
