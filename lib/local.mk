@@ -10,6 +10,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/bestfit.h \
 	lib/books.c \
 	lib/books.h \
+	lib/budget.c \
 	lib/budget.h \
 	lib/cuda_abi.h \
 	lib/driver.c \
@@ -22,6 +23,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine_platform.c \
 	lib/engine_pool.c \
 	lib/environment.c \
+	lib/growth.c \
 	lib/growth.h \
 	lib/histogram.c \
 	lib/histogram.h \

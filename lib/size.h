@@ -9,12 +9,24 @@
 /* 1 and the sum, product or rounded value in *out; 0 and nothing written if it would overflow. */
 static inline int weir__size_add(size_t a, size_t b, size_t *out)
 {
-    return !__builtin_add_overflow(a, b, out);
+    size_t result;
+
+    if (__builtin_add_overflow(a, b, &result)) {
+        return 0;
+    }
+    *out = result;
+    return 1;
 }
 
 static inline int weir__size_mul(size_t a, size_t b, size_t *out)
 {
-    return !__builtin_mul_overflow(a, b, out);
+    size_t result;
+
+    if (__builtin_mul_overflow(a, b, &result)) {
+        return 0;
+    }
+    *out = result;
+    return 1;
 }
 
 /* `unit` is a power of two. */

@@ -131,8 +131,11 @@ static uint64_t fraction_of(const struct decimal *decimal, uint64_t factor) {
 static int decimal_times(const struct decimal *decimal, uint64_t factor, uint64_t *out) {
     uint64_t value;
 
-    return whole_value(decimal, &value) && !__builtin_mul_overflow(value, factor, &value) &&
-           !__builtin_add_overflow(value, fraction_of(decimal, factor), out);
+    if (!whole_value(decimal, &value) || __builtin_mul_overflow(value, factor, &value) ||
+        __builtin_add_overflow(value, fraction_of(decimal, factor), &value))
+        return 0;
+    *out = value;
+    return 1;
 }
 
 static const char *skip_spaces(const char *text) {

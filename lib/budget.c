@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* budget.c: amounts of memory as numbers.
+ *
+ * A fraction is counted in millionths and computed in integers: whole millionths of the device first,
+ * then of the rest, so that nothing overflows however large the device is, and 75% of a device is
+ * the same number on every machine.
+ *
+ * Must not know: drivers, engines, where figures come from.
+ */
+#include "budget.h"
+
+#include <stdint.h>
+
+#define MILLION UINT64_C(1000000)
+#define GRANULARITY UINT64_C(256)
+
+static uint64_t part_of(uint64_t bytes, uint64_t millionths) {
+    uint64_t part;
+
+    if (millionths > MILLION)
+        millionths = MILLION;
+    part = bytes / MILLION * millionths + bytes % MILLION * millionths / MILLION;
+    return part - part % GRANULARITY;
+}
+
+static uint64_t within_address_space(uint64_t bytes) {
+#if SIZE_MAX < UINT64_MAX
+    if (bytes > SIZE_MAX)
+        return SIZE_MAX;
+#endif
+    return bytes;
+}
+
+uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
+                            uint64_t standard) {
+    switch (amount->kind) {
+    case WEIR_AMOUNT_BYTES:
+        return within_address_space(amount->value);
+    case WEIR_AMOUNT_OF_TOTAL:
+        return within_address_space(part_of(memory->total, amount->value));
+    case WEIR_AMOUNT_OF_FREE:
+        return within_address_space(part_of(memory->free, amount->value));
+    case WEIR_AMOUNT_MAX:
+        return UINT64_MAX;
+    default:
+        return standard;
+    }
+}
