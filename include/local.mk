@@ -3,6 +3,7 @@
 weirincludedir = $(includedir)/weir
 weirinclude_HEADERS = \
 	include/weir/allocator.h \
+	include/weir/cuda.h \
 	include/weir/growth.h \
 	include/weir/options.h \
 	include/weir/stats.h \

@@ -36,8 +36,17 @@ public_tests =
 
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
-	tests/abi_check
+	tests/abi_check \
+	tests/test_cuda_header \
+	tests/test_cuda_header_ptds
 tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_abi_check_LDADD =
+tests_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_test_cuda_header_LDADD = $(CHECK_LIBS)
+tests_test_cuda_header_ptds_SOURCES = tests/test_cuda_header.c
+tests_test_cuda_header_ptds_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
+	-DCUDA_API_PER_THREAD_DEFAULT_STREAM
+tests_test_cuda_header_ptds_LDADD = $(CHECK_LIBS)
 
 # Three stand-ins for the CUDA driver, which test_driver loads in turn; see
 # tests/fake_libcuda.c.  The -rpath is never used: it makes libtool build a
