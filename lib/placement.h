@@ -41,7 +41,11 @@ struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 
 struct weir_placement_rule {
     size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
-    size_t split_waste; /* bytes; BFC: 128 MiB; equal to granularity: always split */
+    size_t split_waste; /* bytes, not 0; BFC: 128 MiB; equal to granularity: always split */
+    /* Where the bookkeeping's own memory comes from, so that a test can refuse it: as realloc, but
+     * bytes == 0 frees and returns NULL.  NULL: realloc and free. */
+    void *(*resize)(void *context, void *memory, size_t bytes);
+    void *context; /* handed to resize */
 };
 
 enum weir_placement_result {

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT */
+/* micro_arena.c: what the arena's bookkeeping costs on the host, in ns per pair of take and give.
+ *
+ * No driver call is in any figure: the addresses are numbers in a made-up range of 104 GiB that is
+ * never touched.  Cases:
+ *
+ *   hot      take 64 KiB and give it back, beside N other live blocks of 512 B to 1 MiB (sizes
+ *            log-uniform), laid down in order ("packed"), or twice as many with a random half
+ *            given back ("holes")
+ *   churn    give back a random one of N live blocks and take a new one of a random size
+ *   memory   host memory for N live blocks after a churn: as the bookkeeping counts it, and as the
+ *            resident set grows
+ *
+ * Each case runs in three fresh processes, pinned to one processor, seven times in each after a
+ * warm-up; the table shows the median of all, and the least.  An idle thread is started first: a C
+ * library may leave out the lock prefix in a process that never had a second one.  The harness's
+ * own cost (random numbers, the array of live blocks, an indirect call) is measured with a backend
+ * that does nothing and is shown, not subtracted.
+ *
+ * A backend is two functions, take and give, and what surrounds them: see `backends`.
+ */
+#include "placement.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PROCESSES 3
+#define RUNS 7
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+#define RANGE (104 * GIB)
+#define BASE ((uint64_t)1 << 46)
+#define SIZES ((size_t)1 << 16) /* sizes drawn ahead of time, so that no logarithm is timed */
+#define STREAM 7
+
+/* ---------------------------------------------------------------- backends -- */
+
+/* One instance per process.  take returns the address, 0 on failure. */
+struct backend {
+    const char *option;
+    const char *what;
+    void (*open)(void);
+    uint64_t (*take)(size_t bytes);
+    void (*give)(uint64_t address);
+    size_t (*host_bytes)(void);
+};
+
+static struct weir_placement *placement;
+static uint64_t sequence;
+
+static void die(const char *what) {
+    fprintf(stderr, "micro_arena: %s\n", what);
+    exit(1);
+}
+
+static void placement_open(void) {
+    static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste = 128 * MIB};
+
+    if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK ||
+        weir__placement_add(placement, BASE, RANGE) != WEIR_PLACEMENT_OK) {
+        die("no memory");
+    }
+}
+
+static uint64_t placement_take(size_t bytes) {
+    struct weir_placement_block block;
+
+    return weir__placement_take(placement, bytes, STREAM, &block) == WEIR_PLACEMENT_OK
+               ? block.address
+               : 0;
+}
+
+static void placement_give(uint64_t address) {
+    struct weir_placement_block block;
+
+    if (weir__placement_give(placement, address, STREAM, ++sequence, &block) != WEIR_PLACEMENT_OK) {
+        die("a block could not be given back");
+    }
+}
+
+static size_t placement_host_bytes(void) {
+    struct weir_placement_figures figures;
+
+    weir__placement_figures(placement, &figures);
+    return figures.host_bytes;
+}
+
+static void nothing_open(void) {
+}
+
+static uint64_t nothing_take(size_t bytes) {
+    return bytes;
+}
+
+static void nothing_give(uint64_t address) {
+    sequence += address;
+}
+
+static size_t nothing_host_bytes(void) {
+    return 0;
+}
+
+static const struct backend backends[] = {
+    {"placement", "placement alone, one region, no lock", placement_open, placement_take,
+     placement_give, placement_host_bytes},
+    {"nothing", "the harness itself", nothing_open, nothing_take, nothing_give, nothing_host_bytes},
+};
+#define BACKENDS (sizeof backends / sizeof backends[0])
+
+/* ------------------------------------------------------------------- cases -- */
+
+enum pattern { HOT, CHURN };
+
+struct bench_case {
+    const char *name;
+    enum pattern pattern;
+    size_t live;
+    int holes;
+    size_t largest; /* sizes are log-uniform from 512 B to this */
+    long pairs;     /* per run */
+    double target;  /* ns; 0: none.  For the backend "placement" */
+};
+
+static const struct bench_case cases[] = {
+    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, 2000000, 25},
+    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, 2000000, 25},
+    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, 2000000, 25},
+    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, 2000000, 25},
+    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, 2000000, 25},
+    {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, 1000000, 75},
+    {"churn 10^4 live, 512 B - 64 MiB", CHURN, 10000, 0, 64 * MIB, 1000000, 85},
+    {"churn 10^4 live, 512 B - 1 MiB", CHURN, 10000, 0, MIB, 1000000, 0},
+    {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, 1000000, 125},
+};
+#define CASES (sizeof cases / sizeof cases[0])
+
+struct result {
+    double ns[RUNS];
+    size_t host_bytes;
+    size_t rss_growth;
+    size_t failed;
+};
+
+static size_t sizes[SIZES];
+static uint64_t random_state;
+
+static inline uint64_t random_next(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state;
+}
+
+static inline size_t random_below(size_t limit) {
+    return (size_t)((random_next() >> 32) * limit >> 32);
+}
+
+static inline size_t random_size(void) {
+    return sizes[random_next() >> 48];
+}
+
+static void draw_sizes(size_t largest) {
+    for (size_t i = 0; i < SIZES; i++) {
+        double unit = (double)(random_next() >> 11) / 9007199254740992.0;
+
+        sizes[i] = (size_t)(512.0 * exp(unit * log((double)largest / 512.0)));
+    }
+}
+
+static double now_ns(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static size_t resident_bytes(void) {
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+
+    if (f == NULL || fscanf(f, "%*u %lu", &pages) != 1) {
+        pages = 0;
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t take_or_die(const struct backend *b, size_t bytes) {
+    uint64_t address = b->take(bytes);
+
+    if (address == 0) {
+        die("the range is full");
+    }
+    return address;
+}
+
+static double hot(const struct backend *b, long pairs) {
+    double start = now_ns();
+
+    for (long i = 0; i < pairs; i++) {
+        b->give(take_or_die(b, 64 * KIB));
+    }
+    return (now_ns() - start) / (double)pairs;
+}
+
+/* A block that does not fit is left out for the moment and counted. */
+static double churn(const struct backend *b, uint64_t *live, size_t count, long pairs,
+                    size_t *failed) {
+    double start = now_ns();
+
+    for (long i = 0; i < pairs; i++) {
+        size_t at = random_below(count);
+
+        if (live[at] != 0) {
+            b->give(live[at]);
+        }
+        live[at] = b->take(random_size());
+        *failed += live[at] == 0;
+    }
+    return (now_ns() - start) / (double)pairs;
+}
+
+static void fill(const struct backend *b, const struct bench_case *c, uint64_t *live) {
+    size_t count = c->holes ? 2 * c->live : c->live;
+
+    for (size_t i = 0; i < count; i++) {
+        live[i] = take_or_die(b, random_size());
+    }
+    for (size_t i = count; i-- > c->live;) {
+        size_t at = random_below(i + 1);
+
+        b->give(live[at]);
+        live[at] = live[i];
+    }
+}
+
+static void run_case(const struct backend *b, const struct bench_case *c, struct result *r) {
+    uint64_t *live = calloc(2 * c->live + 1, sizeof *live);
+    size_t before;
+
+    if (live == NULL) {
+        die("no memory");
+    }
+    memset(live, 1, (2 * c->live + 1) * sizeof *live);
+    random_state = UINT64_C(88172645463325252) + (uint64_t)getpid();
+    draw_sizes(c->largest);
+    before = resident_bytes();
+    b->open();
+    fill(b, c, live);
+    if (c->pattern == CHURN) {
+        churn(b, live, c->live, 500000 + 20 * (long)c->live, &r->failed);
+    } else {
+        hot(b, c->pairs / 4);
+    }
+    r->failed = 0;
+    for (int i = 0; i < RUNS; i++) {
+        r->ns[i] =
+            c->pattern == HOT ? hot(b, c->pairs) : churn(b, live, c->live, c->pairs, &r->failed);
+    }
+    r->rss_growth = resident_bytes() - before;
+    r->host_bytes = b->host_bytes();
+    free(live);
+}
+
+/* --------------------------------------------------------------- processes -- */
+
+static void *idle(void *unused) {
+    for (;;) {
+        pause();
+    }
+    return unused;
+}
+
+static void child(const struct backend *b, const struct bench_case *c, int cpu, int to) {
+    struct result r = {0};
+    pthread_t thread;
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) {
+        die("cannot pin to that processor");
+    }
+    if (pthread_create(&thread, NULL, idle, NULL) != 0) {
+        die("cannot start a thread");
+    }
+    run_case(b, c, &r);
+    if (write(to, &r, sizeof r) != (ssize_t)sizeof r) {
+        die("cannot hand back the result");
+    }
+    _exit(0);
+}
+
+static void in_process(const struct backend *b, const struct bench_case *c, int cpu,
+                       struct result *r) {
+    int ends[2];
+    int status;
+    pid_t pid;
+
+    if (pipe(ends) != 0 || (pid = fork()) < 0) {
+        die(strerror(errno));
+    }
+    if (pid == 0) {
+        child(b, c, cpu, ends[1]);
+    }
+    close(ends[1]);
+    if (read(ends[0], r, sizeof *r) != (ssize_t)sizeof *r) {
+        die("a process gave no result");
+    }
+    close(ends[0]);
+    waitpid(pid, &status, 0);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Measures one case and adds it to the table and to `all`. */
+static void measure(const struct backend *b, const struct bench_case *c, int cpu, json_t *all) {
+    struct result r[PROCESSES];
+    double ns[PROCESSES * RUNS];
+    json_t *runs = json_array();
+    char target[16] = "";
+
+    for (size_t i = 0; i < PROCESSES; i++) {
+        in_process(b, c, cpu, &r[i]);
+        memcpy(ns + i * RUNS, r[i].ns, sizeof r[i].ns);
+    }
+    for (size_t i = 0; i < PROCESSES * RUNS; i++) {
+        json_array_append_new(runs, json_real(ns[i]));
+    }
+    qsort(ns, PROCESSES * RUNS, sizeof ns[0], by_value);
+    if (c->target > 0 && strcmp(b->option, "placement") == 0) {
+        snprintf(target, sizeof target, "%.0f", c->target);
+    }
+    printf("%-34s %8.1f %8.1f %8s %12zu %12zu %8zu\n", c->name, ns[PROCESSES * RUNS / 2], ns[0],
+           target, r[0].host_bytes, r[0].rss_growth, r[0].failed);
+    fflush(stdout);
+    json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:f, s:f, s:o, s:I, s:I}", "backend",
+                                         b->option, "case", c->name, "live", (json_int_t)c->live,
+                                         "median_ns", ns[PROCESSES * RUNS / 2], "least_ns", ns[0],
+                                         "runs_ns", runs, "host_bytes", (json_int_t)r[0].host_bytes,
+                                         "rss_growth_bytes", (json_int_t)r[0].rss_growth));
+}
+
+/* ------------------------------------------------------------------- main -- */
+
+static void usage(FILE *to) {
+    fprintf(to, "usage: micro_arena [--placement] [--nothing] [--case TEXT] [--cpu N]"
+                " [--json FILE]\n\n");
+    for (size_t i = 0; i < BACKENDS; i++) {
+        fprintf(to, "  --%-12s %s\n", backends[i].option, backends[i].what);
+    }
+    fprintf(to, "  --case TEXT    only the cases whose name contains TEXT\n"
+                "  --cpu N        the processor to run on (1)\n"
+                "  --json FILE    also write the figures to FILE\n");
+}
+
+struct choice {
+    int chosen[BACKENDS];
+    int any;
+    int cpu;
+    const char *only;
+    const char *json;
+};
+
+static int parse(int argc, char **argv, struct choice *choice) {
+    struct option options[BACKENDS + 5] = {{"case", required_argument, NULL, 'o'},
+                                           {"cpu", required_argument, NULL, 'c'},
+                                           {"json", required_argument, NULL, 'j'},
+                                           {"help", no_argument, NULL, 'h'}};
+    int option;
+
+    for (size_t i = 0; i < BACKENDS; i++) {
+        options[4 + i] = (struct option){backends[i].option, no_argument, NULL, 1000 + (int)i};
+    }
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option >= 1000) {
+            choice->chosen[option - 1000] = choice->any = 1;
+        } else if (option == 'o') {
+            choice->only = optarg;
+        } else if (option == 'c') {
+            choice->cpu = atoi(optarg);
+        } else if (option == 'j') {
+            choice->json = optarg;
+        } else {
+            usage(option == 'h' ? stdout : stderr);
+            exit(option == 'h' ? 0 : 2);
+        }
+    }
+    return optind == argc;
+}
+
+int main(int argc, char **argv) {
+    struct choice choice = {.cpu = (int)sysconf(_SC_NPROCESSORS_ONLN) - 1};
+    json_t *all = json_array();
+
+    if (!parse(argc, argv, &choice)) {
+        usage(stderr);
+        return 2;
+    }
+    if (!choice.any) {
+        choice.chosen[0] = 1;
+    }
+    for (size_t b = 0; b < BACKENDS; b++) {
+        if (!choice.chosen[b]) {
+            continue;
+        }
+        printf("%s: %s\n%-34s %8s %8s %8s %12s %12s %8s\n", backends[b].option, backends[b].what,
+               "ns per pair", "median", "least", "target", "host bytes", "rss growth", "failed");
+        for (size_t c = 0; c < CASES; c++) {
+            if (choice.only == NULL || strstr(cases[c].name, choice.only) != NULL) {
+                measure(&backends[b], &cases[c], choice.cpu, all);
+            }
+        }
+    }
+    if (choice.json != NULL && json_dump_file(all, choice.json, JSON_INDENT(1)) != 0) {
+        die("cannot write the JSON file");
+    }
+    json_decref(all);
+    return 0;
+}

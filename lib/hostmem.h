@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* hostmem.h: host memory through one function, which a test can let fail, with a sum of its bytes.
+ *
+ * A structure that must stay whole when the host runs out of memory takes all its memory through
+ * one `struct weir__hostmem`, so that a test refuses request k for every k, and so that the
+ * structure can say what it costs.
+ *
+ * Must not know: what the memory is for.
+ */
+#ifndef WEIR_HOSTMEM_H
+#define WEIR_HOSTMEM_H
+
+#include <stddef.h>
+#include <stdlib.h>
+
+/* As realloc, but bytes == 0 frees and returns NULL. */
+typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
+
+struct weir__hostmem {
+    weir__hostmem_resize_fn *resize; /* NULL: realloc and free */
+    void *context;                   /* handed to resize */
+    size_t bytes;                    /* held now */
+};
+
+/* Grows or shrinks `memory`, which holds `held` bytes (NULL and 0: none).  NULL if refused, and
+ * then nothing changed; also NULL for bytes == 0, which never fails. */
+static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,
+                                         size_t bytes) {
+    void *moved = NULL;
+
+    if (host->resize != NULL) {
+        moved = host->resize(host->context, memory, bytes);
+    } else if (bytes == 0) {
+        free(memory);
+    } else {
+        moved = realloc(memory, bytes);
+    }
+    if (moved != NULL || bytes == 0) {
+        host->bytes += bytes - held;
+    }
+    return moved;
+}
+
+#endif

@@ -1,0 +1,1467 @@
+/* SPDX-License-Identifier: MIT */
+/* placement.c: best fit, split and coalesce over address ranges, in logarithmic time.
+ *
+ * Addresses and sizes are counted in granules.  Chunks are records in one array, named by their
+ * number, and linked in the order of addresses; each region's chunks and one border record form a
+ * ring, so that every chunk has two neighbours.  What a record is stands apart in one byte each: a
+ * free looks at both neighbours' bytes and need not touch the records of live ones.  Three
+ * structures lead to records:
+ *
+ *   starts   an open-addressing table from the address of each live block
+ *   fits     ordered sets of free chunks (bestfit.h): one of the clean ones, one per stream
+ *   lists    per stream, its tagged chunks in the order of sequences
+ *
+ * While only one stream was seen, all free chunks are in the clean set; a chunk then remembers just
+ * the latest sequence it was freed with, and the tags are made up when a second stream appears.
+ *
+ * A take reserves all that it needs before it changes anything.  A free needs no memory except for
+ * nodes of a set or for a stream seen first; where the host refuses that, the chunk stays outside
+ * the sets and lists as a stray, and the next take brings it in, or fails for want of memory.
+ * Invariants are spelt out, and checked, in weir__placement_check.
+ *
+ * Nothing here leads from an address inside a block to the block: that is no part of any ordinary
+ * path, and an ordered structure for it would cost each of them.  Such an address is answered by a
+ * walk over its region.
+ *
+ * Must not know: drivers, locks, what is behind an address, what a stream is.
+ */
+#include "placement.h"
+
+#include "bestfit.h"
+#include "hostmem.h"
+#include "size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define NONE WEIR__BESTFIT_NONE
+#define RECORD_LINE ((size_t)32) /* records are 32 bytes and cross no cache line */
+#define RECORDS_MAX ((size_t)UINT32_MAX)
+#define HASH_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads equal strides */
+#define FIRST_RECORDS ((size_t)64)
+#define FIRST_STARTS_BITS 6u
+#define FIRST_STREAMS ((size_t)16)
+#define CLEAN_OCTAVE_BITS 8
+#define STREAM_OCTAVE_BITS 6
+
+enum kind {
+    UNUSED = 0,
+    BORDER = 1,
+    LIVE = 2,
+    CLEAN = 3,
+    TAGGED = 4,
+    STRAY = 8 /* with CLEAN or TAGGED: in no set and no list */
+};
+
+struct chunk {
+    uint64_t address; /* of a border: the region's end */
+    uint64_t size;    /* of a border: 0 */
+    uint32_t prev;    /* by address */
+    uint32_t next;    /* by address; of an unused record: the next of the chain, 0 ends it */
+    union {
+        uint64_t requested; /* live: bytes */
+        uint64_t sequence;  /* free: of the latest free in it; 0: never used, or observed */
+        uint64_t region;    /* border: index into region */
+    };
+};
+
+/* Beside the record of a tagged chunk. */
+struct tag {
+    uint64_t stream;
+    uint32_t older; /* in the stream's list; 0: none */
+    uint32_t newer;
+};
+
+struct region {
+    uint64_t base;
+    uint64_t end;
+    uint64_t high;   /* end of the highest block ever handed out, or base */
+    uint32_t border; /* 0: the slot is not in use */
+};
+
+struct pace {
+    uint64_t observed; /* the host has seen it pass; never beyond `last` */
+    uint64_t last;     /* latest sequence of a free */
+};
+
+struct stream {
+    uint64_t id;
+    struct pace pace;
+    uint32_t oldest; /* list of tagged chunks, sequences ascending; 0: empty */
+    uint32_t newest;
+    struct weir__bestfit fit;
+};
+
+struct weir_placement {
+    /* what each take and give touches */
+    unsigned shift;       /* log2 of the granularity */
+    unsigned start_shift; /* of a 32-bit hash to its slot */
+    uint64_t mask;        /* granularity - 1 */
+    uint64_t waste;       /* of the split rule, in granules, rounded up */
+    uint64_t only;        /* the one stream seen so far; 0: none yet, or several */
+    struct chunk *chunk;
+    uint8_t *kind;
+    uint64_t *start;    /* hash of the address << 32 | number of the record; 0: empty */
+    uint32_t unused;    /* head of the chain of unused records */
+    uint32_t fresh;     /* records from here on have never been used; record 0 never is */
+    size_t room;        /* unused records, fresh ones included */
+    size_t start_limit; /* most blocks before the table grows */
+    size_t strays;
+    size_t used;      /* granules in live blocks */
+    size_t requested; /* bytes asked for live blocks */
+    size_t blocks;
+    struct pace pace; /* of the only stream */
+    struct weir__bestfit clean;
+
+    struct stream *recent; /* looked up last, or NULL */
+    struct tag *tag;
+    size_t tagged; /* granules in tagged chunks */
+    int several;   /* a second stream, or stream 0, was seen */
+
+    size_t chunk_length; /* of the arrays: each grows alone, so they may differ */
+    size_t kind_length;
+    size_t tag_length;
+    size_t records;          /* the least of them */
+    void *chunk_memory;      /* chunk is this, aligned */
+    size_t chunks;           /* live and free ones */
+    struct stream **streams; /* open addressing by id, at most half full */
+    size_t stream_slots;
+    size_t stream_count;
+    struct region *region; /* slots, so that a border's index stays */
+    uint32_t *by_base;     /* the slots in use, by base */
+    size_t region_length;
+    size_t by_base_length;
+    size_t regions;
+    size_t total;  /* granules in all regions */
+    size_t extent; /* granules below the regions' high marks */
+    struct weir__bestfit_pool pool;
+    struct weir__hostmem host;
+};
+
+/* ----------------------------------------------------------------- records -- */
+
+/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
+static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
+                        size_t element) {
+    void *grown;
+    size_t bytes;
+
+    if (*length >= want) {
+        return array;
+    }
+    if (!weir__size_mul(want, element, &bytes)) {
+        return NULL;
+    }
+    grown = weir__hostmem_resize(host, array, *length * element, bytes);
+    if (grown != NULL) {
+        *length = want;
+    }
+    return grown;
+}
+
+/* The same for the records, which stay aligned: the memory has one more than is used. */
+static int chunk_grow(struct weir_placement *p, size_t want) {
+    size_t old_bytes = p->chunk_length * sizeof(struct chunk);
+    size_t skew = p->chunk_length == 0 ? 0 : (size_t)((char *)p->chunk - (char *)p->chunk_memory);
+    char *memory =
+        array_grow(&p->host, p->chunk_memory, &p->chunk_length, want + 1, sizeof(struct chunk));
+    char *aligned;
+
+    if (memory == NULL) {
+        return 0;
+    }
+    aligned = memory + (-(uintptr_t)memory & (RECORD_LINE - 1));
+    if (old_bytes > 0 && aligned != memory + skew) {
+        memmove(aligned, memory + skew, old_bytes - sizeof(struct chunk));
+    }
+    p->chunk_memory = memory;
+    p->chunk = (struct chunk *)(void *)aligned;
+    return 1;
+}
+
+/* Makes sure of `room` unused records.  1, or 0 if memory ran out. */
+static int records_reserve(struct weir_placement *p, size_t room) {
+    size_t grown = p->records + p->records / 4 + FIRST_RECORDS;
+    void *array;
+
+    if (p->room >= room) {
+        return 1;
+    }
+    if (grown < p->records + room) {
+        grown = p->records + room;
+    }
+    if (grown > RECORDS_MAX) {
+        return 0;
+    }
+    array = array_grow(&p->host, p->tag, &p->tag_length, grown, sizeof *p->tag);
+    if (array == NULL) {
+        return 0;
+    }
+    p->tag = array;
+    array = array_grow(&p->host, p->kind, &p->kind_length, grown, sizeof *p->kind);
+    if (array == NULL) {
+        return 0;
+    }
+    p->kind = array;
+    if (!chunk_grow(p, grown)) {
+        return 0;
+    }
+    p->room += grown - (p->records == 0 ? 1 : p->records); /* record 0 is no room */
+    p->records = grown;
+    return 1;
+}
+
+static inline uint32_t record_take(struct weir_placement *p) {
+    uint32_t id = p->unused;
+
+    p->room--;
+    if (id == 0) {
+        return p->fresh++;
+    }
+    p->unused = p->chunk[id].next;
+    return id;
+}
+
+static inline void record_give(struct weir_placement *p, uint32_t id) {
+    p->kind[id] = UNUSED;
+    p->chunk[id].next = p->unused;
+    p->unused = id;
+    p->room++;
+}
+
+static inline uint64_t key_of(const struct chunk *c) {
+    return weir__bestfit_key(c->size, c->address);
+}
+
+/* ------------------------------------------------------------------ starts -- */
+
+static inline uint64_t start_hash(uint64_t address) {
+    return address * HASH_FACTOR >> 32;
+}
+
+/* The record of the live block at `address`, and its slot; 0: there is none. */
+static inline uint32_t start_find(const struct weir_placement *p, uint64_t address, size_t *slot) {
+    uint64_t hash = start_hash(address);
+    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
+
+    for (size_t i = (size_t)(hash >> p->start_shift);; i = (i + 1) & mask) {
+        uint64_t start = p->start[i];
+
+        if (start == 0) {
+            return 0;
+        }
+        if (start >> 32 == hash && p->chunk[(uint32_t)start].address == address) {
+            *slot = i;
+            return (uint32_t)start;
+        }
+    }
+}
+
+static inline void start_put(struct weir_placement *p, uint64_t start) {
+    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
+    size_t i = (size_t)(start >> 32 >> p->start_shift);
+
+    while (p->start[i] != 0) {
+        i = (i + 1) & mask;
+    }
+    p->start[i] = start;
+}
+
+/* Empties a slot and moves up what was displaced beyond it, so that no probe ends too early. */
+static inline void start_erase(struct weir_placement *p, size_t hole) {
+    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
+    size_t i = hole;
+
+    for (;;) {
+        uint64_t start;
+        size_t home;
+
+        i = (i + 1) & mask;
+        start = p->start[i];
+        if (start == 0) {
+            break;
+        }
+        home = (size_t)(start >> 32 >> p->start_shift);
+        if (((i - home) & mask) >= ((i - hole) & mask)) {
+            p->start[hole] = start;
+            hole = i;
+        }
+    }
+    p->start[hole] = 0;
+}
+
+/* Makes room for one more block: the table is at most 5/8 full.  1 or 0. */
+static int starts_reserve(struct weir_placement *p) {
+    unsigned bits = p->start == NULL ? FIRST_STARTS_BITS : 32 - p->start_shift + 1;
+    size_t slots = (size_t)1 << bits;
+    size_t old_slots = p->start == NULL ? 0 : (size_t)1 << (32 - p->start_shift);
+    uint64_t *old = p->start;
+    uint64_t *grown;
+
+    if (p->blocks < p->start_limit) {
+        return 1;
+    }
+    if (bits > 32) {
+        return 0;
+    }
+    grown = weir__hostmem_resize(&p->host, NULL, 0, slots * sizeof *grown);
+    if (grown == NULL) {
+        return 0;
+    }
+    memset(grown, 0, slots * sizeof *grown);
+    p->start = grown;
+    p->start_shift = 32 - bits;
+    p->start_limit = slots / 8 * 5;
+    for (size_t i = 0; i < old_slots; i++) {
+        if (old[i] != 0) {
+            start_put(p, old[i]);
+        }
+    }
+    weir__hostmem_resize(&p->host, old, old_slots * sizeof *old, 0);
+    return 1;
+}
+
+/* ----------------------------------------------------------------- streams -- */
+
+static size_t stream_slot(const struct weir_placement *p, uint64_t id) {
+    size_t mask = p->stream_slots - 1;
+    size_t i = (size_t)(id * HASH_FACTOR >> 32) & mask;
+
+    while (p->streams[i] != NULL && p->streams[i]->id != id) {
+        i = (i + 1) & mask;
+    }
+    return i;
+}
+
+static struct stream *stream_find(struct weir_placement *p, uint64_t id) {
+    struct stream *s = p->recent;
+
+    if (s != NULL && s->id == id) {
+        return s;
+    }
+    if (p->stream_slots == 0) {
+        return NULL;
+    }
+    s = p->streams[stream_slot(p, id)];
+    if (s != NULL) {
+        p->recent = s;
+    }
+    return s;
+}
+
+static struct stream *stream_new(struct weir__hostmem *host, struct weir__bestfit_pool *pool,
+                                 uint64_t id) {
+    struct stream *s = weir__hostmem_resize(host, NULL, 0, sizeof *s);
+
+    if (s != NULL) {
+        memset(s, 0, sizeof *s);
+        s->id = id;
+        weir__bestfit_init(&s->fit, pool, STREAM_OCTAVE_BITS);
+    }
+    return s;
+}
+
+static void stream_drop(struct weir_placement *p, struct stream *s) {
+    weir__bestfit_drop(&s->fit);
+    weir__hostmem_resize(&p->host, s, sizeof *s, 0);
+}
+
+/* Makes room for one more stream.  Those that have no tagged chunk left are forgotten only here:
+ * a program that keeps making streams must not make the table grow for ever.  1 or 0. */
+static int streams_reserve(struct weir_placement *p) {
+    struct stream **old = p->streams;
+    size_t old_slots = p->stream_slots;
+    size_t kept = 0;
+    size_t slots = FIRST_STREAMS;
+
+    if (p->stream_count < old_slots / 2) {
+        return 1;
+    }
+    for (size_t i = 0; i < old_slots; i++) {
+        kept += old[i] != NULL && old[i]->oldest != 0;
+    }
+    while (slots < 4 * (kept + 1)) {
+        slots *= 2;
+    }
+    p->streams = weir__hostmem_resize(&p->host, NULL, 0, slots * sizeof *p->streams);
+    if (p->streams == NULL) {
+        p->streams = old;
+        return 0;
+    }
+    memset(p->streams, 0, slots * sizeof *p->streams);
+    p->stream_slots = slots;
+    p->stream_count = kept;
+    p->recent = NULL;
+    for (size_t i = 0; i < old_slots; i++) {
+        if (old[i] != NULL && old[i]->oldest == 0) {
+            stream_drop(p, old[i]);
+        } else if (old[i] != NULL) {
+            p->streams[stream_slot(p, old[i]->id)] = old[i];
+        }
+    }
+    weir__hostmem_resize(&p->host, old, old_slots * sizeof *old, 0);
+    return 1;
+}
+
+/* The stream, made if need be; NULL if memory ran out. */
+static struct stream *stream_make(struct weir_placement *p, uint64_t id) {
+    struct stream *s = stream_find(p, id);
+
+    if (s != NULL || !streams_reserve(p)) {
+        return s;
+    }
+    s = stream_new(&p->host, &p->pool, id);
+    if (s != NULL) {
+        p->streams[stream_slot(p, id)] = s;
+        p->stream_count++;
+        p->recent = s;
+    }
+    return s;
+}
+
+/* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
+ * comes late counts as the latest, so that lists stay in order. */
+static inline uint64_t pace_admit(struct pace *pace, uint64_t sequence) {
+    sequence += sequence == 0;
+    if (sequence <= pace->observed) {
+        return 0;
+    }
+    if (sequence < pace->last) {
+        sequence = pace->last;
+    }
+    pace->last = sequence;
+    return sequence;
+}
+
+static void pace_observe(struct pace *pace, uint64_t sequence) {
+    if (sequence > pace->last) {
+        sequence = pace->last; /* what is freed later is not covered */
+    }
+    if (sequence > pace->observed) {
+        pace->observed = sequence;
+    }
+}
+
+/* ------------------------------------------------------------------- lists -- */
+
+/* Into the list by its sequence: at the end, but for a stray that comes back. */
+static void list_insert(struct weir_placement *p, struct stream *s, uint32_t id) {
+    uint32_t older = s->newest;
+    uint32_t newer = 0;
+
+    while (older != 0 && p->chunk[older].sequence > p->chunk[id].sequence) {
+        newer = older;
+        older = p->tag[older].older;
+    }
+    p->tag[id] = (struct tag){.stream = s->id, .older = older, .newer = newer};
+    *(older != 0 ? &p->tag[older].newer : &s->oldest) = id;
+    *(newer != 0 ? &p->tag[newer].older : &s->newest) = id;
+}
+
+static void list_remove(struct weir_placement *p, struct stream *s, uint32_t id) {
+    struct tag *t = &p->tag[id];
+
+    *(t->older != 0 ? &p->tag[t->older].newer : &s->oldest) = t->newer;
+    *(t->newer != 0 ? &p->tag[t->newer].older : &s->newest) = t->older;
+}
+
+/* `id` takes the place of `old`. */
+static void list_replace(struct weir_placement *p, struct stream *s, uint32_t old, uint32_t id) {
+    struct tag *t = &p->tag[id];
+
+    *t = p->tag[old];
+    *(t->older != 0 ? &p->tag[t->older].newer : &s->oldest) = id;
+    *(t->newer != 0 ? &p->tag[t->newer].older : &s->newest) = id;
+}
+
+static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
+    uint32_t first = 0;
+    uint32_t *end = &first;
+
+    while (a != 0 && b != 0) {
+        uint32_t *from = p->chunk[b].sequence < p->chunk[a].sequence ? &b : &a;
+
+        *end = *from;
+        end = &p->tag[*from].newer;
+        *from = *end;
+    }
+    *end = a != 0 ? a : b;
+    return first;
+}
+
+/* Sorts the chain that starts at `id` (through newer) by sequence; the first. */
+static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
+    uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i */
+    uint32_t all = 0;
+
+    while (id != 0) {
+        uint32_t chain = id;
+        unsigned i = 0;
+
+        id = p->tag[id].newer;
+        p->tag[chain].newer = 0;
+        for (; run[i] != 0; i++) {
+            chain = list_merge(p, run[i], chain);
+            run[i] = 0;
+        }
+        run[i] = chain;
+    }
+    for (unsigned i = 0; i < 32; i++) {
+        all = list_merge(p, run[i], all);
+    }
+    return all;
+}
+
+/* ------------------------------------------------------------- free chunks -- */
+
+static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned kind) {
+    return (p->kind[id] & ~(unsigned)STRAY) == kind;
+}
+
+/* May the free chunk `id` join one that is tagged by `s`, or clean for NULL? */
+static inline int chunk_joins(const struct weir_placement *p, uint32_t id, const struct stream *s) {
+    if (s == NULL) {
+        return chunk_is(p, id, CLEAN);
+    }
+    return chunk_is(p, id, TAGGED) && p->tag[id].stream == s->id;
+}
+
+/* A free chunk is about to change: off its list.  The key that its set still has, or NONE. */
+static inline uint64_t chunk_unsettle(struct weir_placement *p, struct stream *s, uint32_t id) {
+    if ((p->kind[id] & STRAY) != 0) {
+        p->strays--;
+        return NONE;
+    }
+    if (s != NULL) {
+        list_remove(p, s, id);
+    }
+    return key_of(&p->chunk[id]);
+}
+
+/* `left` takes in its neighbour `right`, and waits for the later of both. */
+static inline void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
+    struct chunk *l = &p->chunk[left];
+    struct chunk *r = &p->chunk[right];
+
+    l->size += r->size;
+    l->next = r->next;
+    p->chunk[r->next].prev = left;
+    l->sequence = l->sequence > r->sequence ? l->sequence : r->sequence;
+    record_give(p, right);
+    p->chunks--;
+}
+
+/* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
+ * neighbours.  Its sequence is set.  The record that it ends up in. */
+static inline uint32_t chunk_settle(struct weir_placement *p, struct stream *s, uint32_t id) {
+    struct weir__bestfit *fit = s == NULL ? &p->clean : &s->fit;
+    uint32_t prev = p->chunk[id].prev;
+    uint32_t next = p->chunk[id].next;
+    uint64_t gone_prev = NONE;
+    uint64_t gone_next = NONE;
+    uint64_t key;
+    int kept;
+
+    if (chunk_joins(p, next, s)) {
+        gone_next = chunk_unsettle(p, s, next);
+        chunk_join(p, id, next);
+    }
+    if (chunk_joins(p, prev, s)) {
+        gone_prev = chunk_unsettle(p, s, prev);
+        chunk_join(p, prev, id);
+        id = prev;
+    }
+    key = key_of(&p->chunk[id]);
+    if (gone_prev != NONE && gone_next != NONE) {
+        weir__bestfit_erase(fit, gone_prev);
+        gone_prev = NONE;
+    }
+    if (gone_prev == NONE) {
+        gone_prev = gone_next;
+    }
+    kept = gone_prev == NONE ? weir__bestfit_insert(fit, key, id)
+                             : weir__bestfit_move(fit, gone_prev, key, id);
+    p->kind[id] = s == NULL ? CLEAN : TAGGED;
+    if (!kept) {
+        p->kind[id] |= STRAY;
+        p->strays++;
+    }
+    if (s != NULL && kept) {
+        list_insert(p, s, id);
+    } else if (s != NULL) {
+        p->tag[id].stream = s->id;
+    }
+    return id;
+}
+
+/* Brings the strays back.  1, or 0 if memory still lacks. */
+static int strays_adopt(struct weir_placement *p) {
+    for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
+        uint32_t border = p->region[p->by_base[i]].border;
+        uint32_t id = p->chunk[border].next;
+
+        for (; id != border; id = p->chunk[id].next) {
+            struct stream *s = NULL;
+
+            if ((p->kind[id] & STRAY) == 0) {
+                continue;
+            }
+            if (chunk_is(p, id, TAGGED)) {
+                s = stream_make(p, p->tag[id].stream);
+                if (s == NULL) {
+                    return 0;
+                }
+                pace_admit(&s->pace, p->chunk[id].sequence);
+            }
+            p->strays--;
+            id = chunk_settle(p, s, id);
+            if ((p->kind[id] & STRAY) != 0) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* ----------------------------------------------------------- second stream -- */
+
+/* If the last chunk of `r` was used in part, cuts off what lies above the high mark. */
+static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
+    uint32_t id = p->chunk[r->border].prev;
+    struct chunk *c = &p->chunk[id];
+    uint32_t rest;
+
+    if (!chunk_is(p, id, CLEAN) || r->high == r->end || r->high <= c->address) {
+        return;
+    }
+    rest = record_take(p);
+    p->chunk[rest] =
+        (struct chunk){.address = r->high, .size = r->end - r->high, .prev = id, .next = r->border};
+    p->kind[rest] = CLEAN;
+    p->chunk[r->border].prev = rest;
+    c->next = rest;
+    c->size = r->high - c->address;
+    p->chunks++;
+}
+
+/* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
+ * no order through `newer`; the first of them is returned. */
+static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
+    uint32_t chain = 0;
+
+    p->strays = 0;
+    for (size_t i = 0; i < p->regions; i++) {
+        const struct region *r = &p->region[p->by_base[i]];
+        uint32_t id = p->chunk[r->border].prev;
+
+        if (p->chunk[id].sequence > p->pace.observed) {
+            cut_at_high_mark(p, r);
+        }
+        for (id = p->chunk[r->border].next; id != r->border; id = p->chunk[id].next) {
+            struct chunk *c = &p->chunk[id];
+
+            if (!chunk_is(p, id, CLEAN)) {
+                continue;
+            }
+            p->strays++;
+            p->kind[id] = CLEAN | STRAY;
+            if (c->sequence <= p->pace.observed) {
+                c->sequence = 0;
+                continue;
+            }
+            p->kind[id] = TAGGED | STRAY;
+            p->tag[id] = (struct tag){.stream = stream, .newer = chain};
+            p->tagged += c->size;
+            chain = id;
+        }
+    }
+    return chain;
+}
+
+/* From here on tags count.  This is linear in the number of chunks, once for a placement. */
+static void second_stream(struct weir_placement *p) {
+    uint64_t first = p->only;
+    struct stream *s;
+    uint32_t chain;
+
+    p->several = 1;
+    p->only = 0;
+    if (first == 0) {
+        return;
+    }
+    weir__bestfit_drop(&p->clean);
+    chain = list_sort(p, unsettle_all(p, first));
+    s = stream_make(p, first);
+    if (s != NULL) {
+        s->pace = p->pace;
+    }
+    while (s != NULL && chain != 0) {
+        uint32_t id = chain;
+
+        chain = p->tag[id].newer;
+        p->strays--;
+        chunk_settle(p, s, id);
+    }
+    strays_adopt(p);
+}
+
+/* Notes that `stream` takes or frees. */
+static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
+    if (stream == p->only || p->several) {
+        return;
+    }
+    if (p->only == 0 && stream != 0) {
+        p->only = stream;
+        return;
+    }
+    second_stream(p);
+}
+
+/* -------------------------------------------------------------------- take -- */
+
+/* All that a take may need: a record for the remainder, a slot for the start, no strays.  A record
+ * per region stays in reserve for the second stream, which a free may bring. */
+static int take_reserve(struct weir_placement *p) {
+    return records_reserve(p, p->regions + 1) && starts_reserve(p) &&
+           (p->strays == 0 || strays_adopt(p));
+}
+
+/* The set that holds the best fit, and where; NULL if none fits. */
+static inline struct weir__bestfit *take_find(struct weir_placement *p, struct stream *own,
+                                              uint64_t want, struct weir__bestfit_hit *hit) {
+    uint64_t key = weir__bestfit_key(want, 0);
+    struct weir__bestfit_hit tagged;
+
+    weir__bestfit_from(&p->clean, key, hit);
+    if (own != NULL && weir__bestfit_from(&own->fit, key, &tagged) && tagged.key < hit->key) {
+        *hit = tagged;
+        return &own->fit;
+    }
+    return hit->key == NONE ? NULL : &p->clean;
+}
+
+/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
+static inline uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
+    uint32_t rest = record_take(p);
+    struct chunk *c = &p->chunk[id];
+
+    p->chunk[rest] = (struct chunk){.address = c->address + want,
+                                    .size = c->size - want,
+                                    .prev = id,
+                                    .next = c->next,
+                                    .sequence = c->sequence};
+    p->chunk[c->next].prev = rest;
+    c->next = rest;
+    c->size = want;
+    p->chunks++;
+    return rest;
+}
+
+/* The remainder takes the place of the chunk that it was cut from. */
+static inline void rest_settle(struct weir_placement *p, struct weir__bestfit *fit,
+                               struct stream *own, const struct weir__bestfit_hit *hit,
+                               uint32_t rest) {
+    int kept = weir__bestfit_move_hit(fit, hit, key_of(&p->chunk[rest]), rest);
+
+    p->kind[rest] = own == NULL ? CLEAN : TAGGED;
+    if (own != NULL && kept) {
+        list_replace(p, own, (uint32_t)hit->value, rest);
+    } else if (own != NULL) {
+        list_remove(p, own, (uint32_t)hit->value);
+        p->tag[rest].stream = own->id;
+    }
+    if (!kept) {
+        p->kind[rest] |= STRAY;
+        p->strays++;
+    }
+}
+
+/* Makes a live block of what was found; `own` if the chunk carries that stream's tag, else NULL. */
+static inline struct chunk *take_carve(struct weir_placement *p, struct weir__bestfit *fit,
+                                       struct stream *own, const struct weir__bestfit_hit *hit,
+                                       uint64_t want) {
+    uint32_t id = (uint32_t)hit->value;
+    struct chunk *c = &p->chunk[id];
+    uint32_t next = c->next;
+
+    if (c->size >= 2 * want || c->size - want >= p->waste) {
+        rest_settle(p, fit, own, hit, chunk_cut(p, id, want));
+    } else {
+        weir__bestfit_erase_hit(fit, hit);
+        if (own != NULL) {
+            list_remove(p, own, id);
+        }
+    }
+    if (own != NULL) {
+        p->tagged -= c->size;
+    }
+    if (p->kind[next] == BORDER) { /* only a region's last chunk can reach above its high mark */
+        struct region *r = &p->region[p->chunk[next].region];
+        uint64_t end = c->address + c->size;
+
+        if (end > r->high) {
+            p->extent += end - r->high;
+            r->high = end;
+        }
+    }
+    p->kind[id] = LIVE;
+    start_put(p, start_hash(c->address) << 32 | id);
+    return c;
+}
+
+static inline void block_show(const struct weir_placement *p, const struct chunk *c,
+                              struct weir_placement_block *out) {
+    out->address = c->address << p->shift;
+    out->requested = c->requested;
+    out->size = c->size << p->shift;
+}
+
+int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
+                         struct weir_placement_block *out) {
+    struct stream *own = NULL;
+    struct weir__bestfit *fit;
+    struct weir__bestfit_hit hit;
+    struct chunk *c;
+    size_t rounded;
+    uint64_t want;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    if (stream != p->only || stream == 0) {
+        stream_seen(p, stream);
+        own = p->several && stream != 0 ? stream_find(p, stream) : NULL;
+    }
+    if ((p->room <= p->regions || p->blocks >= p->start_limit || p->strays > 0) &&
+        !take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    want = rounded >> p->shift;
+    if (want >> WEIR__BESTFIT_BITS != 0) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    fit = take_find(p, own, want, &hit);
+    if (fit == NULL) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    c = take_carve(p, fit, fit == &p->clean ? NULL : own, &hit, want);
+    c->requested = bytes;
+    p->used += c->size;
+    p->requested += bytes;
+    p->blocks++;
+    block_show(p, c, out);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* -------------------------------------------------------------------- give -- */
+
+/* The position in by_base of the first region that ends above `address`. */
+static size_t region_position(const struct weir_placement *p, uint64_t address) {
+    size_t low = 0;
+    size_t high = p->regions;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (p->region[p->by_base[middle]].end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+/* What an address is at which no live block starts; the block around it in *out (may be NULL). */
+static int diagnose(const struct weir_placement *p, uint64_t address,
+                    struct weir_placement_block *out) {
+    uint64_t granule = address >> p->shift;
+    size_t position = region_position(p, granule);
+    uint32_t id;
+
+    if (position == p->regions || p->region[p->by_base[position]].base > granule) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    id = p->chunk[p->region[p->by_base[position]].border].next;
+    while (p->chunk[id].address + p->chunk[id].size <= granule) {
+        id = p->chunk[id].next;
+    }
+    if (p->kind[id] != LIVE) {
+        return WEIR_PLACEMENT_FREE;
+    }
+    if (out != NULL) {
+        block_show(p, &p->chunk[id], out);
+    }
+    return WEIR_PLACEMENT_INTERIOR;
+}
+
+/* A freed chunk whose tags count. */
+static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence) {
+    struct stream *s = stream_make(p, stream);
+    struct chunk *c = &p->chunk[id];
+
+    c->sequence = s != NULL ? pace_admit(&s->pace, sequence) : sequence + (sequence == 0);
+    if (c->sequence == 0) {
+        chunk_settle(p, NULL, id);
+        return;
+    }
+    p->tagged += c->size;
+    if (s != NULL) {
+        chunk_settle(p, s, id);
+        return;
+    }
+    p->kind[id] = TAGGED | STRAY;
+    p->tag[id].stream = stream;
+    p->strays++;
+}
+
+int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
+                         uint64_t sequence, struct weir_placement_block *out) {
+    size_t slot = 0;
+    uint32_t id = 0;
+    struct chunk *c;
+
+    if ((address & p->mask) == 0 && p->start != NULL) {
+        id = start_find(p, address >> p->shift, &slot);
+    }
+    if (id == 0) {
+        return diagnose(p, address, NULL);
+    }
+    stream_seen(p, stream);
+    c = &p->chunk[id];
+    if (out != NULL) {
+        block_show(p, c, out);
+    }
+    start_erase(p, slot);
+    p->used -= c->size;
+    p->requested -= c->requested;
+    p->blocks--;
+    if (p->several) {
+        give_tagged(p, id, stream, sequence);
+    } else {
+        c->sequence = pace_admit(&p->pace, sequence);
+        chunk_settle(p, NULL, id);
+    }
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_find(const struct weir_placement *p, uint64_t address,
+                         struct weir_placement_block *out) {
+    size_t slot;
+    uint32_t id = 0;
+
+    if ((address & p->mask) == 0 && p->start != NULL) {
+        id = start_find(p, address >> p->shift, &slot);
+    }
+    if (id == 0) {
+        return diagnose(p, address, out);
+    }
+    block_show(p, &p->chunk[id], out);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* ----------------------------------------------------------------- observe -- */
+
+/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it ends up in. */
+static uint32_t chunk_clean(struct weir_placement *p, struct stream *s, uint32_t id) {
+    uint64_t key = chunk_unsettle(p, s, id);
+
+    if (key != NONE) {
+        weir__bestfit_erase(&s->fit, key);
+    }
+    p->tagged -= p->chunk[id].size;
+    p->chunk[id].sequence = 0;
+    return chunk_settle(p, NULL, id);
+}
+
+/* The strays of a stream that may have no record of its own. */
+static void observe_strays(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
+    for (size_t i = 0; i < p->regions; i++) {
+        uint32_t border = p->region[p->by_base[i]].border;
+        uint32_t id = p->chunk[border].next;
+
+        for (; id != border; id = p->chunk[id].next) {
+            if (p->kind[id] == (TAGGED | STRAY) && p->tag[id].stream == stream &&
+                p->chunk[id].sequence <= sequence) {
+                id = chunk_clean(p, NULL, id);
+            }
+        }
+    }
+}
+
+void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
+    struct stream *s;
+
+    if (!p->several) {
+        if (stream == p->only) {
+            pace_observe(&p->pace, sequence);
+        }
+        return;
+    }
+    if (p->strays > 0) {
+        observe_strays(p, stream, sequence);
+    }
+    s = stream_find(p, stream);
+    if (s == NULL) {
+        return;
+    }
+    pace_observe(&s->pace, sequence);
+    while (s->oldest != 0 && p->chunk[s->oldest].sequence <= s->pace.observed) {
+        chunk_clean(p, s, s->oldest);
+    }
+}
+
+/* ----------------------------------------------------------------- regions -- */
+
+static int is_power_of_two(uint64_t n) {
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out) {
+    struct weir__hostmem host = {.resize = rule->resize, .context = rule->context};
+    struct weir_placement *p;
+
+    if (!is_power_of_two(rule->granularity) || rule->split_waste == 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    p = weir__hostmem_resize(&host, NULL, 0, sizeof *p);
+    if (p == NULL) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    memset(p, 0, sizeof *p);
+    p->host = host;
+    p->mask = rule->granularity - 1;
+    p->shift = (unsigned)__builtin_ctzll(rule->granularity);
+    p->waste = (rule->split_waste - 1) / rule->granularity + 1;
+    p->fresh = 1;
+    weir__bestfit_pool_init(&p->pool, &p->host);
+    weir__bestfit_init(&p->clean, &p->pool, CLEAN_OCTAVE_BITS);
+    *out = p;
+    return WEIR_PLACEMENT_OK;
+}
+
+void weir__placement_destroy(struct weir_placement *p) {
+    struct weir__hostmem host;
+
+    if (p == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        if (p->streams[i] != NULL) {
+            stream_drop(p, p->streams[i]);
+        }
+    }
+    weir__bestfit_drop(&p->clean);
+    weir__bestfit_pool_drop(&p->pool);
+    host = p->host;
+    weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
+    weir__hostmem_resize(&host, p->start, 0, 0);
+    weir__hostmem_resize(&host, p->chunk_memory, 0, 0);
+    weir__hostmem_resize(&host, p->kind, 0, 0);
+    weir__hostmem_resize(&host, p->tag, 0, 0);
+    weir__hostmem_resize(&host, p->region, 0, 0);
+    weir__hostmem_resize(&host, p->by_base, 0, 0);
+    weir__hostmem_resize(&host, p, 0, 0);
+}
+
+/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out. */
+static int region_reserve(struct weir_placement *p, size_t *slot) {
+    size_t length = p->region_length;
+    size_t want = p->regions < length ? length : 2 * length + 1;
+    void *array;
+
+    array = array_grow(&p->host, p->by_base, &p->by_base_length, want, sizeof *p->by_base);
+    if (array == NULL) {
+        return 0;
+    }
+    p->by_base = array;
+    array = array_grow(&p->host, p->region, &p->region_length, want, sizeof *p->region);
+    if (array == NULL) {
+        return 0;
+    }
+    p->region = array;
+    memset(p->region + length, 0, (want - length) * sizeof *p->region);
+    for (*slot = 0; p->region[*slot].border != 0; ++*slot) {
+    }
+    return 1;
+}
+
+/* Links the new region's border `border` and its one chunk `id`. */
+static void region_link(struct weir_placement *p, size_t slot, uint32_t border, uint32_t id) {
+    struct region *r = &p->region[slot];
+    size_t position = region_position(p, r->base);
+
+    p->chunk[border] = (struct chunk){.address = r->end, .prev = id, .next = id, .region = slot};
+    p->kind[border] = BORDER;
+    p->chunk[id].prev = border;
+    p->chunk[id].next = border;
+    p->kind[id] = CLEAN;
+    p->chunks++;
+    r->border = border;
+    memmove(&p->by_base[position + 1], &p->by_base[position],
+            (p->regions - position) * sizeof *p->by_base);
+    p->by_base[position] = (uint32_t)slot;
+    p->regions++;
+    p->total += r->end - r->base;
+}
+
+int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
+    uint64_t first = base >> p->shift;
+    uint64_t end = first + (bytes >> p->shift);
+    size_t position = region_position(p, first);
+    size_t slot;
+    uint32_t border;
+    uint32_t id;
+
+    if (bytes == 0 || ((base | bytes) & p->mask) != 0 || bytes > UINT64_MAX - base ||
+        end >> WEIR__BESTFIT_BITS != 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    if (position < p->regions && p->region[p->by_base[position]].base < end) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    if (!records_reserve(p, p->regions + 3) || !region_reserve(p, &slot)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = record_take(p);
+    p->chunk[id] = (struct chunk){.address = first, .size = end - first};
+    if (!weir__bestfit_insert(&p->clean, key_of(&p->chunk[id]), id)) {
+        record_give(p, id);
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    border = record_take(p);
+    p->region[slot] = (struct region){.base = first, .end = end, .high = first};
+    region_link(p, slot, border, id);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* Wholly free, and nobody need wait for any of it? */
+static int region_is_idle(const struct weir_placement *p, const struct region *r) {
+    uint32_t id = p->chunk[r->border].next;
+
+    return p->chunk[id].next == r->border && chunk_is(p, id, CLEAN) &&
+           p->chunk[id].sequence <= p->pace.observed;
+}
+
+int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    size_t position = region_position(p, base >> p->shift);
+    struct region *r;
+    uint32_t id;
+
+    if (position == p->regions || (base & p->mask) != 0 ||
+        p->region[p->by_base[position]].base != base >> p->shift) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    r = &p->region[p->by_base[position]];
+    if (!region_is_idle(p, r)) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    id = p->chunk[r->border].next;
+    if ((p->kind[id] & STRAY) != 0) {
+        p->strays--;
+    } else {
+        weir__bestfit_erase(&p->clean, key_of(&p->chunk[id]));
+    }
+    record_give(p, id);
+    record_give(p, r->border);
+    p->chunks--;
+    p->total -= r->end - r->base;
+    p->extent -= r->high - r->base;
+    r->border = 0;
+    p->regions--;
+    memmove(&p->by_base[position], &p->by_base[position + 1],
+            (p->regions - position) * sizeof *p->by_base);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, size_t *bytes) {
+    const struct region *best = NULL;
+
+    for (size_t i = 0; i < p->regions; i++) {
+        const struct region *r = &p->region[p->by_base[i]];
+
+        if (region_is_idle(p, r) && (best == NULL || r->end - r->base > best->end - best->base)) {
+            best = r;
+        }
+    }
+    if (best == NULL) {
+        return 0;
+    }
+    *base = best->base << p->shift;
+    *bytes = (best->end - best->base) << p->shift;
+    return 1;
+}
+
+/* ----------------------------------------------------------------- figures -- */
+
+/* The size of the largest free chunk, in granules. */
+static uint64_t largest_free(const struct weir_placement *p) {
+    uint64_t key = weir__bestfit_last(&p->clean);
+    uint64_t largest = key == NONE ? 0 : weir__bestfit_size(key);
+
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        key = p->streams[i] == NULL ? NONE : weir__bestfit_last(&p->streams[i]->fit);
+        if (key != NONE && weir__bestfit_size(key) > largest) {
+            largest = weir__bestfit_size(key);
+        }
+    }
+    for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
+        uint32_t border = p->region[p->by_base[i]].border;
+
+        for (uint32_t id = p->chunk[border].next; id != border; id = p->chunk[id].next) {
+            if ((p->kind[id] & STRAY) != 0 && p->chunk[id].size > largest) {
+                largest = p->chunk[id].size;
+            }
+        }
+    }
+    return largest;
+}
+
+void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
+    size_t tagged = p->tagged;
+
+    if (!p->several && p->pace.last > p->pace.observed) {
+        tagged = p->extent - p->used;
+    }
+    out->regions = p->regions;
+    out->total = p->total << p->shift;
+    out->used = p->used << p->shift;
+    out->requested = p->requested;
+    out->blocks = p->blocks;
+    out->free_chunks = p->chunks - p->blocks;
+    out->largest_free = largest_free(p) << p->shift;
+    out->unobserved = tagged << p->shift;
+    out->extent = p->extent << p->shift;
+    out->host_bytes = p->host.bytes;
+}
+
+void weir__placement_walk(const struct weir_placement *p,
+                          int (*visit)(void *context, const struct weir_placement_span *span),
+                          void *context) {
+    for (size_t i = 0; i < p->regions; i++) {
+        uint32_t border = p->region[p->by_base[i]].border;
+
+        for (uint32_t id = p->chunk[border].next; id != border; id = p->chunk[id].next) {
+            const struct chunk *c = &p->chunk[id];
+            struct weir_placement_span span = {.address = c->address << p->shift,
+                                               .size = c->size << p->shift};
+
+            if (p->kind[id] == LIVE) {
+                span.live = 1;
+                span.requested = c->requested;
+            } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
+                span.stream = p->several ? p->tag[id].stream : p->only;
+                span.sequence = c->sequence;
+            }
+            if (visit(context, &span) != 0) {
+                return;
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------- check -- */
+
+/* What the walk over all chunks adds up, to be compared with what is kept. */
+struct tally {
+    size_t chunks;
+    size_t blocks;
+    size_t used;
+    size_t requested;
+    size_t tagged;
+    size_t settled; /* free chunks that are no strays */
+    size_t strays;
+    size_t total;
+    size_t extent;
+};
+
+static int complain_of(FILE *complain, const char *what, uint64_t address) {
+    if (complain != NULL) {
+        fprintf(complain, "placement: %s, at granule 0x%" PRIx64 "\n", what, address);
+    }
+    return 0;
+}
+
+/* A live block: found by its start, as large as asked. */
+static const char *check_block(const struct weir_placement *p, uint32_t id, struct tally *sum) {
+    const struct chunk *c = &p->chunk[id];
+    size_t slot;
+
+    sum->blocks++;
+    sum->used += c->size;
+    sum->requested += c->requested;
+    if (start_find(p, c->address, &slot) != id) {
+        return "a live block is not found by its start";
+    }
+    if (c->requested == 0 || c->requested > c->size << p->shift) {
+        return "a live block is smaller than was asked, or nothing was";
+    }
+    return NULL;
+}
+
+/* A free chunk: in the one right set, and not beside one that it should have joined. */
+static const char *check_free(struct weir_placement *p, uint32_t id, struct tally *sum) {
+    const struct chunk *c = &p->chunk[id];
+    unsigned kind = p->kind[id] & ~(unsigned)STRAY;
+    const struct stream *s = NULL;
+    uint64_t value;
+
+    sum->tagged += kind == TAGGED ? c->size : 0;
+    if (kind == TAGGED && (!p->several || c->sequence == 0)) {
+        return "a chunk is tagged that should not be";
+    }
+    if (kind == CLEAN && p->several && c->sequence != 0) {
+        return "a clean chunk has a sequence";
+    }
+    if ((p->kind[id] & STRAY) != 0) {
+        sum->strays++;
+        return NULL;
+    }
+    sum->settled++;
+    if (kind == TAGGED) {
+        s = stream_find(p, p->tag[id].stream);
+        if (s == NULL) {
+            return "a chunk is tagged by a stream that is not known";
+        }
+    }
+    if (!weir__bestfit_find(s == NULL ? &p->clean : &s->fit, key_of(c), &value) || value != id) {
+        return "a free chunk is not in its set";
+    }
+    if ((p->kind[c->next] & STRAY) == 0 && chunk_joins(p, c->next, s)) {
+        return "two free chunks were not joined";
+    }
+    return NULL;
+}
+
+/* The ring of one region tiles it. */
+static int check_region(struct weir_placement *p, const struct region *r, struct tally *sum,
+                        FILE *complain) {
+    uint64_t address = r->base;
+    uint32_t last = r->border;
+
+    for (uint32_t id = p->chunk[r->border].next; id != r->border; id = p->chunk[id].next) {
+        const struct chunk *c = &p->chunk[id];
+        const char *wrong = NULL;
+
+        if (c->address != address || c->size == 0 || c->prev != last) {
+            return complain_of(complain, "chunks do not tile their region", c->address);
+        }
+        if (p->kind[id] == LIVE) {
+            wrong = check_block(p, id, sum);
+            if (c->address + c->size > r->high) {
+                wrong = "a block lies above the high mark";
+            }
+        } else if (chunk_is(p, id, CLEAN) || chunk_is(p, id, TAGGED)) {
+            wrong = check_free(p, id, sum);
+        } else {
+            wrong = "a chunk is neither live nor free";
+        }
+        if (wrong != NULL) {
+            return complain_of(complain, wrong, c->address);
+        }
+        address += c->size;
+        last = id;
+        sum->chunks++;
+    }
+    if (address != r->end || p->chunk[r->border].prev != last || p->chunk[r->border].size != 0 ||
+        p->kind[r->border] != BORDER || &p->region[p->chunk[r->border].region] != r ||
+        p->chunk[r->border].address != r->end || r->high < r->base || r->high > r->end) {
+        return complain_of(complain, "a region's end is wrong", r->end);
+    }
+    sum->total += r->end - r->base;
+    sum->extent += r->high - r->base;
+    return 1;
+}
+
+/* The list of a stream is in order and has exactly what its set has. */
+static const char *check_stream(const struct weir_placement *p, const struct stream *s) {
+    size_t length = 0;
+    uint32_t older = 0;
+    uint64_t sequence = s->pace.observed + 1;
+
+    for (uint32_t id = s->oldest; id != 0; id = p->tag[id].newer) {
+        if (p->kind[id] != TAGGED || p->tag[id].stream != s->id || p->tag[id].older != older) {
+            return "a stream's list is broken";
+        }
+        if (p->chunk[id].sequence < sequence || p->chunk[id].sequence > s->pace.last) {
+            return "a stream's list is out of order";
+        }
+        sequence = p->chunk[id].sequence;
+        older = id;
+        length++;
+    }
+    if (s->newest != older || length != s->fit.entries || !weir__bestfit_check(&s->fit)) {
+        return "a stream's list and set differ, or the set is broken";
+    }
+    return NULL;
+}
+
+static const char *check_sums(const struct weir_placement *p, const struct tally *sum) {
+    size_t settled = p->clean.entries;
+
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        const char *wrong = NULL;
+
+        if (p->streams[i] != NULL) {
+            settled += p->streams[i]->fit.entries;
+            wrong = check_stream(p, p->streams[i]);
+        }
+        if (wrong != NULL) {
+            return wrong;
+        }
+    }
+    if (!weir__bestfit_check(&p->clean)) {
+        return "the set of clean chunks is broken";
+    }
+    if (settled != sum->settled || p->strays != sum->strays) {
+        return "the sets hold chunks that are not there";
+    }
+    if (p->chunks != sum->chunks || p->blocks != sum->blocks || p->used != sum->used ||
+        p->requested != sum->requested || p->tagged != sum->tagged || p->total != sum->total ||
+        p->extent != sum->extent) {
+        return "a sum is wrong";
+    }
+    if (p->records != 0 && p->records != 1 + p->chunks + p->regions + p->room) {
+        return "records were lost";
+    }
+    if (p->room < p->regions) {
+        return "the reserve of records is too small";
+    }
+    return NULL;
+}
+
+/* Live blocks are found by probing from where their hash leads, so every filled slot must be
+ * reached without a gap: as many filled as there are blocks, each found, is enough. */
+static const char *check_starts(const struct weir_placement *p) {
+    size_t slots = p->start == NULL ? 0 : (size_t)1 << (32 - p->start_shift);
+    size_t filled = 0;
+
+    for (size_t i = 0; i < slots; i++) {
+        filled += p->start[i] != 0;
+    }
+    return filled == p->blocks ? NULL : "the table of starts holds what is not live";
+}
+
+int weir__placement_check(const struct weir_placement *constant, FILE *complain) {
+    struct weir_placement view = *constant; /* looking up a stream notes it as recent */
+    struct tally sum = {0};
+    uint64_t end = 0;
+    const char *wrong;
+
+    for (size_t i = 0; i < view.regions; i++) {
+        const struct region *r = &view.region[view.by_base[i]];
+
+        if (r->base < end || r->base >= r->end) {
+            return complain_of(complain, "regions overlap or are out of order", r->base);
+        }
+        if (!check_region(&view, r, &sum, complain)) {
+            return 0;
+        }
+        end = r->end;
+    }
+    wrong = check_sums(&view, &sum);
+    if (wrong == NULL) {
+        wrong = check_starts(&view);
+    }
+    return wrong == NULL ? 1 : complain_of(complain, wrong, end);
+}
