@@ -74,8 +74,9 @@ WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stre
  * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
  * stream must live until then.  Declaring the same stream again changes nothing.  Cheap; no driver
  * call.
- * E_INVALID: NULL; E_NOT_OWNED: not a live block (arena and platform; the pool engine does not
- * look); E_HOST_MEMORY; E_FORKED. */
+ * The block is not looked up: a note about a pointer that is no live block is forgotten when the
+ * address is handed out.
+ * E_INVALID: NULL; E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
                                                 weir_stream stream);
 
@@ -87,8 +88,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
                                                         size_t *reserve);
 
 /* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
- * whole units are idle, and writes the bytes given back to *released (may be NULL).  Never
- * synchronises: memory whose last free the host has not observed stays.
+ * whole units are idle, and writes the bytes given back to *released (may be NULL).  Weir itself
+ * never synchronises here: pool memory whose last free the host has not observed stays; the arena's
+ * regions go back by cuMemFree, which waits for the device.  The platform engine has nothing idle.
  * E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 

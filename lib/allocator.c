@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+/* allocator.c: the public entry points and an allocator's life cycle; nothing else.
+ *
+ * An allocator is a host (what the engine is given), one engine, the books and the noted uses.  The
+ * hit path is: argument checks, the engine, one counter.  Everything else hangs behind a test that
+ * is false in steady state.
+ *
+ * Locks: `first` guards the preallocation at the first request; nothing is called under it but the
+ * engine's grow.  The engine, the books and the uses each have their own.
+ *
+ * Must not know: how an engine places blocks, the names of settings.
+ */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "allocator_internal.h"
+#include "budget.h"
+#include "log.h"
+#include "recovery.h"
+#include "result.h"
+#include "settings.h"
+
+const char *weir_version(void) {
+    return PACKAGE_VERSION;
+}
+
+/* ---- creation -------------------------------------------------------------------------------- */
+
+struct message {
+    char *text;
+    size_t bytes;
+};
+
+/* A creation that cannot be: the reason goes to the message and to the log. */
+__attribute__((format(printf, 4, 5))) static weir_status
+cannot(const struct message *message, int log, weir_status status, const char *format, ...) {
+    char text[320];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (message->bytes > 0)
+        snprintf(message->text, message->bytes, "%s", text);
+    weir__log(log, WEIR_LOG_ERROR, "%s", text);
+    return status;
+}
+
+static weir_status driver_refused(struct weir_host *host, const struct message *message,
+                                  const char *what, CUresult result) {
+    weir_status status = weir__engine_status(host, result);
+
+    return cannot(message, host->options.log, status, "%s: the driver answered %s", what,
+                  weir__driver_error_name(host->driver, result));
+}
+
+/* Finds the device, retains its primary context. */
+static weir_status take_device(struct weir_host *host, int ordinal, const struct message *message) {
+    const struct weir_driver *driver = host->driver;
+    int count = 0, pools = 0;
+    CUresult result = driver->cuDeviceGetCount(&count);
+
+    if (result != CUDA_SUCCESS)
+        return driver_refused(host, message, "cannot count the devices", result);
+    if (ordinal >= count)
+        return cannot(message, host->options.log, WEIR_E_NO_DEVICE,
+                      "device '%s': there %s %d device%s, numbered from 0", host->options.device,
+                      count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+    result = driver->cuDeviceGet(&host->device, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuDeviceGetAttribute(&pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                              host->device);
+    if (result != CUDA_SUCCESS)
+        return driver_refused(host, message, "cannot ask the device", result);
+    if (!pools && host->options.engine == WEIR_ENGINE_POOL)
+        return cannot(message, host->options.log, WEIR_E_NOT_SUPPORTED,
+                      "device '%s' has no memory pools: choose engine arena or platform",
+                      host->options.device);
+    result = driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
+    if (result != CUDA_SUCCESS)
+        return driver_refused(host, message, "cannot open the device's context", result);
+    return WEIR_OK;
+}
+
+static weir_status read_memory(struct weir_host *host, struct weir_device_memory *memory,
+                               const struct message *message) {
+    struct weir_driver_scope scope;
+    size_t free_bytes = 0, total = 0;
+    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = host->driver->cuMemGetInfo(&free_bytes, &total);
+        weir__driver_leave(host->driver, &scope);
+    }
+    if (result != CUDA_SUCCESS)
+        return driver_refused(host, message, "cannot read the device's memory", result);
+    *memory = (struct weir_device_memory){.total = total, .free = free_bytes};
+    return WEIR_OK;
+}
+
+/* Amounts become bytes, and are held against each other and the device. */
+static weir_status set_budget(weir_allocator *a, const struct message *message) {
+    struct weir_host *host = &a->host;
+    weir_options *options = &host->options;
+    struct weir_device_memory memory;
+    weir_status status = read_memory(host, &memory, message);
+    char asked[32], most[32];
+
+    if (status != WEIR_OK)
+        return status;
+    host->device_total = memory.total;
+    host->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    if (host->limit > memory.total && options->arena == WEIR_ARENA_FIXED &&
+        options->engine == WEIR_ENGINE_ARENA)
+        host->limit = memory.total;
+    host->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
+    a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
+    if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
+        a->prealloc = memory.free < host->limit ? memory.free : host->limit;
+    weir__bytes_show(a->prealloc, asked, sizeof asked);
+    if (a->prealloc > host->limit) {
+        weir__bytes_show(host->limit, most, sizeof most);
+        return cannot(message, options->log, WEIR_E_LIMIT,
+                      "preallocation of %s is above the limit of %s: raise the limit, or "
+                      "preallocate at most that",
+                      asked, most);
+    }
+    if (a->prealloc > memory.total) {
+        weir__bytes_show(memory.total, most, sizeof most);
+        return cannot(message, options->log, WEIR_E_NO_MEMORY,
+                      "preallocation of %s is above the device's %s: preallocate at most that",
+                      asked, most);
+    }
+    if (host->threshold < a->prealloc)
+        host->threshold = a->prealloc;
+    return WEIR_OK;
+}
+
+/* Steps that the release threshold throws away again are worth a word. */
+static void warn_of_lost_steps(const struct weir_host *host) {
+    if (host->options.engine == WEIR_ENGINE_POOL && host->options.growth != WEIR_GROWTH_EXACT &&
+        host->threshold < host->device_total && host->threshold < ((uint64_t)32 << 20))
+        weir__log(host->options.log, WEIR_LOG_WARNING,
+                  "the release threshold gives back at each synchronisation what the growth policy "
+                  "added: raise it, or choose growth exact");
+}
+
+/* Preallocates and accounts for it: asked, got, kept. */
+static weir_status preallocate(weir_allocator *a) {
+    struct weir_books *books = &a->books;
+    uint64_t started = a->host.driver->ticks();
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    weir_status status;
+
+    a->ops->figures(a->engine, &before);
+    status = a->ops->grow(a->engine, a->prealloc, WEIR_EVENT_PREALLOC);
+    a->ops->figures(a->engine, &after);
+    atomic_store(&books->prealloc_asked, a->prealloc);
+    atomic_store(&books->prealloc_got, after.reserve_peak - before.reserve);
+    atomic_store(&books->prealloc_kept, after.reserve);
+    atomic_store(&books->prealloc_ns, weir__engine_since(&a->host, started));
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
+        char asked[32], kept[32];
+
+        weir__bytes_show(a->prealloc, asked, sizeof asked);
+        weir__bytes_show(after.reserve, kept, sizeof kept);
+        weir__log(a->host.options.log, WEIR_LOG_WARNING,
+                  "preallocation: asked %s, got and kept %s; the device has no more", asked, kept);
+        return after.reserve > 0 ? WEIR_OK : status; /* partial success is success */
+    }
+    return status;
+}
+
+static const struct weir_engine *engine_of(const weir_options *options) {
+    switch (options->engine) {
+    case WEIR_ENGINE_ARENA:
+        return &weir__engine_arena;
+    case WEIR_ENGINE_PLATFORM:
+        return &weir__engine_platform;
+    default:
+        return &weir__engine_pool;
+    }
+}
+
+/* A fixed arena is one region of its whole size, taken at once or at the first request. */
+static void size_fixed_arena(weir_allocator *a) {
+    const weir_options *options = &a->host.options;
+
+    if (options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED)
+        a->prealloc = a->host.limit;
+    if (options->engine == WEIR_ENGINE_PLATFORM)
+        a->prealloc = 0;
+}
+
+/* Everything after the context: undone by release_device on failure. */
+static weir_status furnish(weir_allocator *a, const struct message *message) {
+    struct weir_host *host = &a->host;
+    weir_status status = set_budget(a, message);
+
+    if (status != WEIR_OK)
+        return status;
+    size_fixed_arena(a);
+    warn_of_lost_steps(host);
+    status = a->ops->open(host, &a->engine);
+    if (status != WEIR_OK)
+        return cannot(message, host->options.log, status, "cannot open the engine: %s",
+                      weir_status_message(status));
+    if (a->prealloc == 0)
+        return WEIR_OK;
+    if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST) {
+        atomic_store(&a->prealloc_waits, 1);
+        return WEIR_OK;
+    }
+    status = preallocate(a);
+    if (status == WEIR_OK)
+        return WEIR_OK;
+    a->ops->close(a->engine);
+    return cannot(message, host->options.log, status, "cannot preallocate: %s",
+                  weir_status_message(status));
+}
+
+weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
+                                      weir_allocator **allocator, char *message,
+                                      size_t message_bytes) {
+    struct message to = {message, message_bytes};
+    const char *driver_name;
+    weir_allocator *a;
+    weir_status status;
+    int ordinal = 0;
+
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
+    if (!a)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    memset(a, 0, sizeof *a);
+    a->host.driver = driver;
+    a->host.books = &a->books;
+    a->host.created_ticks = driver->ticks();
+    status = weir__options_complete(options, &a->host.options, message, message_bytes);
+    if (status == WEIR_OK)
+        status = weir__device_parse(a->host.options.device, &driver_name, &ordinal, message,
+                                    message_bytes);
+    if (status != WEIR_OK) {
+        weir__set_driver_result(CUDA_SUCCESS);
+        goto free_allocator;
+    }
+    a->ops = engine_of(&a->host.options);
+    if (!weir__books_open(&a->books, a->host.options.event_ring,
+                          a->host.options.latency == WEIR_SWITCH_ON)) {
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        goto free_allocator;
+    }
+    status = take_device(&a->host, ordinal, &to);
+    if (status != WEIR_OK)
+        goto close_books;
+    status = furnish(a, &to);
+    if (status != WEIR_OK)
+        goto release_context;
+    weir__uses_open(&a->uses);
+    pthread_mutex_init(&a->first, NULL);
+    *allocator = a;
+    return WEIR_OK;
+
+release_context:
+    driver->cuDevicePrimaryCtxRelease(a->host.device);
+close_books:
+    weir__books_close(&a->books);
+free_allocator:
+    free(a);
+    return status;
+}
+
+weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver;
+    const char *name;
+    weir_options completed;
+    weir_status status;
+    char message[320];
+    int ordinal;
+
+    if (!allocator)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    status = weir__options_complete(options, &completed, message, sizeof message);
+    if (status == WEIR_OK)
+        status = weir__device_parse(completed.device, &name, &ordinal, message, sizeof message);
+    if (status != WEIR_OK) {
+        weir__log(options && options->size >= sizeof *options ? options->log : WEIR_LOG_NONE,
+                  WEIR_LOG_ERROR, "%s", message);
+        return weir__engine_refuse(status);
+    }
+    driver = weir__driver_open(name, &failure);
+    if (!driver) {
+        weir__log(completed.log, WEIR_LOG_ERROR, "%s", failure.text);
+        return weir__engine_refuse(WEIR_E_NO_DEVICE);
+    }
+    return weir__allocator_create_on(driver, &completed, allocator, NULL, 0);
+}
+
+weir_status weir_allocator_destroy(weir_allocator *a) {
+    int lost;
+
+    if (!a)
+        return WEIR_OK;
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    lost = atomic_load(&a->host.lost);
+    if (!lost && (atomic_load(&a->books.allocs) != atomic_load(&a->books.frees) ||
+                  !weir__recovery_drain(a->ops, a->engine, &a->host)))
+        return weir__engine_refuse(WEIR_E_BUSY);
+    a->ops->close(a->engine);
+    a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
+    weir__uses_close(&a->uses);
+    weir__books_close(&a->books);
+    pthread_mutex_destroy(&a->first);
+    free(a);
+    return WEIR_OK;
+}
+
+weir_status weir_default_allocator(weir_allocator **allocator) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static _Atomic(weir_allocator *) the_default; /* published once, never destroyed */
+    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
+    weir_options options;
+    weir_status status = WEIR_OK;
+    char message[320];
+
+    if (!allocator)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    if (!a) {
+        pthread_mutex_lock(&lock);
+        a = atomic_load_explicit(&the_default, memory_order_relaxed);
+        if (!a) {
+            weir_options_init(&options);
+            status = weir_options_from_env(&options, message, sizeof message);
+            if (status == WEIR_OK) {
+                if (options.prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
+                    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+                status = weir_allocator_create(&options, &a);
+            } else {
+                weir__set_driver_result(CUDA_SUCCESS);
+                weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
+            }
+            if (status == WEIR_OK)
+                atomic_store_explicit(&the_default, a, memory_order_release);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    if (status == WEIR_OK)
+        *allocator = a;
+    return status;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* What every request asks first. */
+static weir_status gate(const weir_allocator *a) {
+    if (!a)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    if (atomic_load_explicit(&a->host.lost, memory_order_relaxed))
+        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+    return WEIR_OK;
+}
+
+/* The preallocation that waited for the first request; requests beside it wait for it. */
+static void preallocate_first(weir_allocator *a) {
+    pthread_mutex_lock(&a->first);
+    if (atomic_load(&a->prealloc_waits)) {
+        /* A refusal is in the log and the figures; the request may be served all the same. */
+        (void)preallocate(a);
+        atomic_store(&a->prealloc_waits, 0);
+    }
+    pthread_mutex_unlock(&a->first);
+}
+
+static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    struct weir_books *books = &a->books;
+    CUdeviceptr address = 0;
+    int grew = 0;
+    weir_status status;
+
+    if (atomic_load_explicit(&a->prealloc_waits, memory_order_acquire))
+        preallocate_first(a);
+    if (bytes > a->host.device_total) /* the driver takes long to find that out */
+        status = weir__engine_refuse(WEIR_E_NO_MEMORY);
+    else
+        status = a->ops->alloc(a->engine, bytes, stream, &address, &grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, &address,
+                                      &grew);
+    if (status == WEIR_OK) {
+        atomic_fetch_add_explicit(&books->allocs, 1, memory_order_relaxed);
+        if (grew)
+            atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
+        weir__uses_forget(&a->uses, address);
+        *block = (void *)(uintptr_t)address;
+    } else if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
+        atomic_fetch_add_explicit(&books->refusals, 1, memory_order_relaxed);
+    }
+    return status;
+}
+
+static void note_latency(weir_allocator *a, int operation, uint64_t started) {
+    weir__histogram_add(&a->books.latency[operation], weir__engine_since(&a->host, started));
+}
+
+weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    weir_status status = gate(a);
+    uint64_t started;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (bytes == 0) {
+        *block = NULL;
+        return WEIR_OK;
+    }
+    if (!a->books.latency)
+        return request(a, bytes, stream, block);
+    started = a->host.driver->ticks();
+    status = request(a, bytes, stream, block);
+    note_latency(a, WEIR_OPERATION_ALLOC, started);
+    return status;
+}
+
+static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
+    struct weir_use_list *uses = weir__uses_take(&a->uses, block);
+    weir_status status = a->ops->free(a->engine, block, stream, uses);
+
+    if (uses)
+        weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
+    if (status == WEIR_OK)
+        atomic_fetch_add_explicit(&a->books.frees, 1, memory_order_release);
+    else
+        weir__log(a->host.options.log, WEIR_LOG_ERROR, "free of 0x%" PRIx64 ": %s", (uint64_t)block,
+                  weir_status_message(status));
+    return status;
+}
+
+weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
+    weir_status status = gate(a);
+    uint64_t started;
+
+    if (status != WEIR_OK || !block)
+        return status;
+    if (!a->books.latency)
+        return release(a, (uintptr_t)block, stream);
+    started = a->host.driver->ticks();
+    status = release(a, (uintptr_t)block, stream);
+    note_latency(a, WEIR_OPERATION_FREE, started);
+    return status;
+}
+
+weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
+    weir_status status = gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (!weir__uses_note(&a->uses, (uintptr_t)block, stream))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    return WEIR_OK;
+}
+
+weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
+    if (reserve) {
+        a->ops->figures(a->engine, &figures);
+        *reserve = (size_t)figures.reserve;
+    }
+    return status;
+}
+
+weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+    weir_status status = gate(a);
+    size_t bytes = 0;
+
+    if (status != WEIR_OK)
+        return status;
+    status = a->ops->trim(a->engine, keep, WEIR_EVENT_TRIM, &bytes);
+    if (released)
+        *released = bytes;
+    return status;
+}

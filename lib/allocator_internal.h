@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* allocator_internal.h: what an allocator is made of, for allocator.c and stats.c; and making one on
+ * a given driver table, for tests and the program.
+ */
+#ifndef WEIR_ALLOCATOR_INTERNAL_H
+#define WEIR_ALLOCATOR_INTERNAL_H
+
+#include <weir/allocator.h>
+
+#include "books.h"
+#include "driver.h"
+#include "engine.h"
+#include "uses.h"
+
+struct weir_allocator {
+    const struct weir_engine *ops;
+    void *engine;
+    struct weir_host host;
+    struct weir_books books;
+    struct weir_uses uses;
+    uint64_t prealloc;          /* bytes to preallocate; fixed after create */
+    _Atomic int prealloc_waits; /* preallocation is still to be done, at the first request */
+    pthread_mutex_t first;
+};
+
+/* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
+ * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */
+weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
+                                      weir_allocator **allocator, char *message,
+                                      size_t message_bytes);
+
+#endif

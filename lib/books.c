@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/* books.c: see books.h. */
+#include "books.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The figures of this thread's last refusal: beside the last driver result the only thread-local
+ * state, for the same reason: a status has no room for them. */
+static _Thread_local weir_refusal last_refusal;
+
+int weir__books_open(struct weir_books *books, size_t ring, int latency) {
+    memset(books, 0, sizeof *books);
+    books->next_sequence = 1;
+    books->ring_capacity = ring;
+    books->ring = calloc(ring, sizeof *books->ring);
+    if (!books->ring) {
+        return 0;
+    }
+    if (latency) {
+        books->latency = calloc(WEIR_OPERATION_COUNT, sizeof *books->latency);
+        if (!books->latency) {
+            free(books->ring);
+            return 0;
+        }
+    }
+    pthread_mutex_init(&books->lock, NULL);
+    return 1;
+}
+
+void weir__books_close(struct weir_books *books) {
+    pthread_mutex_destroy(&books->lock);
+    free(books->latency);
+    free(books->ring);
+}
+
+void weir__books_event(struct weir_books *books, const weir_event *event) {
+    struct weir_event *slot;
+
+    pthread_mutex_lock(&books->lock);
+    slot = &books->ring[(books->next_sequence - 1) % books->ring_capacity];
+    *slot = *event;
+    slot->sequence = books->next_sequence++;
+    if (event->shrink) {
+        books->trims += event->cause == WEIR_EVENT_TRIM;
+        books->trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
+    } else {
+        books->growths++;
+        books->growth_bytes += event->got;
+    }
+    pthread_mutex_unlock(&books->lock);
+    atomic_fetch_add_explicit(&books->stall_ns, event->stall_ns, memory_order_relaxed);
+}
+
+static uint64_t read_counter(const _Atomic uint64_t *counter) {
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void weir__books_read(struct weir_books *books, weir_statistics *out) {
+    /* Frees first: a block is counted as allocated before it can be counted as freed, so that
+     * allocs >= frees holds in any interleaving. */
+    out->frees = read_counter(&books->frees);
+    atomic_thread_fence(memory_order_acquire);
+    out->growth_allocs = read_counter(&books->growth_allocs);
+    out->allocs = read_counter(&books->allocs);
+    out->hits = out->allocs - out->growth_allocs;
+    out->refusals = read_counter(&books->refusals);
+    out->attempts = out->allocs + out->refusals;
+    out->blocks = out->allocs - out->frees;
+    out->retries = read_counter(&books->retries);
+    out->stall_ns = read_counter(&books->stall_ns);
+    out->prealloc_asked = read_counter(&books->prealloc_asked);
+    out->prealloc_got = read_counter(&books->prealloc_got);
+    out->prealloc_kept = read_counter(&books->prealloc_kept);
+    out->prealloc_ns = read_counter(&books->prealloc_ns);
+    pthread_mutex_lock(&books->lock);
+    out->growths = books->growths;
+    out->growth_bytes = books->growth_bytes;
+    out->trims = books->trims;
+    out->trim_bytes = books->trim_bytes;
+    pthread_mutex_unlock(&books->lock);
+}
+
+size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,
+                          size_t event_bytes, size_t capacity) {
+    size_t bytes = event_bytes < sizeof(weir_event) ? event_bytes : sizeof(weir_event);
+    char *to = events;
+    size_t count = 0;
+    uint64_t oldest;
+
+    pthread_mutex_lock(&books->lock);
+    oldest = books->next_sequence > books->ring_capacity
+                 ? books->next_sequence - books->ring_capacity
+                 : 1;
+    for (uint64_t s = after < oldest ? oldest : after + 1;
+         s < books->next_sequence && count < capacity; s++, count++) {
+        memset(to, 0, event_bytes);
+        memcpy(to, &books->ring[(s - 1) % books->ring_capacity], bytes);
+        to += event_bytes;
+    }
+    pthread_mutex_unlock(&books->lock);
+    return count;
+}
+
+void weir__refusal_set(const weir_refusal *refusal) {
+    last_refusal = *refusal;
+    last_refusal.size = sizeof last_refusal;
+}
+
+weir_status weir_last_refusal(weir_refusal *out) {
+    size_t bytes;
+
+    if (!out || out->size == 0) {
+        return WEIR_E_INVALID;
+    }
+    bytes = out->size < sizeof last_refusal ? out->size : sizeof last_refusal;
+    memcpy(out, &last_refusal, bytes);
+    out->size = bytes;
+    return WEIR_OK;
+}
+
+const char *weir_event_cause_word(int cause) {
+    static const char *const words[] = {
+#define WEIR_EVENT_WORD(name, word) word,
+        WEIR_EVENT_CAUSES(WEIR_EVENT_WORD)
+#undef WEIR_EVENT_WORD
+    };
+
+    return cause >= 0 && cause < WEIR_EVENT_CAUSE_COUNT ? words[cause] : "unknown";
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* engine.c: what the engines share: driver results as statuses, and notes for the books.
+ *
+ * Must not know: any single engine.
+ */
+#include "engine.h"
+
+#include "log.h"
+#include "result.h"
+#include "settings.h"
+
+/* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
+ * process or context that is going away. */
+static int is_fatal(CUresult result) {
+    switch (result) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return 1;
+    default:
+        /* 714 to 719: hardware stack error ... launch failed */
+        return result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED;
+    }
+}
+
+weir_status weir__engine_status(struct weir_host *host, CUresult result) {
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    weir__set_driver_result((int)result);
+    if (is_fatal(result)) {
+        if (!atomic_exchange(&host->lost, 1))
+            weir__log(host->options.log, WEIR_LOG_ERROR, "the device is lost: %s",
+                      weir__driver_error_name(host->driver, result));
+        return WEIR_E_DEVICE_LOST;
+    }
+    switch (result) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return WEIR_E_NO_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return WEIR_E_NO_DEVICE;
+    case CUDA_ERROR_INVALID_HANDLE:
+        return WEIR_E_STREAM;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+        return WEIR_E_CAPTURE;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return WEIR_E_NOT_SUPPORTED;
+    default:
+        weir__log(host->options.log, WEIR_LOG_ERROR, "the driver answered %s",
+                  weir__driver_error_name(host->driver, result));
+        return WEIR_E_DRIVER;
+    }
+}
+
+weir_status weir__engine_refuse(weir_status status) {
+    weir__set_driver_result(CUDA_SUCCESS);
+    return status;
+}
+
+uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks) {
+    return host->driver->ticks_to_ns(host->driver->ticks() - ticks);
+}
+
+void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
+                       uint64_t stall_ns, uint64_t reserve_after) {
+    weir_event event = {
+        .time_ns = weir__engine_since(host, host->created_ticks),
+        .asked = asked,
+        .got = got,
+        .stall_ns = stall_ns,
+        .reserve_after = reserve_after,
+        .cause = cause,
+        .shrink = shrink,
+    };
+    char got_text[32], reserve_text[32];
+
+    weir__books_event(host->books, &event);
+    if (host->options.log < WEIR_LOG_INFO)
+        return;
+    weir__bytes_show(got, got_text, sizeof got_text);
+    weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
+    weir__log(host->options.log, WEIR_LOG_INFO, "reserve %s %s (%s), now %s, %llu ns",
+              shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,
+              (unsigned long long)stall_ns);
+}
+
+uint64_t weir__engine_device_free(struct weir_host *host) {
+    struct weir_driver_scope scope;
+    size_t free_bytes = 0, total = 0;
+    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return UINT64_MAX;
+    result = host->driver->cuMemGetInfo(&free_bytes, &total);
+    weir__driver_leave(host->driver, &scope);
+    return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
+}
+
+/* Without a current context there is no default stream, so nothing that could be captured; any
+ * other refusal (a legacy stream beside a capture, 906) is taken as a capture. */
+int weir__engine_is_capturing(struct weir_host *host, weir_stream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = host->driver->cuStreamIsCapturing(stream, &status);
+
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        return 0;
+    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}

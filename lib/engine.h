@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* engine.h: what an engine is, and what it is given.
+ *
+ * An engine is where blocks come from.  It knows the driver, growth and budget; it does not know
+ * the allocator's life cycle, the settings' names, or other engines.  Each engine guards itself:
+ * every function but open and close may be called from any thread.
+ *
+ * Stream order.  A block that `alloc` returns may be used on its stream at once.  After `free` on s
+ * the engine may hand the memory out on s at once, and on another stream only behind an ordering
+ * that it establishes itself or has observed.
+ */
+#ifndef WEIR_ENGINE_H
+#define WEIR_ENGINE_H
+
+#include <stdatomic.h>
+
+#include <weir/allocator.h>
+#include <weir/stats.h>
+
+#include "books.h"
+#include "driver.h"
+#include "uses.h"
+
+/* What every engine is given; it outlives the engine, and all but `lost` is fixed. */
+struct weir_host {
+    const struct weir_driver *driver;
+    CUdevice device;
+    CUcontext context;     /* the device's primary context, retained by the allocator */
+    weir_options options;  /* completed: no default is left in it */
+    uint64_t device_total; /* bytes */
+    uint64_t limit;        /* the most the reserve may be; UINT64_MAX: none */
+    uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
+    struct weir_books *books;
+    uint64_t created_ticks;
+    _Atomic int lost; /* a fault left the context unusable */
+};
+
+struct weir_engine {
+    /* Nonzero: frees may be pending that `reclaim` cannot count; only another try tells. */
+    int hides_pending;
+    /* Makes the engine; nothing is taken from the device yet. */
+    weir_status (*open)(struct weir_host *host, void **engine);
+    /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */
+    void (*close)(void *engine);
+    /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
+     * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
+    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
+                         int *grew);
+    /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed. */
+    weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
+                        const struct weir_use_list *uses);
+    /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
+    weir_status (*grow)(void *engine, uint64_t target, int cause);
+    /* Gives idle reserve back until at most `keep` is left; bytes that went. */
+    weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
+    /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
+     * how many frees are still pending (a request may be worth another try while there are any). */
+    size_t (*reclaim)(void *engine);
+    /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes. */
+    void (*figures)(void *engine, weir_statistics *out);
+};
+
+extern const struct weir_engine weir__engine_pool;
+extern const struct weir_engine weir__engine_arena;
+extern const struct weir_engine weir__engine_platform;
+
+/* engine.c: what the engines share. */
+
+/* The status for a driver result, which becomes the thread's last driver result; fatal results mark
+ * the host lost. */
+weir_status weir__engine_status(struct weir_host *host, CUresult result);
+/* A status that the driver had no part in: the thread's last driver result becomes 0. */
+weir_status weir__engine_refuse(weir_status status);
+/* Notes a growth step or a give-back in the books and, at level info, in the log. */
+void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
+                       uint64_t stall_ns, uint64_t reserve_after);
+/* Free bytes on the device now, UINT64_MAX if it cannot be told. */
+uint64_t weir__engine_device_free(struct weir_host *host);
+/* 1 while `stream` is being captured (or its state makes questions illegal), else 0. */
+int weir__engine_is_capturing(struct weir_host *host, weir_stream stream);
+/* Nanoseconds since `ticks`. */
+uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
+
+#endif

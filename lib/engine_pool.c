@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT */
+/* engine_pool.c: a private CUDA memory pool, with growth by policy.
+ *
+ * The driver places blocks, orders reuse and grows when it must; this engine sees what it did by the
+ * pool's RESERVED attribute (one question an allocation), accounts for it, and tops the reserve up
+ * to what the growth policy wants.  The driver has no "would this fit?" call and a step first
+ * consumes free units, so a step is made by probe blocks, allocated on a stream that runs nothing
+ * else and held until RESERVED has risen as far as wanted; freed there, every stream can have the
+ * room at once.  "Got" is always the rise of RESERVED, never the size asked.
+ *
+ * Internal dependencies (the driver's last resort when memory is short) are switched off: with them
+ * an allocation blocks the host for as long as another stream takes.  recovery.c polls with a
+ * deadline instead.
+ *
+ * Frees of blocks that other streams use too are ordered behind all of them on a stream of their
+ * own, so that no stream of the caller ever waits for another.
+ *
+ * Locks: `growing` is held while the reserve is raised; nothing but the books' lock is taken under
+ * it.  The hit path takes no lock of ours.
+ *
+ * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
+ * the peak of what was in use, in units.
+ *
+ * Must not know: other engines, settings' names, how a trace or a front uses it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+#include "growth.h"
+#include "log.h"
+#include "size.h"
+
+/* The driver grows and shrinks a pool by units of 32 MiB (measured on an H200, driver 580). */
+#define UNIT ((size_t)32 << 20)
+/* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
+#define PROBE_BYTES ((size_t)1 << 30)
+enum { MAX_PROBES = 512 };
+
+struct pool {
+    struct weir_host *host;
+    CUmemoryPool pool;
+    CUstream grow_stream; /* runs nothing: what is freed there is free for all at once */
+    _Atomic uint64_t
+        reserve;     /* as last seen; raised under `growing`, lowered by anyone who sees it */
+    int has_figures; /* the driver tells RESERVED and USED */
+    pthread_mutex_t growing;
+    struct weir_growth_cursor cursor; /* guarded by `growing` */
+
+    pthread_mutex_t joining; /* guards the stream and the order of waits on it */
+    CUstream join_stream;    /* NULL until the first free with uses */
+
+    pthread_mutex_t sizing; /* without figures only: guards what follows */
+    struct weir_map sizes;  /* address -> bytes */
+    uint64_t in_use;
+    uint64_t in_use_peak;
+};
+
+static uint64_t attribute(const struct pool *p, CUmemPool_attribute which) {
+    uint64_t value = 0;
+
+    if (p->host->driver->cuMemPoolGetAttribute(p->pool, which, &value) != CUDA_SUCCESS)
+        return 0;
+    return value;
+}
+
+/* Bytes taken from the device now. */
+static uint64_t read_reserve(struct pool *p) {
+    uint64_t peak;
+
+    if (p->has_figures)
+        return attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    pthread_mutex_lock(&p->sizing);
+    peak = p->in_use_peak;
+    pthread_mutex_unlock(&p->sizing);
+    return (peak + UNIT - 1) / UNIT * UNIT;
+}
+
+static uint64_t read_in_use(struct pool *p) {
+    uint64_t in_use;
+
+    if (p->has_figures)
+        return attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+    pthread_mutex_lock(&p->sizing);
+    in_use = p->in_use;
+    pthread_mutex_unlock(&p->sizing);
+    return in_use;
+}
+
+static CUresult set_attribute(struct pool *p, CUmemPool_attribute which, void *value) {
+    return p->host->driver->cuMemPoolSetAttribute(p->pool, which, value);
+}
+
+static CUresult make_pool(struct pool *p) {
+    const struct weir_driver *driver = p->host->driver;
+    CUmemPoolProps properties;
+    uint64_t threshold = p->host->threshold;
+    int off = 0;
+    CUresult result;
+
+    memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = p->host->device;
+    if (p->host->limit != UINT64_MAX && (driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        properties.maxSize = weir__size_round_down(p->host->limit, UNIT);
+    result = driver->cuMemPoolCreate(&p->pool, &properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
+    if (result == CUDA_SUCCESS)
+        result = set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamCreate(&p->grow_stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        driver->cuMemPoolDestroy(p->pool);
+    return result;
+}
+
+static weir_status pool_open(struct weir_host *host, void **engine) {
+    struct pool *p = calloc(1, sizeof *p);
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (!p)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    p->host = host;
+    p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+    result = weir__driver_enter(host->driver, host->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = make_pool(p);
+        weir__driver_leave(host->driver, &scope);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(p);
+        return weir__engine_status(host, result);
+    }
+    pthread_mutex_init(&p->growing, NULL);
+    pthread_mutex_init(&p->joining, NULL);
+    pthread_mutex_init(&p->sizing, NULL);
+    *engine = p;
+    return WEIR_OK;
+}
+
+static void pool_close(void *engine) {
+    struct pool *p = engine;
+    const struct weir_driver *driver = p->host->driver;
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
+        driver->cuMemPoolDestroy(p->pool); /* reclaimed when the last pending free is done */
+        driver->cuStreamDestroy(p->grow_stream);
+        if (p->join_stream)
+            driver->cuStreamDestroy(p->join_stream);
+        weir__driver_leave(driver, &scope);
+    }
+    weir__map_clear(&p->sizes);
+    pthread_mutex_destroy(&p->sizing);
+    pthread_mutex_destroy(&p->joining);
+    pthread_mutex_destroy(&p->growing);
+    free(p);
+}
+
+/* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
+ * caller holds `growing` and is in the driver's scope.  Returns the reserve. */
+static uint64_t raise_reserve(struct pool *p, uint64_t target) {
+    const struct weir_driver *driver = p->host->driver;
+    CUdeviceptr probes[MAX_PROBES];
+    size_t count = 0, largest = PROBE_BYTES;
+    uint64_t reserve = read_reserve(p);
+
+    while (reserve < target && count < MAX_PROBES && p->has_figures) {
+        uint64_t missing = target - reserve;
+        size_t bytes = missing < largest ? (size_t)missing : largest;
+
+        if (driver->cuMemAllocFromPoolAsync(&probes[count], bytes, p->pool, p->grow_stream) ==
+            CUDA_SUCCESS) {
+            count++;
+            reserve = read_reserve(p);
+        } else if (bytes > UNIT) {
+            largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
+        } else {
+            break;
+        }
+    }
+    while (count > 0)
+        driver->cuMemFreeAsync(probes[--count], p->grow_stream);
+    return reserve;
+}
+
+/* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
+ * holds `growing`. */
+static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserve) {
+    struct weir_host *host = p->host;
+    weir_growth_state state = {.size = sizeof state};
+    uint64_t started = host->driver->ticks();
+    struct weir_driver_scope scope;
+    uint64_t device_free, after;
+    size_t step;
+
+    if (host->options.growth == WEIR_GROWTH_EXACT || !p->has_figures)
+        return;
+    device_free = weir__engine_device_free(host);
+    state.request = request;
+    state.reserve = (size_t)(reserve - got);
+    state.in_use = (size_t)read_in_use(p);
+    state.limit = (size_t)host->limit;
+    state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
+    step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
+    if (step <= got || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
+        return;
+    after = raise_reserve(p, reserve + (step - got));
+    weir__driver_leave(host->driver, &scope);
+    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    weir__engine_note(host, WEIR_EVENT_POLICY, 0, step - got, after - reserve,
+                      weir__engine_since(host, started), after);
+}
+
+/* The reserve is not what it was.  Risen: a growth step, which the caller waited for from `started`
+ * on; returns 1.  Fallen: a synchronisation let memory go back. */
+static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
+    uint64_t before, now, stall = weir__engine_since(p->host, started);
+    int grew;
+
+    /* Whoever holds the lock is growing, and takes the rise into its own account. */
+    if (pthread_mutex_trylock(&p->growing) != 0)
+        return 0;
+    before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
+    now = read_reserve(p);
+    atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
+    grew = now > before;
+    if (grew) {
+        weir__engine_note(p->host, WEIR_EVENT_REQUEST, 0, request, now - before, stall, now);
+        top_up(p, request, now - before, now);
+    }
+    pthread_mutex_unlock(&p->growing);
+    return grew;
+}
+
+/* A default stream (NULL, 0x1, 0x2) without a current context: the device's own is meant. */
+static CUresult alloc_in_context(struct pool *p, CUdeviceptr *block, size_t bytes,
+                                 weir_stream stream) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = p->host->driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
+    weir__driver_leave(p->host->driver, &scope);
+    return result;
+}
+
+static CUresult free_in_context(struct pool *p, CUdeviceptr block, weir_stream stream) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = p->host->driver->cuMemFreeAsync(block, stream);
+    weir__driver_leave(p->host->driver, &scope);
+    return result;
+}
+
+/* Without figures: notes the block's size. */
+static int keep_size(struct pool *p, CUdeviceptr block, size_t bytes) {
+    int kept;
+
+    pthread_mutex_lock(&p->sizing);
+    kept = weir__map_put(&p->sizes, block, bytes);
+    if (kept) {
+        p->in_use += bytes;
+        if (p->in_use > p->in_use_peak)
+            p->in_use_peak = p->in_use;
+    }
+    pthread_mutex_unlock(&p->sizing);
+    return kept;
+}
+
+/* Without figures: forgets the block's size, which is written to *bytes; 0 if it is not ours. */
+static int take_size(struct pool *p, CUdeviceptr block, size_t *bytes) {
+    uintptr_t known = 0;
+    int ours;
+
+    pthread_mutex_lock(&p->sizing);
+    ours = weir__map_take(&p->sizes, block, &known);
+    p->in_use -= known;
+    pthread_mutex_unlock(&p->sizing);
+    *bytes = known;
+    return ours;
+}
+
+/* Why the driver said "out of memory": our limit, if the device itself had room. */
+static weir_status out_of_memory(struct pool *p, size_t bytes) {
+    weir_status status = weir__engine_status(p->host, CUDA_ERROR_OUT_OF_MEMORY);
+    uint64_t reserve = read_reserve(p);
+
+    if (p->host->limit != UINT64_MAX &&
+        (bytes > p->host->limit || reserve > p->host->limit - bytes) &&
+        weir__engine_device_free(p->host) >= bytes)
+        return WEIR_E_LIMIT;
+    return status;
+}
+
+/* A driver that ignores maxSize (before 12.3): a request that took the reserve past the limit is
+ * undone. */
+static int passes_limit(struct pool *p, uint64_t reserve) {
+    return p->host->limit != UINT64_MAX && reserve > p->host->limit &&
+           !(p->host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE);
+}
+
+static weir_status undo_alloc(struct pool *p, CUdeviceptr block, weir_stream stream) {
+    size_t bytes;
+
+    if (!p->has_figures)
+        (void)take_size(p, block, &bytes);
+    p->host->driver->cuMemFreeAsync(block, stream);
+    p->host->driver->cuMemPoolTrimTo(p->pool, weir__size_round_down(p->host->limit, UNIT));
+    return weir__engine_refuse(WEIR_E_LIMIT);
+}
+
+static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
+                              int *grew) {
+    struct pool *p = engine;
+    const struct weir_driver *driver = p->host->driver;
+    uint64_t started = driver->ticks();
+    CUdeviceptr got = 0;
+    uint64_t reserve;
+    CUresult result = driver->cuMemAllocFromPoolAsync(&got, bytes, p->pool, stream);
+
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        result = alloc_in_context(p, &got, bytes, stream);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return out_of_memory(p, bytes);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(p->host, result);
+    if (!p->has_figures && !keep_size(p, got, bytes)) {
+        driver->cuMemFreeAsync(got, stream);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    reserve = read_reserve(p);
+    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed)) {
+        if (passes_limit(p, reserve))
+            return undo_alloc(p, got, stream);
+        *grew |= reserve_moved(p, bytes, started);
+    }
+    *block = got;
+    return WEIR_OK;
+}
+
+/* Makes `on` wait for what `stream` was given so far. */
+static CUresult join(struct pool *p, CUstream on, weir_stream stream) {
+    const struct weir_driver *driver = p->host->driver;
+    CUevent event = NULL;
+    CUresult result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuEventRecord(event, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamWaitEvent(on, event, 0);
+    driver->cuEventDestroy(event); /* the wait outlives the handle */
+    return result;
+}
+
+/* Frees behind the block's stream and every noted one.  The caller holds `joining`, in scope. */
+static CUresult free_behind_all(struct pool *p, CUdeviceptr block, weir_stream stream,
+                                const struct weir_use_list *uses) {
+    const struct weir_driver *driver = p->host->driver;
+    CUresult result = CUDA_SUCCESS;
+
+    if (!p->join_stream)
+        result = driver->cuStreamCreate(&p->join_stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = join(p, p->join_stream, stream);
+    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++)
+        result = join(p, p->join_stream, uses->streams[i]);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemFreeAsync(block, p->join_stream);
+    return result;
+}
+
+static CUresult free_with_uses(struct pool *p, CUdeviceptr block, weir_stream stream,
+                               const struct weir_use_list *uses) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&p->joining);
+    result = free_behind_all(p, block, stream, uses);
+    pthread_mutex_unlock(&p->joining);
+    weir__driver_leave(p->host->driver, &scope);
+    return result;
+}
+
+static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
+                             const struct weir_use_list *uses) {
+    struct pool *p = engine;
+    size_t bytes = 0;
+    CUresult result;
+
+    if (!p->has_figures && !take_size(p, block, &bytes))
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    if (uses) {
+        result = free_with_uses(p, block, stream, uses);
+    } else {
+        result = p->host->driver->cuMemFreeAsync(block, stream);
+        if (result == CUDA_ERROR_INVALID_CONTEXT)
+            result = free_in_context(p, block, stream);
+    }
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    if (!p->has_figures)
+        (void)keep_size(p, block, bytes); /* the place it left is still there */
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        weir_status why =
+            weir__engine_is_capturing(p->host, stream) ? WEIR_E_CAPTURE : WEIR_E_NOT_OWNED;
+
+        (void)weir__engine_status(p->host, result);
+        return why;
+    }
+    return weir__engine_status(p->host, result);
+}
+
+static weir_status pool_grow(void *engine, uint64_t target, int cause) {
+    struct pool *p = engine;
+    struct weir_host *host = p->host;
+    uint64_t started = host->driver->ticks(), before, after;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (!p->has_figures)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    result = weir__driver_enter(host->driver, host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(host, result);
+    pthread_mutex_lock(&p->growing);
+    before = read_reserve(p);
+    after = raise_reserve(p, target < host->limit ? target : host->limit);
+    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    if (after > before)
+        weir__engine_note(host, cause, 0, target - before, after - before,
+                          weir__engine_since(host, started), after);
+    pthread_mutex_unlock(&p->growing);
+    /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
+     * threshold have its say, so that what is read afterwards is what was kept. */
+    result = host->driver->cuStreamSynchronize(p->grow_stream);
+    weir__driver_leave(host->driver, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(host, result);
+    if (after >= target)
+        return WEIR_OK;
+    return weir__engine_refuse(target > host->limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+}
+
+static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
+    struct pool *p = engine;
+    struct weir_host *host = p->host;
+    uint64_t started = host->driver->ticks(), before, after;
+    CUresult result;
+
+    pthread_mutex_lock(&p->growing);
+    before = read_reserve(p);
+    result = host->driver->cuMemPoolTrimTo(p->pool, keep);
+    after = read_reserve(p);
+    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    *released = before > after ? (size_t)(before - after) : 0;
+    if (*released > 0)
+        weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
+                          weir__engine_since(host, started), after);
+    pthread_mutex_unlock(&p->growing);
+    return weir__engine_status(host, result);
+}
+
+static size_t pool_reclaim(void *engine) {
+    (void)engine;
+    return 0; /* the driver looks at every request; what is pending it does not say */
+}
+
+static void pool_figures(void *engine, weir_statistics *out) {
+    struct pool *p = engine;
+
+    if (p->has_figures) {
+        out->requested = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT);
+        out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH);
+        out->reserve = attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+        out->reserve_peak = attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH);
+    } else {
+        pthread_mutex_lock(&p->sizing);
+        out->requested = p->in_use;
+        out->requested_peak = p->in_use_peak;
+        out->host_bytes = p->sizes.capacity * sizeof *p->sizes.slots;
+        pthread_mutex_unlock(&p->sizing);
+        out->reserve = out->reserve_peak = read_reserve(p);
+    }
+    out->in_use = out->requested; /* the driver counts blocks as asked */
+    out->in_use_peak = out->requested_peak;
+}
+
+const struct weir_engine weir__engine_pool = {
+    .hides_pending = 1,
+    .open = pool_open,
+    .close = pool_close,
+    .alloc = pool_alloc,
+    .free = pool_free,
+    .grow = pool_grow,
+    .trim = pool_trim,
+    .reclaim = pool_reclaim,
+    .figures = pool_figures,
+};

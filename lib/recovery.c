@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT */
+/* recovery.c: the out-of-memory ladder.
+ *
+ * Rungs, each followed by another try where it changed something:
+ *   1. what the engine holds idle and has already seen completed;
+ *   2. frees that are still pending: polled, with growing pauses, until the deadline (never an
+ *      unbounded wait: the stream that holds the memory may wait for the caller);
+ *   3. a trim of all idle reserve, so that scattered room becomes the device's again, and one try.
+ * A request that could not fit even if everything idle and pending came free skips the wait.
+ * Then the status stands, and the figures of the refusal are kept for the thread.
+ *
+ * No lock of this file; the engine guards itself.  Must not know: any single engine.
+ */
+#include "recovery.h"
+
+#include "log.h"
+#include "settings.h"
+
+#define FIRST_PAUSE_NS UINT64_C(20000)
+#define LONGEST_PAUSE_NS UINT64_C(2000000)
+
+static uint64_t deadline_ns(const struct weir_host *host) {
+    return host->options.recovery_timeout_ms == UINT32_MAX
+               ? 0
+               : (uint64_t)host->options.recovery_timeout_ms * 1000000;
+}
+
+static int is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+/* What went with the refusal. */
+static void read_refusal(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                         size_t bytes, weir_refusal *out) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    ops->figures(engine, &figures);
+    *out = (weir_refusal){
+        .size = sizeof *out,
+        .asked = bytes,
+        .reserve = figures.reserve,
+        .in_use = figures.in_use,
+        .limit = host->limit,
+        .device_free = weir__engine_device_free(host),
+        .device_total = host->device_total,
+    };
+}
+
+/* Could it fit if all that is idle or pending inside came free, in one piece? */
+static int could_fit(const weir_refusal *r) {
+    uint64_t idle = r->reserve - r->in_use;
+    uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
+    uint64_t room = r->limit > r->reserve ? r->limit - r->reserve : 0;
+
+    return r->asked <= idle + (device < room ? device : room);
+}
+
+/* Rung 1 and 2.  The status of the last try. */
+static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
+                                  struct weir_host *host, weir_status why, size_t bytes,
+                                  weir_stream stream, CUdeviceptr *block, int *grew) {
+    uint64_t started = host->driver->ticks();
+    uint64_t pause = FIRST_PAUSE_NS;
+    size_t pending = ops->reclaim(engine);
+
+    for (;;) {
+        uint64_t waited = weir__engine_since(host, started);
+
+        if ((pending == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
+            return why;
+        host->driver->sleep_ns(pause);
+        pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
+        pending = ops->reclaim(engine);
+        why = ops->alloc(engine, bytes, stream, block, grew);
+        if (!is_refusal(why))
+            return why;
+    }
+}
+
+static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
+    char asked[32], reserve[32], in_use[32], device_free[32];
+
+    if (host->options.log < WEIR_LOG_WARNING)
+        return;
+    weir__bytes_show(r->asked, asked, sizeof asked);
+    weir__bytes_show(r->reserve, reserve, sizeof reserve);
+    weir__bytes_show(r->in_use, in_use, sizeof in_use);
+    weir__bytes_show(r->device_free, device_free, sizeof device_free);
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "%s: asked %s, reserve %s, in use %s, free on the device %s",
+              weir_status_message(status), asked, reserve, in_use, device_free);
+}
+
+weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
+                                 struct weir_host *host, weir_status why, size_t bytes,
+                                 weir_stream stream, CUdeviceptr *block, int *grew) {
+    uint64_t started = host->driver->ticks();
+    weir_status status = why;
+    weir_refusal refusal;
+    size_t released = 0;
+
+    atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
+    read_refusal(ops, engine, host, bytes, &refusal);
+    if (could_fit(&refusal)) {
+        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew);
+        if (is_refusal(status) && ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+            released > 0)
+            status = ops->alloc(engine, bytes, stream, block, grew);
+    }
+    refusal.waited_ns = weir__engine_since(host, started);
+    atomic_fetch_add_explicit(&host->books->stall_ns, refusal.waited_ns, memory_order_relaxed);
+    if (is_refusal(status)) {
+        uint64_t waited = refusal.waited_ns;
+
+        read_refusal(ops, engine, host, bytes, &refusal);
+        refusal.waited_ns = waited;
+        weir__refusal_set(&refusal);
+        log_refusal(host, status, &refusal);
+    }
+    return status;
+}
+
+int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host) {
+    uint64_t started = host->driver->ticks();
+    uint64_t pause = FIRST_PAUSE_NS;
+
+    while (ops->reclaim(engine) > 0) {
+        if (weir__engine_since(host, started) >= deadline_ns(host))
+            return 0;
+        host->driver->sleep_ns(pause);
+        pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
+    }
+    return 1;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* recovery.h: what happens when an engine has no memory for a request.
+ *
+ * Must not know: any single engine, settings' names.
+ */
+#ifndef WEIR_RECOVERY_H
+#define WEIR_RECOVERY_H
+
+#include "engine.h"
+
+/* After the engine answered `why` (E_NO_MEMORY or E_LIMIT): climbs the out-of-memory ladder and asks
+ * again.  OK with the block, or the last status, with the thread's refusal figures set.  Waits at
+ * most host->options.recovery_timeout_ms. */
+weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
+                                 struct weir_host *host, weir_status why, size_t bytes,
+                                 weir_stream stream, CUdeviceptr *block, int *grew);
+
+/* Polls until no free is pending; 1, or 0 when the deadline passed first. */
+int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host);
+
+#endif

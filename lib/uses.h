@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+/* uses.h: which other streams use which blocks (weir_use), until the free.
+ *
+ * A map from address to a short list of streams, under one lock; a counter lets a free on an
+ * allocator without noted streams pass by with one load.
+ *
+ * Must not know: engines, drivers.
+ */
+#ifndef WEIR_USES_H
+#define WEIR_USES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <weir/allocator.h>
+
+#include "map.h"
+
+struct weir_use_list {
+    size_t count;
+    size_t capacity;
+    weir_stream streams[];
+};
+
+struct weir_uses {
+    _Atomic size_t blocks; /* with noted streams; read without the lock */
+    pthread_mutex_t lock;  /* guards map; innermost */
+    struct weir_map map;   /* address -> struct weir_use_list * */
+};
+
+void weir__uses_open(struct weir_uses *uses);
+void weir__uses_close(struct weir_uses *uses);
+/* Notes a stream; noting it again changes nothing.  1, or 0 if host memory ran out. */
+int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream);
+/* Forgets what was noted for an address that is being handed out now: notes about a pointer that was
+ * no live block. */
+void weir__uses_forget(struct weir_uses *uses, uint64_t block);
+/* The block's list, which the caller holds until it calls settle, or NULL (then no settle).  The
+ * place in the map stays, so that putting the list back cannot fail. */
+struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
+/* After the free: freed nonzero forgets the list (streams noted meanwhile for a new block at the
+ * same address stay); else it is put back. */
+void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
+                       int freed);
+
+#endif
