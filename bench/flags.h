@@ -27,7 +27,7 @@
 #include "settings.h"
 
 struct weir_cli_settings {
-    weir_options options;        /* what was set; after finish, the environment below the flags too */
+    weir_options options; /* what was set; after finish, the environment below the flags too */
     struct weir_sources sources; /* where each value came from */
     char error[512];             /* the first flag value that did not parse; "" for none */
 };
@@ -52,17 +52,25 @@ int weir_cli_settings_export(const struct weir_cli_settings *settings);
 struct weir_cli_device {
     const struct weir_driver *driver;
     int ordinal;
-    char name[128];     /* as output shows it: "cuda:0 NVIDIA H200", "model h200" */
-    int fell_back;      /* nobody named a device and there is no GPU, so it is the device model */
-    char why_not[256];  /* why there is no GPU, when fell_back */
+    int count;         /* devices of this driver */
+    uint64_t total;    /* bytes of device memory */
+    char name[128];    /* as output shows it: "cuda:0 NVIDIA H200", "model h200" */
+    int fell_back;     /* nobody named a device and there is no GPU, so it is the device model */
+    char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else
  * the device model, and then says so on standard error (unless `quiet`).  settings->options.device
- * names it afterwards.  Initialises the driver: a process that forks later must exec.
- * 0, or 1 with a message printed: what was named is not there. */
+ * names it afterwards.  Checks the preallocation against the device's memory and the limit, which
+ * weir_cli_settings_finish can only do where both are of one kind.  Initialises the driver: a process
+ * that forks later must exec.
+ * 0, or 1 with a message printed: what was named is not there, or not that large. */
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
+
+/* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
+enum { WEIR_CLI_UUID_BYTES = 41 };
+void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]);
 
 /* {"prealloc": "8GiB", "growth": "step:64MiB", ...}: every effective setting as it would be typed.
  * A new reference, NULL when out of memory. */

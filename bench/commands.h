@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* commands.h: the subcommands of the program, one file each.
+ *
+ * Each gets its own part of the command line, argv[0] being "weir info" and so on for messages, and
+ * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage.
+ */
+#ifndef WEIR_BENCH_COMMANDS_H
+#define WEIR_BENCH_COMMANDS_H
+
+int weir_cmd_info(int argc, char **argv);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* flags.c: the settings of an allocator as flags of the program.
+ *
+ * The argp options are made at run time from the option table, so a new row is a new flag with its
+ * help and nothing is said twice.  Flags are read as they come; the environment goes below them in
+ * weir_cli_settings_finish, and what only the device can answer is checked as it is opened.
+ *
+ * Must not know: subcommands, engines, what an option does.
+ */
+#include "flags.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "budget.h"
+#include "text.h"
+
+/* Keys of the flags: none is a printable character, so that none has a short form. */
+enum { FIRST_KEY = 0x5e77 };
+
+static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
+static char flag_docs[WEIR_SETTING_COUNT][512];
+static struct argp_option flag_options[WEIR_SETTING_COUNT + 1];
+
+static int complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints a line and returns the exit code. */
+static int complain(const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    fputs("weir: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    return 1;
+}
+
+/* -------------------------------------------------------------------- flags ---- */
+
+static void set_flag(struct weir_cli_settings *settings, enum weir_setting setting,
+                     const char *text) {
+    const char *label = flag_names[setting] + strlen("flag ");
+    char error[sizeof settings->error];
+
+    if (weir__option_set(&settings->options, setting, label, text, error, sizeof error) == WEIR_OK)
+        settings->sources.of[setting] = flag_names[setting];
+    else if (!settings->error[0])
+        snprintf(settings->error, sizeof settings->error, "%s", error);
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    if (key < FIRST_KEY || key >= FIRST_KEY + WEIR_SETTING_COUNT)
+        return ARGP_ERR_UNKNOWN;
+    set_flag(state->input, (enum weir_setting)(key - FIRST_KEY), argument);
+    return 0;
+}
+
+const struct argp *weir_settings_argp(void) {
+    static const struct argp argp = {.options = flag_options, .parser = parse_flag};
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        snprintf(flag_names[i], sizeof flag_names[i], "flag --%s", row->name);
+        snprintf(flag_docs[i], sizeof flag_docs[i], "%s  Takes %s.  Default: %s.", row->help,
+                 row->accepts, row->default_text);
+        flag_options[i] = (struct argp_option){
+            .name = row->name, .key = FIRST_KEY + i, .arg = row->argument, .doc = flag_docs[i]};
+    }
+    return &argp;
+}
+
+void weir_cli_settings_init(struct weir_cli_settings *settings) {
+    memset(settings, 0, sizeof *settings);
+    settings->options.size = sizeof settings->options;
+}
+
+int weir_cli_settings_finish(struct weir_cli_settings *settings) {
+    char message[sizeof settings->error];
+    weir_options completed;
+
+    if (settings->error[0])
+        return complain("%s", settings->error);
+    if (weir__options_from_env(&settings->options, &settings->sources, 1, message,
+                               sizeof message) != WEIR_OK)
+        return complain("%s", message);
+    if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)
+        return complain("%s", message);
+    return 0;
+}
+
+int weir_cli_settings_export(const struct weir_cli_settings *settings) {
+    char text[128];
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        enum weir_setting setting = (enum weir_setting)i;
+
+        if (settings->sources.of[i] != flag_names[i])
+            continue;
+        weir__option_show(&settings->options, setting, text, sizeof text);
+        if (setenv(weir__setting_row(setting)->variable, text, 1) != 0)
+            return complain("cannot set %s: %s", weir__setting_row(setting)->variable,
+                            strerror(errno));
+    }
+    return 0;
+}
+
+json_t *weir_cli_options_json(const weir_options *options) {
+    json_t *object = json_object();
+    char text[128];
+
+    for (int i = 0; object && i < WEIR_SETTING_COUNT; i++) {
+        weir__option_show(options, (enum weir_setting)i, text, sizeof text);
+        if (json_object_set_new(object, weir__setting_row((enum weir_setting)i)->name,
+                                json_string(text)) != 0) {
+            json_decref(object);
+            object = NULL;
+        }
+    }
+    return object;
+}
+
+/* ------------------------------------------------------------------- device ---- */
+
+void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]) {
+    size_t used = (size_t)snprintf(text, WEIR_CLI_UUID_BYTES, "GPU-");
+
+    for (int i = 0; i < 16; i++)
+        used += (size_t)snprintf(text + used, WEIR_CLI_UUID_BYTES - used, "%s%02x",
+                                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                                 (unsigned char)uuid->bytes[i]);
+}
+
+/* Opens the driver and its device; 0 with the reason in *why when that does not work. */
+static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
+                       size_t why_bytes) {
+    struct weir_driver_failure failure;
+    CUresult result;
+    CUdevice handle;
+    size_t total = 0;
+    char model[96];
+
+    device->driver = weir__driver_open(name, &failure);
+    if (!device->driver) {
+        snprintf(why, why_bytes, "%s", failure.text);
+        return 0;
+    }
+    device->ordinal = ordinal;
+    result = device->driver->cuDeviceGetCount(&device->count);
+    if (result == CUDA_SUCCESS && ordinal >= device->count) {
+        snprintf(why, why_bytes,
+                 device->count == 0 ? "the driver sees no device"
+                                    : "the driver sees %d device%s, the first is 0",
+                 device->count, device->count == 1 ? "" : "s");
+        return 0;
+    }
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceGet(&handle, ordinal);
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceGetName(model, sizeof model, handle);
+    if (result == CUDA_SUCCESS)
+        result = device->driver->cuDeviceTotalMem(&total, handle);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_bytes, "%s", weir__driver_error_name(device->driver, result));
+        return 0;
+    }
+    device->total = total;
+    if (strcmp(name, "model") == 0 && ordinal == 0)
+        snprintf(device->name, sizeof device->name, "model %s", model);
+    else
+        snprintf(device->name, sizeof device->name, "%s:%d %s", name, ordinal, model);
+    return 1;
+}
+
+/* What only the device can answer; 0, or 1 with a message printed.  Shares of what is free now are
+ * left to the allocator, which asks at the time. */
+static int check_amounts(const weir_options *options, const struct weir_cli_device *device) {
+    struct weir_device_memory memory = {device->total, device->total};
+    char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
+    uint64_t prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
+    uint64_t limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+
+    if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
+        return 0;
+    weir__amount_spell(&options->prealloc, asked, sizeof asked);
+    weir__bytes_show(device->total, most_text, sizeof most_text);
+    if (prealloc > device->total)
+        return complain("prealloc '%s': %s has %s; expected at most that", asked, device->name,
+                        most_text);
+    if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
+        return 0;
+    weir__amount_spell(&options->limit, limit_text, sizeof limit_text);
+    return complain("prealloc '%s' is more than limit '%s' on a device of %s; expected at most the "
+                    "limit, or a higher limit",
+                    asked, limit_text, most_text);
+}
+
+/* The GPU if there is one, else the model; with the text that names it. */
+static int choose_device(struct weir_cli_device *device, const char **text, char *why,
+                         size_t why_bytes) {
+    *text = "cuda";
+    if (open_device("cuda", 0, device, device->why_not, sizeof device->why_not))
+        return 1;
+    *text = "model";
+    device->fell_back = 1;
+    return open_device("model", 0, device, why, why_bytes);
+}
+
+int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
+                         int quiet) {
+    const char *text = settings->options.device, *name;
+    const char *source = settings->sources.of[WEIR_SETTING_DEVICE];
+    char why[512];
+    weir_options completed;
+    int ordinal, is_open;
+
+    memset(device, 0, sizeof *device);
+    if (!text)
+        is_open = choose_device(device, &text, why, sizeof why);
+    else
+        is_open = weir__device_parse(text, &name, &ordinal, why, sizeof why) == WEIR_OK &&
+                  open_device(name, ordinal, device, why, sizeof why);
+    if (!is_open)
+        return complain("%s '%s': %s; expected %s",
+                        source && strncmp(source, "flag ", 5) == 0 ? source + 5
+                        : source                                   ? source
+                                                                   : "device",
+                        text, why, weir__setting_row(WEIR_SETTING_DEVICE)->accepts);
+    if (device->fell_back && !quiet)
+        fprintf(stderr, "weir: no GPU (%s): running on the device model, %s\n", device->why_not,
+                device->name);
+    settings->options.device = text;
+    if (weir__options_complete(&settings->options, &completed, why, sizeof why) != WEIR_OK)
+        return complain("%s", why);
+    return check_amounts(&completed, device);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/* info.c: `weir info`: what is there and what is set.
+ *
+ * First everything is gathered, then it is written, as a table or as JSON from the same figures.
+ * Whether there is a CUDA driver is said in any case, the device model is shown only if it was
+ * chosen or fallen back to.
+ *
+ * Must not know: other subcommands; what an option does.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/allocator.h>
+
+#include "budget.h"
+#include "commands.h"
+#include "flags.h"
+#include "text.h"
+
+enum { MOST_DEVICES = 64 };
+
+struct device_facts {
+    char name[96];
+    char uuid[WEIR_CLI_UUID_BYTES];
+    uint64_t total;
+    uint64_t free;
+    int has_free; /* what is free can be asked only with a context on the device */
+    int has_pools;
+};
+
+struct info {
+    struct weir_cli_settings settings;
+    struct weir_cli_device device;
+    struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
+    struct device_facts devices[MOST_DEVICES];
+    int count;
+    int json;         /* asked for */
+    const char *file; /* where the JSON goes; NULL: standard output, instead of the table */
+};
+
+/* ---------------------------------------------------------------- gathering ---- */
+
+/* Makes a context for the question and lets it go again. */
+static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t *out) {
+    CUcontext context, popped;
+    size_t free_bytes = 0, total;
+    CUresult result;
+
+    if (driver->cuDevicePrimaryCtxRetain(&context, handle) != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuCtxPushCurrent(context);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemGetInfo(&free_bytes, &total);
+        driver->cuCtxPopCurrent(&popped);
+    }
+    driver->cuDevicePrimaryCtxRelease(handle);
+    *out = free_bytes;
+    return result == CUDA_SUCCESS;
+}
+
+static void gather_device(const struct weir_driver *driver, int ordinal, struct device_facts *out) {
+    CUdevice handle;
+    CUuuid uuid;
+    size_t total = 0;
+
+    if (driver->cuDeviceGet(&handle, ordinal) != CUDA_SUCCESS)
+        return;
+    driver->cuDeviceGetName(out->name, sizeof out->name, handle);
+    if (driver->cuDeviceGetUuid(&uuid, handle) == CUDA_SUCCESS)
+        weir_cli_uuid_show(&uuid, out->uuid);
+    driver->cuDeviceTotalMem(&total, handle);
+    out->total = total;
+    driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
+                                 handle);
+    out->has_free = ask_free(driver, handle, &out->free);
+}
+
+/* `quiet`: the table itself will say that there is no GPU. */
+static int gather(struct info *info) {
+    int code = weir_cli_settings_finish(&info->settings);
+
+    if (code == 0)
+        code = weir_cli_device_open(&info->settings, &info->device, 1);
+    if (code != 0)
+        return code;
+    if (info->device.fell_back)
+        snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
+    else if (strcmp(info->device.driver->name, "cuda") != 0)
+        weir__driver_open("cuda", &info->no_cuda);
+    info->count = info->device.count < MOST_DEVICES ? info->device.count : MOST_DEVICES;
+    for (int i = 0; i < info->count; i++)
+        gather_device(info->device.driver, i, &info->devices[i]);
+    return 0;
+}
+
+static const weir_amount *amount_of(const weir_options *options, enum weir_setting setting) {
+    switch (setting) {
+    case WEIR_SETTING_PREALLOC:
+        return &options->prealloc;
+    case WEIR_SETTING_LIMIT:
+        return &options->limit;
+    case WEIR_SETTING_RELEASE_THRESHOLD:
+        return &options->release_threshold;
+    default:
+        return NULL;
+    }
+}
+
+/* What a share of the device comes to; 0 when the setting is no share. */
+static uint64_t share_in_bytes(const struct info *info, enum weir_setting setting) {
+    const struct device_facts *facts = &info->devices[info->device.ordinal];
+    struct weir_device_memory memory = {info->device.total, facts->free};
+    weir_options completed;
+    const weir_amount *amount;
+
+    if (weir__options_complete(&info->settings.options, &completed, NULL, 0) != WEIR_OK)
+        return 0;
+    amount = amount_of(&completed, setting);
+    if (!amount || info->device.ordinal >= info->count ||
+        (amount->kind != WEIR_AMOUNT_OF_TOTAL &&
+         !(amount->kind == WEIR_AMOUNT_OF_FREE && facts->has_free)))
+        return 0;
+    return weir__budget_bytes(amount, &memory, 0);
+}
+
+static const char *source_of(const struct info *info, int setting) {
+    const char *source = info->settings.sources.of[setting];
+
+    if (source)
+        return source;
+    if (setting == WEIR_SETTING_DEVICE && info->device.fell_back)
+        return "no GPU";
+    return "default";
+}
+
+static void version_show(int version, char *text, size_t bytes) {
+    snprintf(text, bytes, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+/* -------------------------------------------------------------------- table ---- */
+
+static void print_device(const struct info *info, int i) {
+    const struct device_facts *facts = &info->devices[i];
+    char total[32], free_text[32] = "unknown";
+
+    weir__bytes_show(facts->total, total, sizeof total);
+    if (facts->has_free)
+        weir__bytes_show(facts->free, free_text, sizeof free_text);
+    printf("  %s:%d%s  %s\n", info->device.driver->name, i,
+           i == info->device.ordinal ? " (chosen)" : "", facts->name);
+    printf("    uuid          %s\n", facts->uuid[0] ? facts->uuid : "unknown");
+    printf("    memory        %s, %s free\n", total, free_text);
+    printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
+}
+
+static void print_settings(const struct info *info) {
+    char text[128], bytes[32], value[192];
+
+    printf("\nsettings\n");
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        uint64_t share = share_in_bytes(info, (enum weir_setting)i);
+
+        weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
+        weir__bytes_show(share, bytes, sizeof bytes);
+        snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
+        printf("  %-18s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
+               source_of(info, i));
+    }
+}
+
+static void print_table(const struct info *info) {
+    const struct weir_driver *driver = info->device.driver;
+    char version[32];
+
+    printf("weir %s\n", weir_version());
+    if (info->no_cuda.text[0])
+        printf("CUDA driver: none: %s\n", info->no_cuda.text);
+    if (strcmp(driver->name, "model") == 0)
+        printf("running on the device model: a GPU in software, times on it are modelled\n");
+    version_show(driver->version, version, sizeof version);
+    printf("\ndriver\n  %s %s\n  capabilities ", driver->name, version);
+#define PRINT_CAPABILITY(bit, word)                                                                \
+    if (driver->capabilities & WEIR_CAP_##bit)                                                     \
+        printf(" %s", word);
+    WEIR_CAPABILITIES(PRINT_CAPABILITY)
+#undef PRINT_CAPABILITY
+    printf("\n\ndevices\n");
+    for (int i = 0; i < info->count; i++)
+        print_device(info, i);
+    print_settings(info);
+}
+
+/* --------------------------------------------------------------------- JSON ---- */
+
+/* Functions of jansson take NULL for what could not be made and fail, so one check at the end will
+ * do. */
+static json_t *json_driver(const struct weir_driver *driver) {
+    json_t *object = json_object(), *capabilities = json_array();
+    char version[32];
+    int failed = 0;
+
+#define ADD_CAPABILITY(bit, word)                                                                  \
+    if (driver->capabilities & WEIR_CAP_##bit)                                                     \
+        failed |= json_array_append_new(capabilities, json_string(word));
+    WEIR_CAPABILITIES(ADD_CAPABILITY)
+#undef ADD_CAPABILITY
+    version_show(driver->version, version, sizeof version);
+    failed |= json_object_set_new(object, "name", json_string(driver->name));
+    failed |= json_object_set_new(object, "version", json_string(version));
+    failed |= json_object_set_new(object, "capabilities", capabilities);
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_device(const struct device_facts *facts, int ordinal) {
+    json_t *object = json_object();
+    int failed = 0;
+
+    failed |= json_object_set_new(object, "ordinal", json_integer(ordinal));
+    failed |= json_object_set_new(object, "name", json_string(facts->name));
+    failed |= json_object_set_new(object, "uuid",
+                                  facts->uuid[0] ? json_string(facts->uuid) : json_null());
+    failed |= json_object_set_new(object, "total_bytes", json_integer((json_int_t)facts->total));
+    failed |=
+        json_object_set_new(object, "free_bytes",
+                            facts->has_free ? json_integer((json_int_t)facts->free) : json_null());
+    failed |= json_object_set_new(object, "memory_pools", json_boolean(facts->has_pools));
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_setting(const struct info *info, int i) {
+    json_t *object = json_object();
+    uint64_t share = share_in_bytes(info, (enum weir_setting)i);
+    char text[128];
+    int failed = 0;
+
+    weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
+    failed |= json_object_set_new(object, "value", json_string(text));
+    if (share > 0)
+        failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)share));
+    failed |= json_object_set_new(object, "source", json_string(source_of(info, i)));
+    failed |= json_object_set_new(object, "variable",
+                                  json_string(weir__setting_row((enum weir_setting)i)->variable));
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static json_t *json_info(const struct info *info) {
+    json_t *object = json_object(), *devices = json_array(), *settings = json_object();
+    int failed = 0;
+
+    for (int i = 0; i < info->count; i++)
+        failed |= json_array_append_new(devices, json_device(&info->devices[i], i));
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        failed |= json_object_set_new(settings, weir__setting_row((enum weir_setting)i)->name,
+                                      json_setting(info, i));
+    failed |= json_object_set_new(object, "weir", json_string(weir_version()));
+    failed |= json_object_set_new(
+        object, "no_cuda", info->no_cuda.text[0] ? json_string(info->no_cuda.text) : json_null());
+    failed |= json_object_set_new(object, "device", json_string(info->device.name));
+    failed |= json_object_set_new(object, "driver", json_driver(info->device.driver));
+    failed |= json_object_set_new(object, "devices", devices);
+    failed |= json_object_set_new(object, "settings", settings);
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* To the file, or to standard output; 0, or 1 with a message printed. */
+static int write_json(const struct info *info) {
+    FILE *file = info->file ? fopen(info->file, "w") : stdout;
+    json_t *object = file ? json_info(info) : NULL;
+    int failed;
+
+    if (file && !object)
+        errno = ENOMEM;
+    failed = !object || json_dumpf(object, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
+    json_decref(object);
+    if (info->file && file && fclose(file) != 0)
+        failed = 1;
+    if (failed)
+        fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
+                strerror(errno));
+    return failed;
+}
+
+/* ------------------------------------------------------------------ command ---- */
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct info *info = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &info->settings;
+        return 0;
+    case 'j':
+        info->json = 1;
+        info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", argument);
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int weir_cmd_info(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"json", 'j', "FILE", OPTION_ARG_OPTIONAL,
+         "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
+        {0}};
+    struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {
+        options,  parse_argument,
+        NULL,     "Shows the driver, the devices, and every setting with where it came from.",
+        children, NULL,
+        NULL};
+    static struct info info; /* some kilobytes */
+    int code;
+
+    weir_cli_settings_init(&info.settings);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
+        return 2;
+    code = gather(&info);
+    if (code != 0)
+        return code;
+    if (!info.json || info.file)
+        print_table(&info);
+    if (info.json && write_json(&info) != 0)
+        return 1;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
+        return 1;
+    }
+    return 0;
+}
