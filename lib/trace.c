@@ -22,7 +22,7 @@
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
-#define MOST_ID (UINT64_MAX - 1)
+#define MOST_ID (UINT64_MAX - 1) /* of blocks and streams, so that id + 1 can be a key */
 #define MOST_BYTES (INT64_MAX < UINTPTR_MAX ? (uint64_t)INT64_MAX : (uint64_t)UINTPTR_MAX)
 
 struct weir_trace_reader {
@@ -275,13 +275,13 @@ static int take_fields(struct cursor *line, weir_trace_event *event) {
     case 'x':
         return take_number(line, "id", MOST_ID, &event->id) &&
                take_number(line, "bytes", MOST_BYTES, &event->bytes) &&
-               take_number(line, "stream", UINT64_MAX, &event->stream);
+               take_number(line, "stream", MOST_ID, &event->stream);
     case 'u':
         return take_number(line, "id", MOST_ID, &event->id) &&
-               take_number(line, "stream", UINT64_MAX, &event->stream);
+               take_number(line, "stream", MOST_ID, &event->stream);
     case 'w':
-        return take_number(line, "stream", UINT64_MAX, &event->stream) &&
-               take_number(line, "on_stream", UINT64_MAX, &event->on_stream);
+        return take_number(line, "stream", MOST_ID, &event->stream) &&
+               take_number(line, "on_stream", MOST_ID, &event->on_stream);
     default:
         return take_label(line, event->label);
     }

@@ -110,7 +110,7 @@ START_TEST(test_every_operation) {
                                  "6\tf  7 4096\t0 unknown_key=1\n"
                                  "7 m step0 tid=3\n"
                                  "18446744073709551615 a 18446744073709551614 0 "
-                                 "18446744073709551615\n",
+                                 "18446744073709551614\n",
                                  e, 7),
                       6 + 1);
     ck_assert(e[0].operation == 'a' && e[0].line == 2 && e[0].time_us == 0 && e[0].id == 7 &&
@@ -123,7 +123,7 @@ START_TEST(test_every_operation) {
     ck_assert(e[5].operation == 'm' && e[5].line == 9);
     ck_assert_str_eq(e[5].label, "step0");
     ck_assert(e[6].operation == 'a' && e[6].id == UINT64_MAX - 1 && e[6].time_us == UINT64_MAX &&
-              e[6].stream == UINT64_MAX && e[6].bytes == 0);
+              e[6].stream == UINT64_MAX - 1 && e[6].bytes == 0);
 }
 END_TEST
 

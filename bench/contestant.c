@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* contestant.c: the table of contestants, and what each one's settings are. */
+#include "contestant.h"
+
+#include <string.h>
+
+/* Everything as given: `weir replay`. */
+static void choose_given(const struct session *session, weir_options *options) {
+    *options = *session->given;
+}
+
+static void choose_platform(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_PLATFORM;
+}
+
+static void choose_pool(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_POOL;
+}
+
+static void choose_pool_prealloc(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    options->prealloc = (weir_amount){session->live_peak_bytes, WEIR_AMOUNT_BYTES, 0};
+}
+
+static void choose_arena_fixed(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_FIXED;
+    options->limit = (weir_amount){750000, WEIR_AMOUNT_OF_TOTAL, 0};
+}
+
+static void choose_arena_grow(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_REGIONS;
+    options->growth = WEIR_GROWTH_BFC;
+}
+
+#define RAW                                                                                        \
+    .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
+    .after_slow = raw_after_slow, .figures = raw_figures, .options = raw_options,                  \
+    .close = raw_close
+
+#define PUBLIC                                                                                     \
+    .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
+    .figures = public_figures, .options = public_options, .latency = public_latency,               \
+    .close = public_close
+
+const struct contestant contestants[] = {
+    {.name = "driver", .what = "the driver's pool, release threshold 0 (its default)", RAW},
+    {.name = "driver-keep",
+     .what = "the driver's pool, release threshold max",
+     RAW,
+     .release_threshold_max = 1},
+    {.name = "platform",
+     .what = "one cuMemAlloc and cuMemFree per block",
+     PUBLIC,
+     .choose = choose_platform},
+    {.name = "pool", .what = "weir's pool engine, defaults", PUBLIC, .choose = choose_pool},
+    {.name = "pool-prealloc",
+     .what = "the same, preallocating the trace's live peak",
+     PUBLIC,
+     .choose = choose_pool_prealloc},
+    {.name = "arena-fixed",
+     .what = "weir's BFC arena of 75% of the device, taken at once",
+     PUBLIC,
+     .choose = choose_arena_fixed},
+    {.name = "arena-grow",
+     .what = "weir's BFC arena that grows by doubling regions",
+     PUBLIC,
+     .choose = choose_arena_grow},
+    {.name = NULL},
+};
+
+static const struct contestant given = {.name = "replay", PUBLIC, .choose = choose_given};
+
+const struct contestant *contestant_find(const char *name) {
+    if (strcmp(name, given.name) == 0)
+        return &given;
+    for (const struct contestant *c = contestants; c->name; c++)
+        if (strcmp(name, c->name) == 0)
+            return c;
+    return NULL;
+}

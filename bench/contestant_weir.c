@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* contestant_weir.c: weir through its public interface, on the counted driver table.
+ *
+ * Knows of the library's inside only how to make an allocator on a given table.
+ */
+#include "contestant.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "allocator_internal.h"
+#include "flags.h"
+
+struct public {
+    struct session *session;
+    weir_allocator *allocator;
+    weir_options options;
+    uint64_t last_event; /* sequence of the newest one that was seen */
+    uint64_t shrinks;    /* events that gave reserve back */
+};
+
+static void refuse(struct session *session, const char *what, weir_status status) {
+    int result = weir_last_driver_result();
+
+    if (status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST)
+        snprintf(session->message, sizeof session->message, "%s: %s (%s)", what,
+                 weir_status_message(status),
+                 weir__driver_error_name(session->driver, (CUresult)result));
+    else
+        snprintf(session->message, sizeof session->message, "%s: %s", what,
+                 weir_status_message(status));
+}
+
+/* The settings that may ask for more than there is, beside what there is. */
+static void refuse_settings(struct session *session, const weir_options *options,
+                            weir_status status) {
+    char prealloc[64], limit[64], total[64];
+    size_t used;
+
+    refuse(session, "the allocator cannot be made", status);
+    if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+        return;
+    weir__option_show(options, WEIR_SETTING_PREALLOC, prealloc, sizeof prealloc);
+    weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
+    weir__bytes_show(session->device_bytes, total, sizeof total);
+    used = strlen(session->message);
+    snprintf(session->message + used, sizeof session->message - used,
+             " (prealloc %s, limit %s; the device has %s, and prealloc may be at most the limit "
+             "and what the device has)",
+             prealloc, limit, total);
+}
+
+void *public_open(struct session *session, const struct contestant *self) {
+    struct public *opened = calloc(1, sizeof *opened);
+    weir_status status;
+
+    if (!opened) {
+        snprintf(session->message, sizeof session->message, "out of memory");
+        return NULL;
+    }
+    opened->session = session;
+    status = weir_options_init(&opened->options);
+    if (status == WEIR_OK) {
+        opened->options.device = session->given->device;
+        opened->options.log = session->given->log;
+        self->choose(session, &opened->options);
+        status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator);
+    }
+    if (status != WEIR_OK) {
+        refuse_settings(session, &opened->options, status);
+        free(opened);
+        return NULL;
+    }
+    return opened;
+}
+
+weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                         void **out) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_alloc(opened->allocator, bytes, stream, out);
+}
+
+weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_free(opened->allocator, address, stream);
+}
+
+weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream) {
+    const struct public *opened = allocator;
+
+    (void)block;
+    return weir_use(opened->allocator, address, stream);
+}
+
+/* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
+ * statistics count growths and trims without it, so only give-backs by the ladder can be missed. */
+static void look_at_events(struct public *opened) {
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(opened->allocator, opened->last_event, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        for (size_t i = 0; i < count; i++)
+            if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
+                opened->shrinks++;
+        if (count)
+            opened->last_event = events[count - 1].sequence;
+    } while (count == sizeof events / sizeof events[0]);
+}
+
+void public_figures(void *allocator, struct figures *out) {
+    struct public *opened = allocator;
+    weir_statistics stats;
+
+    memset(out, 0, sizeof *out);
+    memset(&stats, 0, sizeof stats);
+    stats.size = sizeof stats;
+    if (weir_stats(opened->allocator, &stats) != WEIR_OK)
+        return;
+    look_at_events(opened);
+    out->reserve = stats.reserve;
+    out->reserve_peak = stats.reserve_peak;
+    out->growths = stats.growths;
+    out->growth_bytes = stats.growth_bytes;
+    out->stall_ns = stats.stall_ns;
+    out->given_back = stats.trims + opened->shrinks;
+    out->extent = stats.extent;
+    out->prealloc_ns = stats.prealloc_ns;
+    out->prealloc_bytes = stats.prealloc_got;
+    out->has_reserve = 1;
+    out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
+}
+
+json_t *public_options(void *allocator) {
+    const struct public *opened = allocator;
+    weir_options complete;
+    char message[256];
+
+    if (weir__options_complete(&opened->options, &complete, message, sizeof message) != WEIR_OK)
+        complete = opened->options;
+    return weir_cli_options_json(&complete);
+}
+
+static json_t *latency_of(const struct public *opened, int operation) {
+    weir_latency latency;
+
+    memset(&latency, 0, sizeof latency);
+    latency.size = sizeof latency;
+    if (weir_latencies(opened->allocator, operation, &latency) != WEIR_OK)
+        return json_null();
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "count", (json_int_t)latency.count, "p50",
+                     (json_int_t)latency.p50_ns, "p90", (json_int_t)latency.p90_ns, "p99",
+                     (json_int_t)latency.p99_ns, "p999", (json_int_t)latency.p999_ns, "max",
+                     (json_int_t)latency.max_ns, "total", (json_int_t)latency.total_ns);
+}
+
+json_t *public_latency(void *allocator) {
+    const struct public *opened = allocator;
+
+    if (opened->options.latency != WEIR_SWITCH_ON)
+        return NULL;
+    return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
+}
+
+int public_close(void *allocator) {
+    struct public *opened = allocator;
+    struct session *session = opened->session;
+    weir_status status = weir_allocator_destroy(opened->allocator);
+
+    free(opened);
+    if (status == WEIR_OK)
+        return 1;
+    refuse(session, "the allocator cannot be destroyed", status);
+    return 0;
+}
