@@ -1,1 +1,5 @@
 # Documentation for people; the manual pages are in man/.
+
+dist_doc_DATA = \
+	NEWS \
+	doc/design.md

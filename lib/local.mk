@@ -6,6 +6,8 @@
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
+	lib/allocator.c \
+	lib/allocator_internal.h \
 	lib/bestfit.c \
 	lib/bestfit.h \
 	lib/books.c \
@@ -33,15 +35,20 @@ lib_libweir_core_la_SOURCES = \
 	lib/map.c \
 	lib/map.h \
 	lib/model/model.h \
+	lib/model/model_profile.c \
+	lib/model/model_profile.h \
 	lib/model/model_state.h \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/options.c \
 	lib/placement.c \
 	lib/placement.h \
+	lib/recovery.c \
+	lib/recovery.h \
 	lib/result.h \
 	lib/settings.h \
 	lib/size.h \
+	lib/stats.c \
 	lib/status.c \
 	lib/text.c \
 	lib/text.h \
@@ -77,6 +84,8 @@ EXTRA_DIST += lib/libweir.map
 
 # The profile of the modelled device is compiled in: each line of the text
 # becomes a line of a C string.
+EXTRA_DIST += lib/model/h200.profile
+BUILT_SOURCES += lib/model/h200_profile.h
 CLEANFILES += lib/model/h200_profile.h
 lib/model/h200_profile.h: lib/model/h200.profile
 	$(AM_V_GEN)$(MKDIR_P) lib/model && \

@@ -30,6 +30,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/test_driver \
 	tests/test_histogram \
+	tests/test_placement \
 	tests/test_trace
 
 public_tests =
@@ -74,7 +75,10 @@ script_tests = \
 	tests/check-exports \
 	tests/check-headers
 dist_check_SCRIPTS = $(script_tests)
-EXTRA_DIST += tests/run-tap
+EXTRA_DIST += \
+	tests/gpu/bundle \
+	tests/gpu/run \
+	tests/run-tap
 
 TESTS =
 if WEIR_TESTS
