@@ -406,7 +406,8 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         atomic_fetch_add_explicit(&books->allocs, 1, memory_order_relaxed);
         if (grew)
             atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
-        weir__uses_forget(&a->uses, address);
+        if (weir__uses_any(&a->uses))
+            weir__uses_forget(&a->uses, address);
         *block = (void *)(uintptr_t)address;
     } else if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         atomic_fetch_add_explicit(&books->refusals, 1, memory_order_relaxed);
@@ -439,7 +440,7 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
 }
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
-    struct weir_use_list *uses = weir__uses_take(&a->uses, block);
+    struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
     weir_status status = a->ops->free(a->engine, block, stream, uses);
 
     if (uses)

@@ -34,16 +34,12 @@ static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers a
 static int handler_registered;
 static int opened;           /* tables that stand */
 static atomic_int in_use;    /* a table stands or is being made */
-static atomic_int is_forked; /* this is a child of a process with in_use */
+atomic_int weir__driver_is_forked; /* this is a child of a process with in_use */
 
 /* Runs in the child of a fork: only lock-free atomics are allowed here. */
 static void mark_child(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
-        atomic_store_explicit(&is_forked, 1, memory_order_relaxed);
-}
-
-int weir__driver_forked(void) {
-    return atomic_load_explicit(&is_forked, memory_order_relaxed);
+        atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
 }
 
 /* The caller holds open_lock. */

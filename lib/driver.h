@@ -11,6 +11,8 @@
 #ifndef WEIR_DRIVER_H
 #define WEIR_DRIVER_H
 
+#include <stdatomic.h>
+
 #include "cuda_abi.h"
 
 /* Capability bits: one per optional group of WEIR_DRIVER_ENTRIES, then what a version brings. */
@@ -98,9 +100,14 @@ void weir__driver_leave(const struct weir_driver *driver, const struct weir_driv
  * text holds until the thread's next call).  Never NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
+/* Written by driver.c alone; read through weir__driver_forked, on every call. */
+extern atomic_int weir__driver_is_forked;
+
 /* 1 in a child of fork() of a process that had opened a driver or was opening one, else 0; such a
  * child must make no driver call.  One load.  A child made without fork handlers (_Fork, a bare
  * clone) is not recognised. */
-int weir__driver_forked(void);
+static inline int weir__driver_forked(void) {
+    return atomic_load_explicit(&weir__driver_is_forked, memory_order_relaxed);
+}
 
 #endif

@@ -54,8 +54,9 @@ struct weir_engine {
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
     /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
-     * how many frees are still pending (a request may be worth another try while there are any). */
-    size_t (*reclaim)(void *engine);
+     * how many frees or batches of frees will be known to have completed by asking again; *silent
+     * (may be NULL): streams whose frees only their owner's next call will tell of. */
+    size_t (*reclaim)(void *engine, size_t *silent);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes. */
     void (*figures)(void *engine, weir_statistics *out);
 };

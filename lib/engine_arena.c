@@ -609,16 +609,19 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     return weir__engine_status(a->host, result);
 }
 
-/* Frees without an event wait for their owner's next call. */
-static size_t arena_reclaim(void *engine) {
+static size_t arena_reclaim(void *engine, size_t *silent) {
     struct arena *a = engine;
-    size_t waiting;
+    size_t waiting, unrecorded = 0;
 
     pthread_mutex_lock(&a->lock);
     look_around(a);
     waiting = a->pending_count;
-    for (size_t i = 0; a->stream_count > 1 && i < a->stream_count; i++)
-        waiting += a->streams[i].count + (a->streams[i].sequence != a->streams[i].recorded);
+    for (size_t i = 0; i < a->stream_count; i++) {
+        waiting += a->streams[i].count;
+        unrecorded += a->streams[i].sequence != a->streams[i].recorded;
+    }
+    if (silent)
+        *silent = a->stream_count > 1 ? unrecorded : 0;
     pthread_mutex_unlock(&a->lock);
     return waiting;
 }

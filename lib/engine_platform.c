@@ -149,8 +149,9 @@ static weir_status platform_trim(void *engine, size_t keep, int cause, size_t *r
     return WEIR_OK;
 }
 
-static size_t platform_reclaim(void *engine) {
+static size_t platform_reclaim(void *engine, size_t *silent) {
     (void)engine;
+    (void)silent;
     return 0; /* cuMemFree returns when the memory is free */
 }
 

@@ -473,8 +473,9 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     return weir__engine_status(host, result);
 }
 
-static size_t pool_reclaim(void *engine) {
+static size_t pool_reclaim(void *engine, size_t *silent) {
     (void)engine;
+    (void)silent;
     return 0; /* the driver looks at every request; what is pending it does not say */
 }
 

@@ -61,16 +61,16 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
                                   weir_stream stream, CUdeviceptr *block, int *grew) {
     uint64_t started = host->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
-    size_t pending = ops->reclaim(engine);
+    size_t silent = 0, pending = ops->reclaim(engine, &silent);
 
     for (;;) {
         uint64_t waited = weir__engine_since(host, started);
 
-        if ((pending == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
+        if ((pending + silent == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
             return why;
         host->driver->sleep_ns(pause);
         pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
-        pending = ops->reclaim(engine);
+        pending = ops->reclaim(engine, &silent);
         why = ops->alloc(engine, bytes, stream, block, grew);
         if (!is_refusal(why))
             return why;
@@ -124,7 +124,7 @@ int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct wei
     uint64_t started = host->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
 
-    while (ops->reclaim(engine) > 0) {
+    while (ops->reclaim(engine, NULL) > 0) {
         if (weir__engine_since(host, started) >= deadline_ns(host))
             return 0;
         host->driver->sleep_ns(pause);

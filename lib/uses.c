@@ -78,8 +78,6 @@ int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream) 
 void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
     uintptr_t list = 0;
 
-    if (atomic_load_explicit(&uses->blocks, memory_order_acquire) == 0)
-        return;
     pthread_mutex_lock(&uses->lock);
     weir__map_take(&uses->map, block, &list);
     atomic_store_explicit(&uses->blocks, uses->map.count, memory_order_release);
@@ -90,9 +88,6 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     uintptr_t value = 0;
 
-    if (atomic_load_explicit(&uses->blocks, memory_order_acquire) == 0) {
-        return NULL;
-    }
     pthread_mutex_lock(&uses->lock);
     if (weir__map_get(&uses->map, block, &value)) {
         weir__map_put(&uses->map, block, 0); /* the key is there: cannot fail */

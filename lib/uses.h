@@ -28,6 +28,11 @@ struct weir_uses {
     struct weir_map map;   /* address -> struct weir_use_list * */
 };
 
+/* 1 if any block has noted streams: what a request asks before it takes the lock. */
+static inline int weir__uses_any(const struct weir_uses *uses) {
+    return atomic_load_explicit(&uses->blocks, memory_order_acquire) != 0;
+}
+
 void weir__uses_open(struct weir_uses *uses);
 void weir__uses_close(struct weir_uses *uses);
 /* Notes a stream; noting it again changes nothing.  1, or 0 if host memory ran out. */
