@@ -18,8 +18,8 @@
 #include "budget.h"
 #include "text.h"
 
-/* Keys of the flags: none is a printable character, so that none has a short form. */
-enum { FIRST_KEY = 0x5e77 };
+/* Keys of the flags, above any character: a character would be a short form. */
+enum { FIRST_KEY = 0x5700 };
 
 static char flag_names[WEIR_SETTING_COUNT][40]; /* "flag --prealloc", as sources show it */
 static char flag_docs[WEIR_SETTING_COUNT][512];

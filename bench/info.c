@@ -19,7 +19,7 @@
 #include "flags.h"
 #include "text.h"
 
-enum { MOST_DEVICES = 64 };
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100 };
 
 struct device_facts {
     char name[96];
@@ -307,7 +307,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &info->settings;
         return 0;
-    case 'j':
+    case JSON_KEY:
         info->json = 1;
         info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
         return 0;
@@ -321,7 +321,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 int weir_cmd_info(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"json", 'j', "FILE", OPTION_ARG_OPTIONAL,
+        {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
          "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
         {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};

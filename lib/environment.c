@@ -342,7 +342,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 /* -------------------------------------------------------------- look-alikes ---- */
 
-enum { LONGEST_NAME = 96 };
+enum { LONGEST_NAME = 96, FURTHEST_LIKENESS = 2 };
 
 static int same_letter(char a, char b) {
     return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
@@ -374,28 +374,34 @@ static size_t edit_distance(const char *a, size_t a_length, const char *b) {
     return row[b_length];
 }
 
-/* The best match so far for a name that is not known. */
+/* What a name has been found to be like so far. */
 struct likeness {
-    const char *name; /* NULL: none yet */
+    const char *name; /* NULL: nothing yet */
     size_t distance;
-    size_t prefix; /* length of `name` when it is a prefix of the unknown name, else 0 */
+    size_t prefix; /* length of `name` when the other one is this and more, else 0 */
+    int is_known;  /* it is one of the known names */
 };
 
-/* A known name with something behind it is closer than any spelling, the longest such name wins. */
-static void compare_name(struct likeness *likeness, const char *unknown, size_t length,
+/* A known name with something behind it is closer than any spelling; the longest such name wins. */
+static void compare_name(struct likeness *likeness, const char *name, size_t length,
                          const char *known) {
     size_t known_length = strlen(known);
     size_t prefix =
-        length > known_length && strncmp(unknown, known, known_length) == 0 ? known_length : 0;
-    size_t distance = edit_distance(unknown, length, known);
+        length > known_length && strncmp(name, known, known_length) == 0 ? known_length : 0;
+    size_t distance = edit_distance(name, length, known);
 
-    if (!likeness->name || prefix > likeness->prefix ||
-        (prefix == likeness->prefix && distance < likeness->distance))
-        *likeness = (struct likeness){known, distance, prefix};
+    if (strcmp(name, known) == 0)
+        likeness->is_known = 1;
+    if (likeness->name && (prefix < likeness->prefix ||
+                           (prefix == likeness->prefix && distance >= likeness->distance)))
+        return;
+    likeness->name = known;
+    likeness->distance = distance;
+    likeness->prefix = prefix;
 }
 
 static void warn_own(const struct reading *reading, const char *name, size_t length) {
-    struct likeness likeness = {NULL, 0, 0};
+    struct likeness likeness = {NULL, 0, 0, 0};
 
     for (size_t i = 0; i < OWN_PREFIXES; i++)
         if (strncmp(name, own_prefixes[i], strlen(own_prefixes[i])) == 0)
@@ -403,24 +409,20 @@ static void warn_own(const struct reading *reading, const char *name, size_t len
     compare_name(&likeness, name, length, COMPAT);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
-    if (likeness.distance > 0 && first_warning(reading, name))
+    if (!likeness.is_known && first_warning(reading, name))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is no variable of weir's and is ignored; the closest is %s", name,
                   likeness.name);
 }
 
 static void warn_look_alike(const struct reading *reading, const char *name, size_t length) {
-    struct likeness likeness = {NULL, 0, 0};
+    struct likeness likeness = {NULL, 0, 0, 0};
 
-    for (size_t i = 0; i < COMPAT_NAMES; i++) {
-        size_t known_length = strlen(compat_names[i]);
-
-        if (length == known_length && strcmp(name, compat_names[i]) == 0)
-            return;
-        if (length + 2 >= known_length) /* else more than two letters are missing */
+    for (size_t i = 0; i < COMPAT_NAMES; i++)
+        if (length + FURTHEST_LIKENESS >= strlen(compat_names[i]))
             compare_name(&likeness, name, length, compat_names[i]);
-    }
-    if (likeness.name && (likeness.prefix > 0 || likeness.distance <= 2) &&
+    if (likeness.name && !likeness.is_known &&
+        (likeness.prefix > 0 || likeness.distance <= FURTHEST_LIKENESS) &&
         first_warning(reading, name))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);

@@ -246,13 +246,14 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     }
     if (growth->growth != WEIR_GROWTH_GEOMETRIC && growth->growth != WEIR_GROWTH_REMAINING)
         return weir__problem(problem, "this policy takes nothing after a colon");
-    if (!weir__factor_read(text, &end, &growth->growth_factor, problem) ||
-        !factor_valid(growth->growth, growth->growth_factor, problem))
+    if (!weir__factor_read(text, &end, &growth->growth_factor, problem))
+        return 0;
+    if (*end != '\0' && (*end != ':' || growth->growth != WEIR_GROWTH_GEOMETRIC))
+        return weir__problem(problem, "something follows the number");
+    if (!factor_valid(growth->growth, growth->growth_factor, problem))
         return 0;
     if (*end == '\0')
         return 1;
-    if (*end != ':' || growth->growth != WEIR_GROWTH_GEOMETRIC)
-        return weir__problem(problem, "something follows the number");
     if (!weir__bytes_read(end + 1, &growth->growth_cap, problem))
         return 0;
     return growth->growth_cap > 0 || weir__problem(problem, "the cap is 0");
