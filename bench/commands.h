@@ -7,6 +7,9 @@
 #ifndef WEIR_BENCH_COMMANDS_H
 #define WEIR_BENCH_COMMANDS_H
 
+int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
+int weir_cmd_replay(int argc, char **argv);
+int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
 
 #endif

@@ -74,7 +74,8 @@ const struct contestant contestants[] = {
     {.name = NULL},
 };
 
-static const struct contestant given = {.name = "replay", PUBLIC, .choose = choose_given};
+static const struct contestant given = {
+    .name = "replay", PUBLIC, .is_given = 1, .choose = choose_given};
 
 const struct contestant *contestant_find(const char *name) {
     if (strcmp(name, given.name) == 0)

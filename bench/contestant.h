@@ -67,7 +67,8 @@ struct contestant {
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
-    int release_threshold_max;                                            /* raw pools */
+    int release_threshold_max; /* raw pools */
+    int is_given;              /* known by its engine: not one of `weir bench` */
     void (*choose)(const struct session *session, weir_options *options); /* the others */
 };
 

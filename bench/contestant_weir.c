@@ -34,27 +34,9 @@ static void refuse(struct session *session, const char *what, weir_status status
                  weir_status_message(status));
 }
 
-/* The settings that may ask for more than there is, beside what there is. */
-static void refuse_settings(struct session *session, const weir_options *options,
-                            weir_status status) {
-    char prealloc[64], limit[64], total[64];
-    size_t used;
-
-    refuse(session, "the allocator cannot be made", status);
-    if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
-        return;
-    weir__option_show(options, WEIR_SETTING_PREALLOC, prealloc, sizeof prealloc);
-    weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
-    weir__bytes_show(session->device_bytes, total, sizeof total);
-    used = strlen(session->message);
-    snprintf(session->message + used, sizeof session->message - used,
-             " (prealloc %s, limit %s; the device has %s, and prealloc may be at most the limit "
-             "and what the device has)",
-             prealloc, limit, total);
-}
-
 void *public_open(struct session *session, const struct contestant *self) {
     struct public *opened = calloc(1, sizeof *opened);
+    char message[CONTESTANT_MESSAGE_BYTES - 40] = "";
     weir_status status;
 
     if (!opened) {
@@ -67,10 +49,14 @@ void *public_open(struct session *session, const struct contestant *self) {
         opened->options.device = session->given->device;
         opened->options.log = session->given->log;
         self->choose(session, &opened->options);
-        status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator);
+        status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator,
+                                           message, sizeof message);
     }
     if (status != WEIR_OK) {
-        refuse_settings(session, &opened->options, status);
+        refuse(session, "the allocator cannot be made", status);
+        if (message[0])
+            snprintf(session->message, sizeof session->message, "the allocator cannot be made: %s",
+                     message);
         free(opened);
         return NULL;
     }

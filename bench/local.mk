@@ -1,6 +1,41 @@
 # The weir program and the recorded traces it replays.
 
 if WEIR_PROGRAM
+bin_PROGRAMS += weir
+weir_SOURCES = \
+	bench/bench.c \
+	bench/commands.h \
+	bench/contest.c \
+	bench/contest.h \
+	bench/contestant.c \
+	bench/contestant.h \
+	bench/contestant_raw.c \
+	bench/contestant_weir.c \
+	bench/flags.c \
+	bench/flags.h \
+	bench/info.c \
+	bench/progress.c \
+	bench/progress.h \
+	bench/replay.c \
+	bench/replay_child.c \
+	bench/runner.c \
+	bench/runner.h \
+	bench/shipped.c \
+	bench/shipped.h \
+	bench/source.c \
+	bench/source.h \
+	bench/stopwatch.c \
+	bench/stopwatch.h \
+	bench/summary.c \
+	bench/summary.h \
+	bench/table.c \
+	bench/table.h \
+	bench/tape.c \
+	bench/tape.h \
+	bench/weir.c
+weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"'
+weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
+weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS)
 endif
 
 # The reference for the contestant driver-keep: make bench/bare_driver
@@ -8,4 +43,10 @@ EXTRA_PROGRAMS += bench/bare_driver
 bench_bare_driver_LDADD = lib/libweir-core.la
 
 tracesdir = $(pkgdatadir)/traces
-dist_traces_DATA =
+dist_traces_DATA = \
+	bench/traces/README \
+	bench/traces/gat-dynamic.trace.gz \
+	bench/traces/gpt2-dynamic.trace.gz \
+	bench/traces/gpt2-train.trace.gz \
+	bench/traces/multistream-infer.trace.gz \
+	bench/traces/resnet50-train.trace.gz

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* bench.c: `weir bench`: contestants with fixed settings on the same traces, side by side. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "contest.h"
+#include "contestant.h"
+#include "flags.h"
+
+struct command {
+    struct contest contest;
+    struct weir_cli_settings settings;
+    int failed;
+};
+
+/* "driver, driver-keep, ...". */
+static const char *names(void) {
+    static char text[256];
+
+    text[0] = '\0';
+    for (const struct contestant *c = contestants; c->name; c++) {
+        size_t used = strlen(text);
+
+        snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", c->name);
+    }
+    return text;
+}
+
+static int add_contestant(struct contest *contest, const char *name) {
+    const char **list;
+
+    for (size_t i = 0; i < contest->contestant_count; i++)
+        if (strcmp(contest->contestants[i], name) == 0)
+            return 1;
+    list = reallocarray(contest->contestants, contest->contestant_count + 1, sizeof *list);
+    if (!list) {
+        fputs("weir: out of memory\n", stderr);
+        return 0;
+    }
+    list[contest->contestant_count++] = name;
+    contest->contestants = list;
+    return 1;
+}
+
+static void set_device(struct weir_cli_settings *settings, const char *text) {
+    char message[sizeof settings->error];
+
+    if (weir__option_set(&settings->options, WEIR_SETTING_DEVICE, "--device", text, message,
+                         sizeof message) == WEIR_OK)
+        settings->sources.of[WEIR_SETTING_DEVICE] = "flag --device";
+    else if (!settings->error[0])
+        snprintf(settings->error, sizeof settings->error, "%s", message);
+}
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct command *command = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &command->contest;
+        return 0;
+    case 'c':
+        if (!contestant_find(argument) || contestant_find(argument)->is_given)
+            argp_error(state, "--contestant '%s' is not known; there are: %s", argument, names());
+        command->failed |= !add_contestant(&command->contest, argument);
+        return 0;
+    case 'd':
+        set_device(&command->settings, argument);
+        return 0;
+    case ARGP_KEY_ARG:
+        command->failed |= !contest_add_trace(&command->contest, argument);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* The list of contestants behind the options; argp frees it. */
+static char *help_filter(int key, const char *text, void *input) {
+    char *made = NULL;
+    size_t bytes;
+    FILE *file;
+
+    (void)input;
+    if (key != ARGP_KEY_HELP_POST_DOC)
+        return (char *)(uintptr_t)text;
+    file = open_memstream(&made, &bytes);
+    if (!file)
+        return (char *)(uintptr_t)text;
+    fputs("Contestants:\n", file);
+    for (const struct contestant *c = contestants; c->name; c++)
+        fprintf(file, "  %-15s%s\n", c->name, c->what);
+    fprintf(file, "\n%s", text);
+    fclose(file);
+    return made;
+}
+
+/* Contestants have settings of their own, so what the environment sets for other programs has no say
+ * here.  Better said than silently so. */
+static void tell_unused(const struct weir_cli_settings *settings) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (settings->sources.of[i] && i != WEIR_SETTING_DEVICE && i != WEIR_SETTING_LOG)
+            fprintf(stderr, "weir: %s is not used: contestants have settings of their own\n",
+                    settings->sources.of[i]);
+}
+
+static int add_defaults(struct contest *contest) {
+    if (contest->contestant_count == 0)
+        for (const struct contestant *c = contestants; c->name; c++)
+            if (!add_contestant(contest, c->name))
+                return 0;
+    return contest->trace_count > 0 || contest_add_shipped(contest);
+}
+
+int weir_cmd_bench(int argc, char **argv) {
+    static const char doc[] = "Replays traces on all contestants, each pair in a fresh process.\v"
+                              "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
+                              "the name of a trace that "
+                              "comes with weir; without any, all of those.\n\n"
+                              "Exit code: 0 all went well, 1 something failed, 2 usage.";
+    static const struct argp_option options[] = {
+        {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
+        {"device", 'd', "DEVICE", 0,
+         "cuda, cuda:N, model or model:N.  Default: the GPU if there is one, else the device "
+         "model.",
+         0},
+        {0}};
+    struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
+    struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
+    static struct command command;
+    struct contest *contest = &command.contest;
+    int code;
+
+    contest_init(contest, argc, argv);
+    weir_cli_settings_init(&command.settings);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+        return 2;
+    code = command.failed || !add_defaults(contest) ? 1 : 0;
+    if (code == 0)
+        code = weir_cli_settings_finish(&command.settings);
+    if (code == 0) {
+        tell_unused(&command.settings);
+        code = weir_options_init(&contest->options) == WEIR_OK ? 0 : 1;
+        contest->options.device = command.settings.options.device;
+        contest->options.log = command.settings.options.log;
+        contest->device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
+    }
+    if (code == 0)
+        code = contest_run(contest);
+    contest_free(contest);
+    return code;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* contest.c: see contest.h.
+ *
+ * Order: for each trace and repeat all contestants run one after another, and who begins moves on by
+ * one each time, so that no contestant always inherits the same predecessor's leftovers (pages that
+ * are to be scrubbed, clocks that have risen).
+ */
+#include "contest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "progress.h"
+#include "runner.h"
+#include "shipped.h"
+#include "table.h"
+#include "text.h"
+
+/* ----------------------------------------------------------------- flags ---- */
+
+static const struct argp_option flags[] = {
+    {"repeat", 'r', "N", 0, "Run each pair in N fresh processes; the table shows medians.", 0},
+    {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
+    {"json", 'j', "FILE", 0,
+     "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
+     "standard error.",
+     0},
+    {0}};
+
+static void take_count(struct argp_state *state, const char *flag, const char *text,
+                       uint64_t *out) {
+    struct weir_problem problem;
+
+    if (!weir__count_read(text, 1000000, out, &problem) || *out == 0)
+        argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
+}
+
+static error_t parse_flag(int key, char *argument, struct argp_state *state) {
+    struct contest *contest = state->input;
+
+    switch (key) {
+    case 'r':
+        take_count(state, "--repeat", argument, &contest->repeat);
+        return 0;
+    case 'i':
+        take_count(state, "--iterations", argument, &contest->iterations);
+        return 0;
+    case 'j':
+        contest->json_file = argument;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp contest_argp = {.options = flags, .parser = parse_flag};
+
+void contest_init(struct contest *contest, int argc, char **argv) {
+    memset(contest, 0, sizeof *contest);
+    contest->repeat = 1;
+    contest->argc = argc;
+    contest->argv = argv;
+}
+
+/* ---------------------------------------------------------------- traces ---- */
+
+static int add_path(struct contest *contest, char *path) {
+    struct contest_trace *traces =
+        path ? reallocarray(contest->traces, contest->trace_count + 1, sizeof *traces) : NULL;
+
+    if (!traces) {
+        free(path);
+        fputs("weir: out of memory\n", stderr);
+        return 0;
+    }
+    contest->traces = traces;
+    memset(&traces[contest->trace_count], 0, sizeof *traces);
+    traces[contest->trace_count].path = path;
+    traces[contest->trace_count++].tape_fd = -1;
+    return 1;
+}
+
+int contest_add_trace(struct contest *contest, const char *argument) {
+    return add_path(contest, shipped_resolve(argument));
+}
+
+int contest_add_shipped(struct contest *contest) {
+    size_t count;
+    char **paths = shipped_list(&count);
+    int good = 1;
+
+    if (!paths) {
+        const char *folder = shipped_folder();
+
+        fprintf(stderr, "weir: no traces %s%s: name some as arguments\n",
+                folder ? "in " : "are installed", folder ? folder : "");
+        return 0;
+    }
+    for (size_t i = 0; i < count && good; i++)
+        good = add_path(contest, strdup(paths[i]));
+    shipped_free(paths, count);
+    return good;
+}
+
+/* Reads all; a bad one is told, and the others are still checked. */
+static int make_tapes(struct contest *contest) {
+    char message[RUNNER_MESSAGE_BYTES];
+    int good = 1;
+
+    for (size_t i = 0; i < contest->trace_count; i++) {
+        struct contest_trace *trace = &contest->traces[i];
+
+        trace->tape_fd =
+            tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
+        if (trace->tape_fd >= 0)
+            continue;
+        fprintf(stderr, "weir: %s: %s\n", strcmp(trace->path, "-") == 0 ? "stdin" : trace->path,
+                message);
+        good = 0;
+    }
+    return good;
+}
+
+/* ------------------------------------------------------------------ JSON ---- */
+
+/* What can be known before anything runs: that the file's folder can be written.  The file itself is
+ * replaced at the end, as a whole. */
+static int check_json_file(const char *path) {
+    struct stat status;
+    char *copy;
+    int error = 0;
+
+    if (!path || strcmp(path, "-") == 0)
+        return 1;
+    if (stat(path, &status) == 0) {
+        if (S_ISDIR(status.st_mode))
+            error = EISDIR;
+        else if (access(path, W_OK) != 0)
+            error = errno;
+    } else {
+        copy = strdup(path);
+        if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
+            error = errno;
+        free(copy);
+    }
+    if (error)
+        fprintf(stderr, "weir: --json %s: %s\n", path, strerror(error));
+    return !error;
+}
+
+/* One object a line. */
+static int write_array(FILE *file, const json_t *array) {
+    const json_t *value;
+    size_t i;
+
+    fputs("[", file);
+    json_array_foreach(array, i, value) {
+        fputs(i ? ",\n " : "\n ", file);
+        if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
+            return 0;
+    }
+    fputs("\n]\n", file);
+    return fflush(file) == 0 && !ferror(file);
+}
+
+/* To a file beside it that then takes its place; what is no ordinary file is written to as it is. */
+static int write_file(const char *path, const json_t *array) {
+    struct stat status;
+    int is_special = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    char *beside = NULL;
+    FILE *file;
+    int good;
+
+    if (!is_special && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) < 0)
+        return 0;
+    file = fopen(is_special ? path : beside, "we");
+    good = file != NULL && write_array(file, array);
+    if (file && fclose(file) != 0)
+        good = 0;
+    if (!is_special && file)
+        good = good && rename(beside, path) == 0;
+    if (!is_special && file && !good) {
+        int error = errno;
+
+        unlink(beside);
+        errno = error;
+    }
+    free(beside);
+    return good;
+}
+
+/* What is the same for all objects. */
+static json_t *common_json(const struct contest *contest) {
+    json_t *common = json_object(), *command = json_array();
+    struct utsname host;
+    time_t now = time(NULL);
+    struct tm broken;
+    char date[32] = "";
+
+    if (gmtime_r(&now, &broken))
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &broken);
+    for (int i = 0; i < contest->argc; i++)
+        json_array_append_new(command, json_string(contest->argv[i]));
+    json_object_set_new(common, "schema", json_integer(1));
+    json_object_set_new(common, "weir", json_string(weir_version()));
+    json_object_set_new(common, "date", json_string(date));
+    json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
+    json_object_set_new(common, "command", command);
+    return common;
+}
+
+static json_t *results_json(const struct contest *contest) {
+    json_t *array = json_array(), *common = common_json(contest);
+
+    for (size_t i = 0; i < contest->outcome_count; i++) {
+        const struct outcome *outcome = &contest->outcomes[i];
+        json_t *object = outcome->result
+                             ? json_copy(outcome->result)
+                             : json_pack("{s:s,s:s,s:s,s:b,s:s}", "trace",
+                                         contest->traces[outcome->trace].header.name, "contestant",
+                                         contest->contestants[outcome->contestant], "device",
+                                         contest->device, "modelled", contest->modelled, "error",
+                                         outcome->error ? outcome->error : "");
+
+        json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
+        json_object_update(object, common);
+        json_array_append_new(array, object);
+    }
+    json_decref(common);
+    return array;
+}
+
+static int write_json(const struct contest *contest) {
+    json_t *array = results_json(contest);
+    int to_stdout = strcmp(contest->json_file, "-") == 0;
+    int good =
+        array && (to_stdout ? write_array(stdout, array) : write_file(contest->json_file, array));
+
+    if (!good)
+        fprintf(stderr, "weir: cannot write %s: %s\n",
+                to_stdout ? "standard output" : contest->json_file, strerror(errno));
+    json_decref(array);
+    return good;
+}
+
+/* --------------------------------------------------------------- running ---- */
+
+/* Which device it will be: asked of a child, which says what is wrong. */
+static int look_at_device(struct contest *contest) {
+    static char spec[64]; /* options.device refers to it */
+    char message[RUNNER_MESSAGE_BYTES];
+    struct job job;
+    json_t *result;
+
+    job_make(&job, NULL, &contest->options, contest->device_source);
+    result = runner_run(&job, -1, message, sizeof message);
+    if (!result) {
+        if (message[0])
+            fprintf(stderr, "weir: looking at the device: %s\n", message);
+        return 0;
+    }
+    snprintf(contest->device, sizeof contest->device, "%s",
+             json_string_value(json_object_get(result, "device")));
+    snprintf(spec, sizeof spec, "%s", json_string_value(json_object_get(result, "spec")));
+    contest->options.device = spec[0] ? spec : NULL;
+    contest->modelled = json_is_true(json_object_get(result, "modelled"));
+    contest->driver_version = (int)json_integer_value(json_object_get(result, "driver_version"));
+    json_decref(result);
+    return 1;
+}
+
+/* "steady 1.234 ms": for the line of a step. */
+static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes) {
+    const json_t *first = json_object_get(outcome->result, "first_iteration_ns");
+    const json_t *steady = json_object_get(outcome->result, "steady_alloc_ns");
+
+    if (!outcome->result)
+        snprintf(text, bytes, "failed");
+    else if (json_is_integer(first) && json_is_integer(steady))
+        snprintf(text, bytes, "first %.3f ms, steady %.3f ms",
+                 (double)json_integer_value(first) / 1e6, (double)json_integer_value(steady) / 1e6);
+    else
+        snprintf(text, bytes, "done");
+}
+
+/* What went wrong, on standard error; 1 if all went well. */
+static int tell_failure(const struct outcome *outcome, const char *what) {
+    json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
+
+    if (outcome->result && failed == 0)
+        return 1;
+    if (outcome->result)
+        fprintf(stderr,
+                "weir: %s: %" PRId64 " requests were refused: the device or the limit is "
+                "too small for this trace\n",
+                what, (int64_t)failed);
+    else if (outcome->error && outcome->error[0])
+        fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
+    return 0;
+}
+
+static int run_one(struct contest *contest, struct progress *progress, size_t trace,
+                   size_t contestant, uint64_t repeat) {
+    struct outcome *outcome =
+        &contest->outcomes[(trace * contest->contestant_count + contestant) * contest->repeat +
+                           repeat];
+    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
+    struct job job;
+
+    snprintf(what, sizeof what, "%s, %s", contest->traces[trace].header.name,
+             contest->contestants[contestant]);
+    progress_step(progress, what);
+    job_make(&job, contest->contestants[contestant], &contest->options, contest->device_source);
+    outcome->result = runner_run(&job, contest->traces[trace].tape_fd, message, sizeof message);
+    if (!outcome->result)
+        outcome->error = strdup(message);
+    tell_outcome(outcome, told, sizeof told);
+    progress_clear(progress);
+    if (tell_failure(outcome, what)) {
+        progress_done(progress, what, told);
+        return 1;
+    }
+    progress_done(progress, what, told);
+    return 0;
+}
+
+static int run_all(struct contest *contest) {
+    size_t count = contest->contestant_count;
+    struct progress progress;
+    int good = 1;
+
+    progress_begin(&progress, contest->outcome_count);
+    for (size_t trace = 0; trace < contest->trace_count; trace++)
+        for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
+            for (size_t i = 0; i < count; i++)
+                good &= run_one(contest, &progress, trace, (i + trace + repeat) % count, repeat);
+    progress_clear(&progress);
+    return good;
+}
+
+static int make_outcomes(struct contest *contest) {
+    size_t pairs = contest->trace_count * contest->contestant_count;
+
+    contest->outcome_count = pairs * contest->repeat;
+    contest->outcomes = calloc(contest->outcome_count, sizeof *contest->outcomes);
+    if (!contest->outcomes) {
+        contest->outcome_count = 0;
+        fputs("weir: out of memory\n", stderr);
+        return 0;
+    }
+    for (size_t i = 0; i < contest->outcome_count; i++) {
+        contest->outcomes[i].trace = i / contest->repeat / contest->contestant_count;
+        contest->outcomes[i].contestant = i / contest->repeat % contest->contestant_count;
+    }
+    return 1;
+}
+
+static int any_result(const struct contest *contest) {
+    for (size_t i = 0; i < contest->outcome_count; i++)
+        if (contest->outcomes[i].result)
+            return 1;
+    return 0;
+}
+
+int contest_run(struct contest *contest) {
+    int good;
+
+    if (!check_json_file(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
+        !make_outcomes(contest))
+        return 1;
+    good = run_all(contest);
+    if (!any_result(contest)) /* nothing to show, and no file that says nothing */
+        return 1;
+    table_print(contest->json_file && strcmp(contest->json_file, "-") == 0 ? stderr : stdout,
+                contest);
+    if (contest->json_file)
+        good &= write_json(contest);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
+        good = 0;
+    }
+    return good ? 0 : 1;
+}
+
+void contest_free(struct contest *contest) {
+    for (size_t i = 0; i < contest->trace_count; i++) {
+        free(contest->traces[i].path);
+        if (contest->traces[i].tape_fd >= 0)
+            close(contest->traces[i].tape_fd);
+    }
+    for (size_t i = 0; i < contest->outcome_count; i++) {
+        json_decref(contest->outcomes[i].result);
+        free(contest->outcomes[i].error);
+    }
+    free(contest->traces);
+    free(contest->outcomes);
+    free(contest->contestants);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* contest.h: every contestant on every trace, each in a fresh process: what `weir replay` and
+ * `weir bench` have in common.
+ *
+ * Nothing is run before all traces are read and checked and the device has been looked at, and
+ * nothing is written before all is over.
+ *
+ * Must not know: what contestants do, flags of allocators.
+ */
+#ifndef WEIR_BENCH_CONTEST_H
+#define WEIR_BENCH_CONTEST_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/options.h>
+
+#include "tape.h"
+
+/* One (trace, contestant, repeat). */
+struct outcome {
+    size_t trace;      /* index into traces */
+    size_t contestant; /* index into contestants */
+    json_t *result;    /* NULL: it failed */
+    char *error;       /* why; NULL or empty if result, or if it has been said */
+};
+
+struct contest_trace {
+    char *path;
+    int tape_fd;
+    struct tape_header header;
+};
+
+struct contest {
+    /* What was asked. */
+    uint64_t repeat;       /* fresh processes per (trace, contestant) */
+    uint64_t iterations;   /* stop after this mark; 0: none */
+    const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
+    struct contest_trace *traces;
+    size_t trace_count;
+    const char **contestants; /* names for contestant_find */
+    size_t contestant_count;
+    weir_options options;      /* of the jobs */
+    const char *device_source; /* where the device was named; NULL if nowhere */
+    int argc;
+    char **argv;
+
+    /* What came of it. */
+    char device[128];
+    int modelled;
+    int driver_version;
+    struct outcome *outcomes; /* by trace, contestant, repeat */
+    size_t outcome_count;
+};
+
+/* --repeat, --iterations, --json and the traces, for a struct argp_child whose input is a struct
+ * contest that contest_init has set up. */
+extern const struct argp contest_argp;
+void contest_init(struct contest *contest, int argc, char **argv);
+/* Adds a trace, by path or by the name of a shipped one.  1, or 0: out of memory. */
+int contest_add_trace(struct contest *contest, const char *argument);
+/* All traces that are shipped; 0 with a message printed if there are none. */
+int contest_add_shipped(struct contest *contest);
+/* Runs all, prints the table and writes the file.  The program's exit code. */
+int contest_run(struct contest *contest);
+void contest_free(struct contest *contest);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* replay.c: `weir replay`: traces on one allocator, with the settings that flags and environment
+ * give. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "commands.h"
+#include "contest.h"
+#include "flags.h"
+
+struct command {
+    struct contest contest;
+    struct weir_cli_settings settings;
+    int failed;
+};
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct command *command = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &command->contest;
+        state->child_inputs[1] = &command->settings;
+        return 0;
+    case ARGP_KEY_ARG:
+        command->failed |= !contest_add_trace(&command->contest, argument);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "no trace was named; those shipped: weir bench");
+        return EINVAL;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int weir_cmd_replay(int argc, char **argv) {
+    static const char doc[] =
+        "Replays traces on one allocator, each in a fresh process, as fast as it can.\v"
+        "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
+        "that "
+        "comes with weir.\n\n"
+        "Exit code: 0 all went well, 1 something failed, 2 usage.";
+    struct argp_child children[] = {
+        {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {NULL, parse_argument, "TRACE...", doc, children, NULL, NULL};
+    static struct command command;
+    int code;
+
+    contest_init(&command.contest, argc, argv);
+    weir_cli_settings_init(&command.settings);
+    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+        return 2;
+    code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
+    command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
+    if (code == 0 && command.contest.contestants) {
+        command.contest.contestants[0] = "replay";
+        command.contest.contestant_count = 1;
+        command.contest.options = command.settings.options;
+        command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
+        code = contest_run(&command.contest);
+    }
+    contest_free(&command.contest);
+    return code;
+}

@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: MIT */
+/* replay_child.c: the child that replays one tape on one contestant and tells what it took.
+ *
+ * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  The
+ * timed part of an operation is a read of the stopwatch, the call, a read.  On a modelled device a
+ * request took the virtual time that its driver calls were charged (driver_ns) and the real time it
+ * spent outside the model (own_ns); a sum of the two is only made where a single figure is wanted.
+ * Nothing that is counted, and no decision, rests on own_ns.
+ *
+ * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
+ * contestant's.  An `m` synchronises the device, which is not timed.
+ */
+#include "commands.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "contestant.h"
+#include "flags.h"
+#include "histogram.h"
+#include "runner.h"
+#include "stopwatch.h"
+#include "summary.h"
+#include "tape.h"
+
+/* What some calls took. */
+struct span {
+    uint64_t ns; /* all of it */
+    uint64_t driver_ns;
+    uint64_t own_ns;
+};
+
+struct replay {
+    struct session session;
+    const struct contestant *contestant;
+    void *allocator;
+    struct weir_cli_device device;
+    struct tape tape;
+    struct stopwatch watch;
+    CUcontext context;
+    CUstream *streams;
+    void **addresses; /* by block; NULL: not live */
+    struct iteration *iterations;
+    size_t iteration_count;
+    struct iteration now;  /* the one under way */
+    struct figures opened; /* before the first request */
+    struct figures before; /* at the start of the iteration under way */
+    struct figures last;   /* at the end */
+    uint64_t allocs, frees, uses, failed;
+    struct span open, first_request, use_time;
+    uint64_t counts[WEIR_ENTRY_COUNT]; /* driver calls until open */
+    uint64_t peak_rss;
+    char error[RUNNER_MESSAGE_BYTES];
+};
+
+/* 16 KiB each. */
+static struct weir_histogram alloc_times, free_times, all_times, driver_times, own_times;
+
+static int fail(struct replay *replay, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static int fail(struct replay *replay, const char *format, ...) {
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(replay->error, sizeof replay->error, format, arguments);
+    va_end(arguments);
+    return 0;
+}
+
+static int check(struct replay *replay, const char *call, CUresult result) {
+    return result == CUDA_SUCCESS || fail(replay, "%s failed: %s", call,
+                                          weir__driver_error_name(replay->session.driver, result));
+}
+
+/* ---------------------------------------------------------------- timing ---- */
+
+struct start {
+    struct weir_driver_charge charge;
+    uint64_t ticks;
+};
+
+static inline void begin(const struct replay *replay, struct start *start) {
+    if (replay->session.driver->charge)
+        replay->session.driver->charge(&start->charge);
+    start->ticks = stopwatch_read(&replay->watch);
+}
+
+static inline void end(const struct replay *replay, const struct start *start, struct span *span) {
+    uint64_t ticks = stopwatch_read(&replay->watch);
+    struct weir_driver_charge charge;
+    uint64_t inside;
+
+    span->ns = stopwatch_span(&replay->watch, start->ticks, ticks);
+    if (!replay->session.driver->charge)
+        return;
+    replay->session.driver->charge(&charge);
+    inside = charge.host_ns - start->charge.host_ns;
+    span->driver_ns = charge.driver_ns - start->charge.driver_ns;
+    span->own_ns = span->ns > inside ? span->ns - inside : 0;
+    span->ns = span->driver_ns + span->own_ns;
+}
+
+static void note_time(struct replay *replay, struct weir_histogram *of_operation,
+                      const struct span *span) {
+    replay->now.alloc_ns += span->ns;
+    weir__histogram_add(of_operation, span->ns);
+    weir__histogram_add(&all_times, span->ns);
+    if (replay->session.driver->charge) {
+        replay->now.driver_ns += span->driver_ns;
+        replay->now.own_ns += span->own_ns;
+        weir__histogram_add(&driver_times, span->driver_ns);
+        weir__histogram_add(&own_times, span->own_ns);
+    }
+}
+
+/* What decides whether a contestant looks at its reserve must not rest on own time. */
+static uint64_t reliable_ns(const struct replay *replay, const struct span *span) {
+    return replay->session.driver->charge ? span->driver_ns : span->ns;
+}
+
+/* ------------------------------------------------------------ operations ---- */
+
+static int do_alloc(struct replay *replay, const struct tape_op *op) {
+    const struct contestant *contestant = replay->contestant;
+    CUstream stream = replay->streams[op->stream];
+    struct span span = {0, 0, 0};
+    struct start start;
+    void *address = NULL;
+    weir_status status;
+
+    begin(replay, &start);
+    status = contestant->alloc(replay->allocator, op->block, op->bytes, stream, &address);
+    end(replay, &start, &span);
+    note_time(replay, &alloc_times, &span);
+    if (replay->allocs++ == 0)
+        replay->first_request = span;
+    if (contestant->after_slow && reliable_ns(replay, &span) >= SLOW_NS)
+        contestant->after_slow(replay->allocator, reliable_ns(replay, &span));
+    replay->addresses[op->block] = address;
+    if (status == WEIR_OK)
+        return 1;
+    replay->failed++;
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return 1;
+    return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
+                op->bytes, weir_status_message(status));
+}
+
+static int do_free(struct replay *replay, const struct tape_op *op) {
+    struct span span = {0, 0, 0};
+    struct start start;
+    void *address = replay->addresses[op->block];
+    weir_status status;
+
+    if (!address) /* 0 bytes, or the request failed */
+        return 1;
+    replay->addresses[op->block] = NULL;
+    begin(replay, &start);
+    status = replay->contestant->free(replay->allocator, op->block, address,
+                                      replay->streams[op->stream]);
+    end(replay, &start, &span);
+    note_time(replay, &free_times, &span);
+    replay->frees++;
+    return status == WEIR_OK ||
+           fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
+}
+
+static int do_use(struct replay *replay, const struct tape_op *op) {
+    struct span span = {0, 0, 0};
+    struct start start;
+    void *address = replay->addresses[op->block];
+    weir_status status;
+
+    if (!address)
+        return 1;
+    begin(replay, &start);
+    status =
+        replay->contestant->use(replay->allocator, op->block, address, replay->streams[op->stream]);
+    end(replay, &start, &span);
+    replay->uses++;
+    replay->use_time.ns += span.ns;
+    replay->use_time.driver_ns += span.driver_ns;
+    replay->use_time.own_ns += span.own_ns;
+    return status == WEIR_OK ||
+           fail(replay, "use %" PRIu64 ": %s", replay->uses, weir_status_message(status));
+}
+
+static int do_wait(struct replay *replay, const struct tape_op *op) {
+    const struct weir_driver *driver = replay->session.driver;
+    CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
+
+    return check(replay, "cuEventRecord",
+                 driver->cuEventRecord(replay->session.event, on_stream)) &&
+           check(replay, "cuStreamWaitEvent",
+                 driver->cuStreamWaitEvent(stream, replay->session.event, 0));
+}
+
+static int do_mark(struct replay *replay) {
+    struct figures after;
+
+    if (!check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize()))
+        return 0;
+    replay->contestant->figures(replay->allocator, &after);
+    replay->now.stall_ns = after.stall_ns - replay->before.stall_ns;
+    replay->now.growths = after.growths - replay->before.growths;
+    replay->now.growth_bytes = after.growth_bytes - replay->before.growth_bytes;
+    replay->now.given_back = after.given_back - replay->before.given_back;
+    replay->now.reserve_end = after.reserve;
+    replay->iterations[replay->iteration_count++] = replay->now;
+    replay->before = after;
+    memset(&replay->now, 0, sizeof replay->now);
+    return 1;
+}
+
+static int play(struct replay *replay) {
+    const struct tape_op *op = replay->tape.ops;
+
+    for (uint64_t i = 0; i < replay->tape.header->ops; i++, op++) {
+        int good;
+
+        switch (op->code) {
+        case 'a':
+            good = do_alloc(replay, op);
+            break;
+        case 'f':
+            good = do_free(replay, op);
+            break;
+        case 'u':
+            good = do_use(replay, op);
+            break;
+        case 'w':
+            good = do_wait(replay, op);
+            break;
+        default:
+            good = do_mark(replay);
+        }
+        if (!good)
+            return 0;
+    }
+    return 1;
+}
+
+/* Blocks that the trace leaves live; belongs to no figure. */
+static int free_rest(struct replay *replay) {
+    for (uint64_t i = 0; i < replay->tape.header->blocks; i++) {
+        void *address = replay->addresses[i];
+
+        if (address && replay->contestant->free(replay->allocator, (uint32_t)i, address,
+                                                replay->streams[0]) != WEIR_OK)
+            return fail(replay, "a block that the trace leaves live cannot be freed");
+        replay->addresses[i] = NULL;
+    }
+    return check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
+}
+
+/* --------------------------------------------------------------- results ---- */
+
+/* The most memory this process had, in bytes.  VmHWM, since ru_maxrss counts what the process was
+ * before exec. */
+static uint64_t peak_rss(void) {
+    FILE *file = fopen("/proc/self/status", "re");
+    struct rusage usage;
+    char line[256];
+    unsigned long kib = 0;
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lu kB", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0)
+        kib = (unsigned long)usage.ru_maxrss;
+    return (uint64_t)kib * 1024;
+}
+
+static json_t *integer(uint64_t value) {
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+static json_t *integer_or_null(int there, uint64_t value) {
+    return there ? integer(value) : json_null();
+}
+
+static json_t *rounded(double value, double per) {
+    return json_real((double)(int64_t)(value * per + 0.5) / per);
+}
+
+/* Text out of a trace, which may be anything. */
+static json_t *text(const char *from) {
+    char safe[TAPE_NAME_BYTES];
+    json_t *string = json_string(from);
+    size_t i;
+
+    if (string)
+        return string;
+    for (i = 0; from[i] && i < sizeof safe - 1; i++)
+        safe[i] = from[i] >= ' ' && from[i] <= '~' ? from[i] : '?';
+    safe[i] = '\0';
+    return json_string(safe);
+}
+
+static json_t *times_json(const struct weir_histogram *h) {
+    json_t *out = json_object();
+
+    json_object_set_new(out, "p50", integer(weir__histogram_quantile(h, 0.5)));
+    json_object_set_new(out, "p90", integer(weir__histogram_quantile(h, 0.9)));
+    json_object_set_new(out, "p99", integer(weir__histogram_quantile(h, 0.99)));
+    json_object_set_new(out, "p999", integer(weir__histogram_quantile(h, 0.999)));
+    json_object_set_new(out, "max", integer(h->max));
+    json_object_set_new(out, "mean", rounded(weir__histogram_mean(h), 10.0));
+    return out;
+}
+
+static json_t *iterations_json(const struct replay *replay) {
+    json_t *array = json_array();
+
+    for (size_t i = 0; i < replay->iteration_count; i++) {
+        const struct iteration *it = &replay->iterations[i];
+        json_t *out = json_object();
+
+        json_object_set_new(out, "label", text(replay->tape.labels[i]));
+        json_object_set_new(out, "alloc_ns", integer(it->alloc_ns));
+        if (replay->session.driver->charge) {
+            json_object_set_new(out, "driver_ns", integer(it->driver_ns));
+            json_object_set_new(out, "own_ns", integer(it->own_ns));
+        }
+        json_object_set_new(out, "stall_ns", integer(it->stall_ns));
+        json_object_set_new(out, "growths", integer(it->growths));
+        json_object_set_new(out, "growth_bytes", integer(it->growth_bytes));
+        json_object_set_new(out, "given_back", integer(it->given_back));
+        json_object_set_new(out, "reserve_end",
+                            integer_or_null(replay->last.has_reserve, it->reserve_end));
+        json_array_append_new(array, out);
+    }
+    return array;
+}
+
+static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]) {
+    json_t *out = json_object();
+
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+        if (after[i] > before[i])
+            json_object_set_new(out, weir__driver_entry_name((enum weir_driver_entry)i),
+                                integer(after[i] - before[i]));
+    return out;
+}
+
+/* A time under `key`, and on a modelled device its two parts under `key` with another ending. */
+static void set_span(const struct replay *replay, json_t *out, const char *stem,
+                     const struct span *span) {
+    char key[64];
+
+    snprintf(key, sizeof key, "%s_ns", stem);
+    json_object_set_new(out, key, integer(span->ns));
+    if (!replay->session.driver->charge)
+        return;
+    snprintf(key, sizeof key, "%s_driver_ns", stem);
+    json_object_set_new(out, key, integer(span->driver_ns));
+    snprintf(key, sizeof key, "%s_own_ns", stem);
+    json_object_set_new(out, key, integer(span->own_ns));
+}
+
+static void set_iterations(const struct replay *replay, json_t *out,
+                           const struct summary *summary) {
+    struct span first = {0, 0, 0}, steady = {summary->steady_alloc_ns, summary->steady_driver_ns,
+                                             summary->steady_own_ns};
+    int any = replay->iteration_count > 0;
+
+    if (any)
+        first = (struct span){replay->iterations[0].alloc_ns, replay->iterations[0].driver_ns,
+                              replay->iterations[0].own_ns};
+    json_object_set_new(out, "settled", json_boolean(summary->settled));
+    json_object_set_new(out, "warm_up_iterations", integer(summary->warm_up_iterations));
+    set_span(replay, out, "steady_alloc", &steady);
+    set_span(replay, out, "first_iteration", &first);
+    if (!any) {
+        json_object_set_new(out, "steady_alloc_ns", json_null());
+        json_object_set_new(out, "first_iteration_ns", json_null());
+    }
+    json_object_set_new(out, "prealloc_and_first_iteration_ns",
+                        integer_or_null(any, replay->last.prealloc_ns + first.ns));
+}
+
+static void set_memory(const struct replay *replay, json_t *out) {
+    const struct tape_header *header = replay->tape.header;
+    const struct figures *last = &replay->last, *opened = &replay->opened;
+
+    json_object_set_new(out, "live_peak_bytes", integer(header->live_peak_bytes));
+    json_object_set_new(out, "reserve_peak_bytes",
+                        integer_or_null(last->has_reserve, last->reserve_peak));
+    json_object_set_new(
+        out, "reserve_over_live",
+        last->has_reserve && header->live_peak_bytes
+            ? rounded((double)last->reserve_peak / (double)header->live_peak_bytes, 10000.0)
+            : json_null());
+    json_object_set_new(out, "address_extent_bytes",
+                        integer_or_null(last->has_extent, last->extent));
+    json_object_set_new(out, "growths", integer(last->growths - opened->growths));
+    json_object_set_new(out, "growth_bytes", integer(last->growth_bytes - opened->growth_bytes));
+    json_object_set_new(out, "stall_ns", integer(last->stall_ns - opened->stall_ns));
+    json_object_set_new(out, "prealloc_ns", integer(last->prealloc_ns));
+    json_object_set_new(out, "prealloc_bytes", integer(last->prealloc_bytes));
+}
+
+static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {
+    const struct tape_header *header = replay->tape.header;
+    int modelled = replay->session.driver->charge != NULL;
+    json_t *out = json_object(), *options = replay->contestant->options(replay->allocator);
+    const char *engine = json_string_value(json_object_get(options, "engine"));
+    json_t *latency;
+    struct summary summary;
+
+    if (!summarise(replay->iterations, replay->iteration_count, &summary)) {
+        json_decref(options);
+        json_decref(out);
+        return NULL;
+    }
+    json_object_set_new(out, "trace", text(header->name));
+    json_object_set_new(
+        out, "contestant",
+        json_string(replay->contestant->is_given && engine ? engine : replay->contestant->name));
+    json_object_set_new(out, "device", text(replay->device.name));
+    json_object_set_new(out, "modelled", json_boolean(modelled));
+    json_object_set_new(out, "driver_version", json_integer(replay->session.driver->version));
+    json_object_set_new(out, "options", options);
+    json_object_set_new(out, "iterations", iterations_json(replay));
+    json_object_set_new(out, "op_ns", times_json(&all_times));
+    json_object_set_new(out, "alloc_op_ns", times_json(&alloc_times));
+    json_object_set_new(out, "free_op_ns", times_json(&free_times));
+    if (modelled) {
+        json_object_set_new(out, "op_driver_ns", times_json(&driver_times));
+        json_object_set_new(out, "op_own_ns", times_json(&own_times));
+    }
+    json_object_set_new(out, "allocs", integer(replay->allocs));
+    json_object_set_new(out, "frees", integer(replay->frees));
+    json_object_set_new(out, "failed", integer(replay->failed));
+    json_object_set_new(out, "uses", integer(replay->uses));
+    json_object_set_new(out, "waits", integer(header->waits));
+    json_object_set_new(out, "recorded_failures", integer(header->recorded_failures));
+    json_object_set_new(out, "streams", integer(header->streams));
+    set_memory(replay, out);
+    set_iterations(replay, out, &summary);
+    set_span(replay, out, "first_request", &replay->first_request);
+    set_span(replay, out, "open", &replay->open);
+    set_span(replay, out, "use", &replay->use_time);
+    json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
+    json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
+    json_object_set_new(out, "timer_ns", integer(stopwatch_ns(&replay->watch, replay->watch.cost)));
+    latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
+    if (latency)
+        json_object_set_new(out, "latency", latency);
+    return out;
+}
+
+/* ----------------------------------------------------------- the process ---- */
+
+static int open_device(struct replay *replay, struct weir_cli_settings *settings) {
+    struct session *session = &replay->session;
+
+    if (weir_cli_device_open(settings, &replay->device, 1) != 0)
+        return 0; /* it has said why */
+    session->driver = replay->device.driver;
+    session->counted = weir__driver_counted(session->driver);
+    if (!session->counted)
+        return fail(replay, "driver calls cannot be counted");
+    return check(replay, "cuDeviceGet",
+                 session->driver->cuDeviceGet(&session->device, replay->device.ordinal));
+}
+
+/* The device's memory, its context made current, streams and the event. */
+static int prepare_device(struct replay *replay) {
+    struct session *session = &replay->session;
+    const struct weir_driver *driver = session->driver;
+    size_t total = 0, count = replay->tape.header->streams;
+
+    if (!check(replay, "cuDeviceTotalMem", driver->cuDeviceTotalMem(&total, session->device)) ||
+        !check(replay, "cuDevicePrimaryCtxRetain",
+               driver->cuDevicePrimaryCtxRetain(&replay->context, session->device)) ||
+        !check(replay, "cuCtxPushCurrent", driver->cuCtxPushCurrent(replay->context)) ||
+        !check(replay, "cuEventCreate",
+               driver->cuEventCreate(&session->event, CU_EVENT_DISABLE_TIMING)))
+        return 0;
+    session->device_bytes = total;
+    replay->streams = calloc(count ? count : 1, sizeof *replay->streams);
+    if (!replay->streams)
+        return fail(replay, "out of host memory");
+    for (size_t i = 0; i < count; i++)
+        if (!check(replay, "cuStreamCreate",
+                   driver->cuStreamCreate(&replay->streams[i], CU_STREAM_NON_BLOCKING)))
+            return 0;
+    return check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
+}
+
+static int prepare_memory(struct replay *replay) {
+    const struct tape_header *header = replay->tape.header;
+
+    replay->session.blocks = header->blocks;
+    replay->session.live_peak_bytes = header->live_peak_bytes;
+    replay->addresses = calloc(header->blocks ? header->blocks : 1, sizeof *replay->addresses);
+    replay->iterations = calloc(header->marks ? header->marks : 1, sizeof *replay->iterations);
+    return (replay->addresses && replay->iterations) || fail(replay, "out of host memory");
+}
+
+static int open_contestant(struct replay *replay) {
+    struct start start;
+
+    weir__driver_counts(replay->counts);
+    begin(replay, &start);
+    replay->allocator = replay->contestant->open(&replay->session, replay->contestant);
+    end(replay, &start, &replay->open);
+    if (!replay->allocator)
+        return fail(replay, "%s", replay->session.message);
+    replay->contestant->figures(replay->allocator, &replay->opened);
+    replay->before = replay->opened;
+    return 1;
+}
+
+static int close_contestant(struct replay *replay) {
+    return replay->contestant->close(replay->allocator) ||
+           fail(replay, "%s", replay->session.message);
+}
+
+/* Opens, plays, tells.  The result, or NULL with replay->error. */
+static json_t *replay_all(struct replay *replay) {
+    uint64_t calls[WEIR_ENTRY_COUNT];
+    json_t *result;
+
+    if (!prepare_memory(replay) || !prepare_device(replay))
+        return NULL;
+    stopwatch_make(&replay->watch);
+    if (!open_contestant(replay) || !play(replay))
+        return NULL;
+    weir__driver_counts(calls);
+    replay->contestant->figures(replay->allocator, &replay->last);
+    replay->peak_rss = peak_rss();
+    result = result_json(replay, calls);
+    if (!result)
+        fail(replay, "out of host memory");
+    else if (!free_rest(replay) || !close_contestant(replay)) {
+        json_decref(result);
+        result = NULL;
+    }
+    return result;
+}
+
+/* A C library that knows of one thread only leaves out locked instructions, which flatters. */
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *idle(void *unused) {
+    pthread_mutex_lock(&idle_lock);
+    pthread_mutex_unlock(&idle_lock);
+    return unused;
+}
+
+static json_t *replay_beside_idle_thread(struct replay *replay) {
+    pthread_t thread;
+    json_t *result;
+    int started;
+
+    pthread_mutex_lock(&idle_lock);
+    started = pthread_create(&thread, NULL, idle, NULL) == 0;
+    result = replay_all(replay);
+    pthread_mutex_unlock(&idle_lock);
+    if (started)
+        pthread_join(thread, NULL);
+    return result;
+}
+
+static json_t *device_json(const struct weir_cli_settings *settings,
+                           const struct weir_cli_device *device, int modelled) {
+    return json_pack("{s:s,s:s,s:b,s:i}", "device", device->name, "spec",
+                     settings->options.device ? settings->options.device : "", "modelled", modelled,
+                     "driver_version", device->driver->version);
+}
+
+/* Only to see which device it will be. */
+static int look_at_device(struct weir_cli_settings *settings) {
+    struct weir_cli_device device;
+
+    memset(&device, 0, sizeof device);
+    if (weir_cli_device_open(settings, &device, 0) != 0)
+        goto failed; /* it has said why */
+    return !result_send(device_json(settings, &device, device.driver->charge != NULL));
+
+failed:
+    result_send(json_pack("{s:s}", "error", ""));
+    return 1;
+}
+
+int weir_cmd_replay_child(int argc, char **argv) {
+    static struct replay replay;
+    static struct job job;
+    struct weir_cli_settings settings;
+    json_t *result = NULL;
+
+    (void)argc;
+    (void)argv;
+    if (!job_read(&job)) {
+        fputs("weir: " RUNNER_SUBCOMMAND " is started by weir replay and weir bench alone\n",
+              stderr);
+        return 2;
+    }
+    weir_cli_settings_init(&settings);
+    settings.options = job.options;
+    settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
+    if (!job.contestant[0])
+        return look_at_device(&settings);
+    replay.contestant = contestant_find(job.contestant);
+    replay.session.given = &settings.options;
+    if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
+        result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
+        return 1;
+    }
+    if (open_device(&replay, &settings))
+        result = replay_beside_idle_thread(&replay);
+    if (!result)
+        result_send(json_pack("{s:s}", "error", replay.error));
+    else if (!result_send(result))
+        return 1;
+    else
+        result = json_true();
+    free(replay.streams);
+    free(replay.addresses);
+    free(replay.iterations);
+    tape_unmap(&replay.tape);
+    return result ? 0 : 1;
+}

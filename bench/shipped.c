@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* shipped.c: see shipped.h.
+ *
+ * A build knows where traces will be installed, but not where its sources will lie when it runs; so
+ * a program that is run from a build tree looks upward from where it lies.  An installed one finds
+ * nothing there, since bin/ has no bench/traces above it.
+ */
+#include "shipped.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef WEIR_TRACES_DIR
+#define WEIR_TRACES_DIR "/usr/local/share/weir/traces"
+#endif
+
+static const char ending[] = ".trace.gz";
+
+/* build/weir, build/.libs/weir and a build tree inside another one: four levels will do. */
+static int find_upward(char *folder, size_t bytes) {
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (length <= 0)
+        return 0;
+    path[length] = '\0';
+    for (int level = 0; level < 4; level++) {
+        char *slash = strrchr(path, '/');
+
+        if (!slash)
+            return 0;
+        *slash = '\0';
+        if (snprintf(folder, bytes, "%s/bench/traces", path) < (int)bytes &&
+            access(folder, R_OK | X_OK) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+const char *shipped_folder(void) {
+    static char folder[PATH_MAX];
+
+    if (!folder[0] && !find_upward(folder, sizeof folder))
+        snprintf(folder, sizeof folder, "%s", WEIR_TRACES_DIR);
+    return access(folder, R_OK | X_OK) == 0 ? folder : NULL;
+}
+
+static int is_trace(const struct dirent *entry) {
+    size_t length = strlen(entry->d_name), cut = sizeof ending - 1;
+
+    return length > cut && strcmp(entry->d_name + length - cut, ending) == 0;
+}
+
+static char *join(const char *folder, const char *name, const char *end) {
+    char *path;
+
+    return asprintf(&path, "%s/%s%s", folder, name, end) < 0 ? NULL : path;
+}
+
+char **shipped_list(size_t *count) {
+    const char *folder = shipped_folder();
+    struct dirent **entries;
+    int found = folder ? scandir(folder, &entries, is_trace, alphasort) : -1;
+    char **paths;
+
+    *count = 0;
+    if (found < 0)
+        return NULL;
+    paths = calloc((size_t)found + 1, sizeof *paths);
+    for (int i = 0; i < found; i++) {
+        if (paths && (paths[*count] = join(folder, entries[i]->d_name, "")))
+            ++*count;
+        free(entries[i]);
+    }
+    free(entries);
+    if (*count)
+        return paths;
+    free(paths);
+    return NULL;
+}
+
+void shipped_free(char **paths, size_t count) {
+    for (size_t i = 0; paths && i < count; i++)
+        free(paths[i]);
+    free(paths);
+}
+
+char *shipped_resolve(const char *argument) {
+    const char *folder;
+    char *path;
+
+    if (strcmp(argument, "-") == 0 || strchr(argument, '/') || access(argument, F_OK) == 0)
+        return strdup(argument);
+    folder = shipped_folder();
+    path = folder ? join(folder, argument, ending) : NULL;
+    if (path && access(path, R_OK) == 0)
+        return path;
+    free(path);
+    return strdup(argument);
+}

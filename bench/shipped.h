@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* shipped.h: the traces that come with the program. */
+#ifndef WEIR_BENCH_SHIPPED_H
+#define WEIR_BENCH_SHIPPED_H
+
+#include <stddef.h>
+
+/* The folder: bench/traces of the source tree that the running program was built in, else that of
+ * the installation.  NULL: neither is there.  A static buffer. */
+const char *shipped_folder(void);
+
+/* The paths of all of them, sorted; *count of them.  NULL: none, or out of memory. */
+char **shipped_list(size_t *count);
+void shipped_free(char **paths, size_t count);
+
+/* The path that an argument means: the file of that name, or the shipped trace "NAME.trace.gz".  To
+ * be freed; NULL: out of memory. */
+char *shipped_resolve(const char *argument);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* table.c: see table.h.
+ *
+ * A block for each trace, a row for each contestant.  All figures come out of the JSON objects, so
+ * that table and file cannot disagree.
+ */
+#include "table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "settings.h"
+#include "summary.h"
+#include <weir/weir.h>
+
+/* The outcomes of one (trace, contestant). */
+struct group {
+    const struct outcome *first;
+    size_t count;
+};
+
+static struct group group_of(const struct contest *contest, size_t trace, size_t contestant) {
+    size_t at = (trace * contest->contestant_count + contestant) * contest->repeat;
+
+    return (struct group){&contest->outcomes[at], contest->repeat};
+}
+
+static const json_t *value_at(const json_t *result, const char *key, const char *inner) {
+    const json_t *value = json_object_get(result, key);
+
+    return inner ? json_object_get(value, inner) : value;
+}
+
+/* The median of a whole number over the repeats; 0: none of them has one. */
+static int median_integer(const struct group *group, const char *key, const char *inner,
+                          uint64_t *out) {
+    uint64_t *values = calloc(group->count, sizeof *values);
+    size_t count = 0;
+
+    for (size_t i = 0; values && i < group->count; i++) {
+        const json_t *value = value_at(group->first[i].result, key, inner);
+
+        if (json_is_integer(value))
+            values[count++] = (uint64_t)json_integer_value(value);
+    }
+    *out = median(values, count);
+    free(values);
+    return count > 0;
+}
+
+/* "1,234,567". */
+static void spell(uint64_t value, char *text, size_t bytes) {
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, value);
+    size_t used = 0;
+
+    for (int i = 0; i < length && used + 2 < bytes; i++) {
+        if (i && (length - i) % 3 == 0)
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+}
+
+static void print_whole(FILE *file, const struct group *group, int width, const char *key,
+                        const char *inner) {
+    char text[32] = "-";
+    uint64_t value;
+
+    if (median_integer(group, key, inner, &value))
+        spell(value, text, sizeof text);
+    fprintf(file, " %*s", width, text);
+}
+
+/* Nanoseconds as milliseconds, with four digits that count. */
+static void print_ms(FILE *file, const struct group *group, int width, const char *key,
+                     int zero_is_none) {
+    char text[32] = "-";
+    uint64_t ns;
+
+    if (median_integer(group, key, NULL, &ns) && !(zero_is_none && ns == 0))
+        snprintf(text, sizeof text, "%.*f",
+                 ns < 10000000    ? 3
+                 : ns < 100000000 ? 2
+                                  : 1,
+                 (double)ns / 1e6);
+    fprintf(file, " %*s", width, text);
+}
+
+static void print_ratio(FILE *file, const struct group *group, int width) {
+    char text[32] = "-";
+    uint64_t reserve, live;
+
+    if (median_integer(group, "reserve_peak_bytes", NULL, &reserve) &&
+        median_integer(group, "live_peak_bytes", NULL, &live) && live)
+        snprintf(text, sizeof text, "%.3f", (double)reserve / (double)live);
+    fprintf(file, " %*s", width, text);
+}
+
+static int all_settled(const struct group *group) {
+    for (size_t i = 0; i < group->count; i++)
+        if (json_is_false(json_object_get(group->first[i].result, "settled")))
+            return 0;
+    return 1;
+}
+
+/* What contest_run calls the contestant; a replay's is known by its engine. */
+static const char *name_of(const struct contest *contest, const struct group *group) {
+    for (size_t i = 0; i < group->count; i++) {
+        const char *name = json_string_value(json_object_get(group->first[i].result, "contestant"));
+
+        if (name)
+            return name;
+    }
+    return contest->contestants[group->first->contestant];
+}
+
+static void print_row(FILE *file, const struct contest *contest, const struct group *group,
+                      int *any_unsettled) {
+    size_t failures = 0;
+    uint64_t failed;
+
+    for (size_t i = 0; i < group->count; i++)
+        failures += group->first[i].result == NULL;
+    fprintf(file, "  %-14s", name_of(contest, group));
+    if (failures == group->count) {
+        fprintf(file, " failed\n");
+        return;
+    }
+    print_ms(file, group, 10, "first_iteration_ns", 0);
+    print_ms(file, group, 10, "steady_alloc_ns", 0);
+    fputc(all_settled(group) ? ' ' : '~', file);
+    *any_unsettled |= !all_settled(group);
+    print_whole(file, group, 12, "op_ns", "p999");
+    print_whole(file, group, 8, "growths", NULL);
+    print_ratio(file, group, 9);
+    print_ms(file, group, 12, "prealloc_ns", 1);
+    print_ms(file, group, 12, "prealloc_and_first_iteration_ns", 0);
+    if (failures)
+        fprintf(file, "  %zu of %zu failed", failures, group->count);
+    if (median_integer(group, "failed", NULL, &failed) && failed)
+        fprintf(file, "\n  %-14s %" PRIu64 " requests were refused", "", failed);
+    fputc('\n', file);
+}
+
+static void print_block(FILE *file, const struct contest *contest, size_t trace,
+                        int *any_unsettled) {
+    const struct tape_header *header = &contest->traces[trace].header;
+    char allocs[32], live[32];
+
+    spell(header->allocs, allocs, sizeof allocs);
+    weir__bytes_show(header->live_peak_bytes, live, sizeof live);
+    fprintf(file,
+            "\n%s: %" PRIu64 " iteration%s, %s allocations, %" PRIu64 " stream%s, live peak %s\n",
+            header->name, header->marks, header->marks == 1 ? "" : "s", allocs, header->streams,
+            header->streams == 1 ? "" : "s", live);
+    fprintf(file, "  %-14s %10s %10s  %12s %8s %9s %12s %12s\n", "", "first", "steady", "op", "",
+            "reserve", "preallocate", "preallocate");
+    fprintf(file, "  %-14s %10s %10s  %12s %8s %9s %12s %12s\n", "contestant", "ms/iter", "ms/iter",
+            "p99.9 ns", "growths", "/ live", "ms", "+ first ms");
+    for (size_t i = 0; i < contest->contestant_count; i++) {
+        struct group group = group_of(contest, trace, i);
+
+        print_row(file, contest, &group, any_unsettled);
+    }
+}
+
+static uint64_t timer_cost(const struct contest *contest) {
+    struct group all = {contest->outcomes, contest->outcome_count};
+    uint64_t cost;
+
+    median_integer(&all, "timer_ns", NULL, &cost);
+    return cost;
+}
+
+void table_print(FILE *file, const struct contest *contest) {
+    int any_unsettled = 0;
+
+    fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
+            contest->driver_version / 1000, contest->driver_version % 1000 / 10);
+    if (contest->modelled)
+        fprintf(file, "device model: times are virtual driver time and real time spent in weir; no "
+                      "GPU was used\n");
+    fprintf(file, "the timer's own cost, %" PRIu64 " ns a call, is taken off", timer_cost(contest));
+    if (contest->repeat > 1)
+        fprintf(file, "; medians of %" PRIu64 " fresh processes each", contest->repeat);
+    fputc('\n', file);
+    for (size_t i = 0; i < contest->trace_count; i++)
+        print_block(file, contest, i, &any_unsettled);
+    if (any_unsettled)
+        fprintf(file, "\n~ not settled: fewer than 3 iterations without a change of the reserve at "
+                      "the end;\n  shown is the median of the second half\n");
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* table.h: the results as a person reads them, at most 100 columns wide. */
+#ifndef WEIR_BENCH_TABLE_H
+#define WEIR_BENCH_TABLE_H
+
+#include <stdio.h>
+
+#include "contest.h"
+
+/* Medians over the repeats. */
+void table_print(FILE *file, const struct contest *contest);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* weir.c: the program: finds the subcommand and hands over. */
+#include <argp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "commands.h"
+#include "runner.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *what; /* NULL: internal */
+} commands[] = {
+    {"bench", weir_cmd_bench, "all contestants on the same traces, side by side"},
+    {"info", weir_cmd_info, "the driver, the devices, and every setting with where it came from"},
+    {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
+    {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
+};
+
+enum { COMMANDS = sizeof commands / sizeof commands[0] };
+
+static void print_usage(FILE *file) {
+    fputs("usage: weir COMMAND [ARGUMENT...]\n\n", file);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
+    fputs("\n`weir COMMAND --help' tells the arguments; `weir --version' the version.\n", file);
+}
+
+static int is_one_of(const char *word, const char *a, const char *b) {
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0;
+}
+
+static int run_command(const char *name, int argc, char **argv) {
+    char title[32];
+
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0) {
+            snprintf(title, sizeof title, "weir %s", name);
+            argv[0] = title;
+            return commands[i].run(argc, argv);
+        }
+    fprintf(stderr, "weir: no such command: %s; there are:", name);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+    fputc('\n', stderr);
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    static char version[64];
+
+    snprintf(version, sizeof version, "weir %s", weir_version());
+    argp_program_version = version;
+    argp_err_exit_status = 2;
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (is_one_of(argv[1], "--version", "-V")) {
+        puts(version);
+        return 0;
+    }
+    return run_command(argv[1], argc - 1, argv + 1);
+}
