@@ -209,7 +209,9 @@ static json_t *common_json(const struct contest *contest) {
 
     if (gmtime_r(&now, &broken))
         strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &broken);
-    for (int i = 0; i < contest->argc; i++)
+    json_array_append_new(command, json_string("weir"));
+    json_array_append_new(command, json_string(contest->argv[0] + strlen("weir ")));
+    for (int i = 1; i < contest->argc; i++)
         json_array_append_new(command, json_string(contest->argv[i]));
     json_object_set_new(common, "schema", json_integer(1));
     json_object_set_new(common, "weir", json_string(weir_version()));

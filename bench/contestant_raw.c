@@ -194,7 +194,7 @@ void raw_figures(void *allocator, struct figures *out) {
 json_t *raw_options(void *allocator) {
     const struct raw *raw = allocator;
 
-    return json_pack("{s:s}", "release_threshold", raw->self->release_threshold_max ? "max" : "0");
+    return json_pack("{s:s}", "release-threshold", raw->self->release_threshold_max ? "max" : "0");
 }
 
 int raw_close(void *allocator) {

@@ -4,7 +4,8 @@
  * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  The
  * timed part of an operation is a read of the stopwatch, the call, a read.  On a modelled device a
  * request took the virtual time that its driver calls were charged (driver_ns) and the real time it
- * spent outside the model (own_ns); a sum of the two is only made where a single figure is wanted.
+ * spent outside the model (own_ns), without what the model's measuring of itself costs; a sum of the
+ * two is only made where a single figure is wanted.
  * Nothing that is counted, and no decision, rests on own_ns.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
@@ -41,6 +42,7 @@ struct replay {
     struct weir_cli_device device;
     struct tape tape;
     struct stopwatch watch;
+    uint64_t call_cost_ps; /* modelled devices: real time of a driver call that the model misses */
     CUcontext context;
     CUstream *streams;
     void **addresses; /* by block; NULL: not live */
@@ -81,12 +83,24 @@ static int check(struct replay *replay, const char *call, CUresult result) {
 
 struct start {
     struct weir_driver_charge charge;
+    uint64_t calls;
     uint64_t ticks;
 };
 
+static uint64_t driver_calls(void) {
+    uint64_t counts[WEIR_ENTRY_COUNT], sum = 0;
+
+    weir__driver_counts(counts);
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+        sum += counts[i];
+    return sum;
+}
+
 static inline void begin(const struct replay *replay, struct start *start) {
-    if (replay->session.driver->charge)
+    if (replay->session.driver->charge) {
+        start->calls = driver_calls();
         replay->session.driver->charge(&start->charge);
+    }
     start->ticks = stopwatch_read(&replay->watch);
 }
 
@@ -99,7 +113,8 @@ static inline void end(const struct replay *replay, const struct start *start, s
     if (!replay->session.driver->charge)
         return;
     replay->session.driver->charge(&charge);
-    inside = charge.host_ns - start->charge.host_ns;
+    inside = charge.host_ns - start->charge.host_ns +
+             (driver_calls() - start->calls) * replay->call_cost_ps / 1000;
     span->driver_ns = charge.driver_ns - start->charge.driver_ns;
     span->own_ns = span->ns > inside ? span->ns - inside : 0;
     span->ns = span->driver_ns + span->own_ns;
@@ -116,6 +131,28 @@ static void note_time(struct replay *replay, struct weir_histogram *of_operation
         weir__histogram_add(&driver_times, span->driver_ns);
         weir__histogram_add(&own_times, span->own_ns);
     }
+}
+
+/* A modelled call costs a little real time that the model does not see: what it takes to measure
+ * itself, and to count the call.  That is not the contestant's. */
+static int measure_call_cost(struct replay *replay) {
+    enum { CALLS = 10000 };
+    struct span span = {0, 0, 0};
+    struct start start;
+    CUcontext context;
+    CUresult result = CUDA_SUCCESS;
+
+    replay->call_cost_ps = 0;
+    if (!replay->session.driver->charge)
+        return 1;
+    for (int round = 0; round < 2 && result == CUDA_SUCCESS; round++) { /* the first one warms up */
+        begin(replay, &start);
+        for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)
+            result = replay->session.counted->cuCtxGetCurrent(&context);
+        end(replay, &start, &span);
+    }
+    replay->call_cost_ps = span.own_ns * 1000 / CALLS;
+    return check(replay, "cuCtxGetCurrent", result);
 }
 
 /* What decides whether a contestant looks at its reserve must not rest on own time. */
@@ -451,6 +488,9 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
     json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
     json_object_set_new(out, "timer_ns", integer(stopwatch_ns(&replay->watch, replay->watch.cost)));
+    if (modelled)
+        json_object_set_new(out, "model_call_ns",
+                            rounded((double)replay->call_cost_ps / 1000.0, 10.0));
     latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
@@ -533,7 +573,7 @@ static json_t *replay_all(struct replay *replay) {
     if (!prepare_memory(replay) || !prepare_device(replay))
         return NULL;
     stopwatch_make(&replay->watch);
-    if (!open_contestant(replay) || !play(replay))
+    if (!measure_call_cost(replay) || !open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
     replay->contestant->figures(replay->allocator, &replay->last);

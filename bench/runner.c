@@ -83,16 +83,17 @@ static void tell_end(int status, char *message, size_t message_bytes) {
                  WEXITSTATUS(status));
 }
 
-/* Reads until the child closes its end, then waits for it. */
+/* Reads the result and closes result_fd, then waits for the child. */
 static json_t *collect(int result_fd, pid_t child, char *message, size_t message_bytes) {
-    json_error_t error;
-    json_t *result = json_loadfd(result_fd, 0, &error);
+    FILE *file = fdopen(result_fd, "r");
+    json_t *result = file ? json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     const char *reason;
-    char rest[256];
     int status = 0;
 
-    while (read(result_fd, rest, sizeof rest) > 0)
-        ;
+    if (file)
+        fclose(file); /* a child that still writes ends by SIGPIPE */
+    else
+        close(result_fd);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     reason = json_string_value(json_object_get(result, "error"));
@@ -126,12 +127,8 @@ json_t *runner_run(const struct job *job, int tape_fd, char *message, size_t mes
         error = start(jobs[0], tape_fd, results[1], &child);
     close(jobs[0]);
     close(results[1]);
-    if (!error) {
-        json_t *result = collect(results[0], child, message, message_bytes);
-
-        close(results[0]);
-        return result;
-    }
+    if (!error)
+        return collect(results[0], child, message, message_bytes);
     close(results[0]);
     snprintf(message, message_bytes, "cannot start a process: %s", strerror(error));
     return NULL;
@@ -165,8 +162,11 @@ int job_read(struct job *job) {
 }
 
 int result_send(json_t *result) {
-    int sent = result && json_dumpfd(result, CHILD_RESULT_FD, JSON_COMPACT) == 0;
+    FILE *file = fdopen(CHILD_RESULT_FD, "w");
+    int sent = file && result && json_dumpf(result, file, JSON_COMPACT) == 0;
 
+    if (file && fclose(file) != 0)
+        sent = 0;
     json_decref(result);
     return sent;
 }
