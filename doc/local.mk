@@ -2,4 +2,5 @@
 
 dist_doc_DATA = \
 	NEWS \
+	README \
 	doc/design.md

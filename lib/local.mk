@@ -34,10 +34,16 @@ lib_libweir_core_la_SOURCES = \
 	lib/log.h \
 	lib/map.c \
 	lib/map.h \
+	lib/model/model.c \
 	lib/model/model.h \
+	lib/model/model_device.c \
+	lib/model/model_memory.c \
 	lib/model/model_profile.c \
 	lib/model/model_profile.h \
+	lib/model/model_span.c \
+	lib/model/model_span.h \
 	lib/model/model_state.h \
+	lib/model/model_stream.c \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/options.c \

@@ -28,10 +28,20 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 # One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
 # tests_test_NAME_SOURCES says otherwise.
 unit_tests = \
+	tests/test_abi \
+	tests/test_budget \
 	tests/test_driver \
+	tests/test_growth \
 	tests/test_histogram \
+	tests/test_options \
 	tests/test_placement \
+	tests/test_status \
+	tests/test_summary \
 	tests/test_trace
+
+# Parts of the weir program that need nothing else of it.
+tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
+tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 
 public_tests =
 
@@ -73,9 +83,11 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS)
 
 script_tests = \
 	tests/check-exports \
-	tests/check-headers
+	tests/check-headers \
+	tests/check-program
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/support.h \
 	tests/gpu/bundle \
 	tests/gpu/run \
 	tests/run-tap
