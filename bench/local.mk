@@ -36,11 +36,24 @@ weir_SOURCES = \
 weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"'
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS)
+
+# Measuring is never part of `make check':  make bench BENCHFLAGS='--repeat 3'
+.PHONY: bench
+bench: weir
+	./weir bench $(BENCHFLAGS)
 endif
 
-# The reference for the contestant driver-keep: make bench/bare_driver
-EXTRA_PROGRAMS += bench/bare_driver
+# What is measured beside the program: `make bench-programs', or one by its name.
+EXTRA_PROGRAMS += \
+	bench/bare_driver \
+	bench/micro_pool
 bench_bare_driver_LDADD = lib/libweir-core.la
+bench_micro_pool_LDADD = lib/libweir-core.la
+if WEIR_PROGRAM
+EXTRA_PROGRAMS += bench/micro_arena
+endif
+bench_micro_arena_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+bench_micro_arena_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
 tracesdir = $(pkgdatadir)/traces
 dist_traces_DATA = \
