@@ -1,0 +1,105 @@
+# h200.profile - one NVIDIA H200 as the device model plays it.
+#
+# `key = value`.  A value is a word, a number, or a curve: points `x:y`, joined by straight lines,
+# carried on along the last line behind the last point.  Unless a comment says otherwise, figures
+# were measured on 2026-11-20 on one H200, driver 580.159.04 (CUDA 13.0), 16 host cores, as medians
+# or means of 5,000 to 200,000 calls of one thread.  "Assumed" marks what nobody has measured.
+
+# ---- The device ----
+
+name = NVIDIA H200
+driver_version = 13000
+devices = 1
+# 143,156 MiB, as cuDeviceTotalMem and cuMemGetInfo say.
+capacity = 150109880320
+# total less free, just after the context was made
+context_bytes = 552402944
+# The first stream that a program creates gets id 16; those before it are the context's own.
+first_stream_id = 15
+
+# ---- Memory ----
+
+# Pools grow and shrink by this, and only wholly free units move: measured.
+unit_bytes = 33554432
+# Spacing of blocks of 1 to 1,048,577 bytes in a pool.
+block_align = 512
+# cuMemAlloc takes physical memory in pages of this; blocks up to small_bytes share pages (assumed).
+page_bytes = 2097152
+small_bytes = 1048576
+# Address space of a pool, in capacities of its device (assumed; holes are reused, best fit).
+room_factor = 4
+
+# ---- Pools, ns ----
+
+# One warm pair of allocation and free, by live blocks: 64 KiB pairs alone, then random free+alloc
+# of 4 to 36 KiB.
+pool_pair_ns = 1:590 100:1298 1000:1526 10000:2300 100000:3392
+# How much of it is the allocation's (assumed).
+pool_alloc_percent = 50
+# One request that grows an empty pool, by units of 32 MiB; the last point from 105 GiB in a fresh
+# process (174 to 208 ms).
+pool_grow_ns = 0:0 1:50000 2:69000 8:235000 32:876000 128:3900000 512:15000000 3360:190000000
+# Free units moved to where a request needs them: four holes of 512 MiB served 2 GiB in 2.1 ms.
+pool_move_ns = 0:0 1:33000 64:2100000
+# Trim to 0, by units given back.
+pool_trim_ns = 0:0 1:40000 2:73000 8:268000 32:1140000 128:4780000 512:20500000
+# A request that cannot be met, by units that the device has free: 200 GiB asked took 159 ms.
+pool_refuse_ns = 0:1000 4457:159000000
+pool_create_ns = 20000
+pool_destroy_ns = 20000
+
+# ---- cuMemAlloc and cuMemFree, ns, by KiB ----
+
+# Pairs of 512 B, 64 KiB, 1 MiB, 16 MiB and 256 MiB (59,413 57,052 60,243 64,528 168,480), then
+# single calls from 64 MiB to 16 GiB.
+mem_alloc_ns = 0:33000 1024:33000 16384:36000 32768:50000 262144:75000 1048576:107000 4194304:250000 16777216:740000
+mem_free_ns = 0:26000 1024:27000 16384:28500 32768:40000 65536:63000 262144:110000 1048576:316000 4194304:1350000 16777216:5070000
+# A small block in a page that stands: fitted to a replay of llama-decode (178 ms an iteration).
+small_alloc_ns = 2200
+small_free_ns = 2200
+
+# ---- Work on streams ----
+
+# Data sheet, not measured: HBM3e 4.8 TB/s, PCIe 5.0 x16 64 GB/s.
+memset_bytes_per_us = 4800000
+copy_bytes_per_us = 64000
+# What the host pays for a launch.
+launch_ns = 3209
+
+# ---- Fixed cost of each call, ns ----
+
+cuStreamIsCapturing = 16
+cuStreamGetId = 20
+cuCtxGetCurrent = 9
+cuMemPoolGetAttribute = 34
+cuEventRecord = 200
+cuEventQuery = 150
+cuStreamQuery = 274
+cuStreamWaitEvent = 180
+cuMemGetInfo = 3966
+# Assumed, after calls of their kind.
+cuInit = 1000000
+cuDriverGetVersion = 10
+cuDeviceGetCount = 10
+cuDeviceGet = 10
+cuDeviceGetName = 100
+cuDeviceGetUuid = 100
+cuDeviceTotalMem = 100
+cuDeviceGetAttribute = 20
+cuDevicePrimaryCtxRetain = 1000
+cuDevicePrimaryCtxRelease = 1000
+cuCtxPushCurrent = 15
+cuCtxPopCurrent = 15
+cuCtxSynchronize = 2000
+cuMemPoolTrimTo = 300
+cuMemPoolSetAttribute = 34
+cuStreamCreate = 10000
+cuStreamDestroy = 5000
+cuStreamSynchronize = 1000
+cuThreadExchangeStreamCaptureMode = 10
+cuEventCreate = 400
+cuEventDestroy = 200
+cuMemsetD8Async = 2500
+cuMemcpyHtoDAsync = 3000
+cuMemcpyDtoHAsync = 3000
+cuGetErrorName = 10

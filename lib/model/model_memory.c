@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT */
+/* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, and copies.
+ *
+ * Device addresses are host addresses of private mappings that cost nothing until they are touched.
+ * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when freed, so that a
+ * stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a bit for each 512
+ * bytes; a page goes when its last block goes.
+ *
+ * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
+ * device, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds of
+ * block may be freed by both calls; pages are 2 MiB of physical memory.
+ *
+ * Copies and fills happen at once on host memory, only within one live block, and charge their
+ * stream with the time they would take.
+ *
+ * Must not know: how a pool places its blocks.
+ */
+#include "model/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
+
+/* A page that small blocks share. */
+struct model_page {
+    char *base;
+    size_t live; /* blocks in it */
+    size_t free_grains;
+    int listed; /* in device->pages */
+    struct model_page *prev, *next;
+    uint64_t taken[GRAIN_WORDS]; /* a bit for each grain */
+};
+
+struct model_direct {
+    struct model_block block; /* must be first */
+    struct model_device *device;
+    struct model_page *page; /* NULL: a mapping of its own */
+    char *base;
+    size_t mapped;                    /* bytes, for a block without a page */
+    uint64_t end_ns;                  /* while leaving: when its stream's work is done */
+    struct model_direct *prev, *next; /* of the device's blocks, or of those leaving */
+};
+
+/* ---- Mappings ---- */
+
+/* `bytes` aligned to the page size of the device, or NULL. */
+static char *map_pages(size_t bytes) {
+    size_t page = weir__model.profile.page_bytes, lead;
+    char *base;
+
+    base = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    lead = (page - ((uintptr_t)base & (page - 1))) & (page - 1);
+    if (lead)
+        munmap(base, lead);
+    munmap(base + lead + bytes, page - lead);
+    return base + lead;
+}
+
+static int take_physical(struct model_device *device, uint64_t bytes) {
+    if (device->capacity - device->physical < bytes)
+        return -1;
+    device->physical += bytes;
+    return 0;
+}
+
+/* ---- Pages of small blocks ---- */
+
+static void list_page(struct model_device *device, struct model_page *page) {
+    page->listed = 1;
+    page->prev = NULL;
+    page->next = device->pages;
+    if (page->next)
+        page->next->prev = page;
+    device->pages = page;
+}
+
+static void unlist_page(struct model_device *device, struct model_page *page) {
+    page->listed = 0;
+    if (page->prev)
+        page->prev->next = page->next;
+    else
+        device->pages = page->next;
+    if (page->next)
+        page->next->prev = page->prev;
+}
+
+static int grain_taken(const struct model_page *page, size_t grain) {
+    return (int)(page->taken[grain / 64] >> (grain % 64) & 1);
+}
+
+static void mark_grains(struct model_page *page, size_t first, size_t count, int taken) {
+    size_t i;
+
+    for (i = first; i < first + count; i++)
+        if (taken)
+            page->taken[i / 64] |= (uint64_t)1 << (i % 64);
+        else
+            page->taken[i / 64] &= ~((uint64_t)1 << (i % 64));
+    page->free_grains = taken ? page->free_grains - count : page->free_grains + count;
+}
+
+/* The first run of that many free grains, or `grains` if there is none. */
+static size_t find_grains(const struct model_page *page, size_t count, size_t grains) {
+    size_t i, run = 0;
+
+    for (i = 0; i < grains; i++) {
+        run = grain_taken(page, i) ? 0 : run + 1;
+        if (run == count)
+            return i + 1 - count;
+    }
+    return grains;
+}
+
+static struct model_page *make_page(struct model_device *device) {
+    size_t bytes = weir__model.profile.page_bytes;
+    struct model_page *page;
+
+    if (take_physical(device, bytes) != 0)
+        return NULL;
+    page = calloc(1, sizeof *page);
+    if (page)
+        page->base = map_pages(bytes);
+    if (!page || !page->base) {
+        free(page);
+        device->physical -= bytes;
+        return NULL;
+    }
+    page->free_grains = bytes / GRAIN;
+    device->page_count++;
+    list_page(device, page);
+    return page;
+}
+
+static void drop_page(struct model_device *device, struct model_page *page) {
+    if (page->listed)
+        unlist_page(device, page);
+    munmap(page->base, weir__model.profile.page_bytes);
+    device->physical -= weir__model.profile.page_bytes;
+    device->page_count--;
+    free(page);
+}
+
+/* ---- Blocks ---- */
+
+/* Puts a small block into a page.  *fresh: a page was made for it. */
+static int place_small(struct model_direct *direct, size_t count, int *fresh) {
+    struct model_device *device = direct->device;
+    size_t grains = weir__model.profile.page_bytes / GRAIN, first = grains;
+    struct model_page *page;
+
+    *fresh = 0;
+    for (page = device->pages; page; page = page->next) {
+        first = page->free_grains < count ? grains : find_grains(page, count, grains);
+        if (first < grains)
+            break;
+    }
+    if (!page) {
+        page = make_page(device);
+        if (!page)
+            return -1;
+        first = 0;
+        *fresh = 1;
+    }
+    mark_grains(page, first, count, 1);
+    page->live++;
+    if (page->free_grains == 0)
+        unlist_page(device, page);
+    direct->page = page;
+    direct->base = page->base + first * GRAIN;
+    return 0;
+}
+
+static int place_large(struct model_direct *direct, uint64_t bytes) {
+    uint64_t page = weir__model.profile.page_bytes, mapped;
+
+    if (bytes > direct->device->capacity)
+        return -1;
+    mapped = (bytes + page - 1) & ~(page - 1);
+    if (take_physical(direct->device, mapped) != 0)
+        return -1;
+    direct->base = map_pages(mapped);
+    if (!direct->base) {
+        direct->device->physical -= mapped;
+        return -1;
+    }
+    direct->mapped = mapped;
+    return 0;
+}
+
+static void link_direct(struct model_direct **list, struct model_direct *direct) {
+    direct->prev = NULL;
+    direct->next = *list;
+    if (direct->next)
+        direct->next->prev = direct;
+    *list = direct;
+}
+
+static void unlink_direct(struct model_direct **list, struct model_direct *direct) {
+    if (direct->prev)
+        direct->prev->next = direct->next;
+    else
+        *list = direct->next;
+    if (direct->next)
+        direct->next->prev = direct->prev;
+}
+
+/* Gives the memory back; the block is in no list any more. */
+static void release_direct(struct model_direct *direct) {
+    struct model_device *device = direct->device;
+    struct model_page *page = direct->page;
+
+    if (page) {
+        size_t count = (direct->block.bytes + GRAIN - 1) / GRAIN;
+
+        mark_grains(page, (size_t)(direct->base - page->base) / GRAIN, count, 0);
+        if (!page->listed)
+            list_page(device, page);
+        if (--page->live == 0)
+            drop_page(device, page);
+    } else {
+        munmap(direct->base, direct->mapped);
+        device->physical -= direct->mapped;
+    }
+    free(direct);
+}
+
+void weir__model_direct_settle(struct model_device *device) {
+    struct model_direct *direct = device->leaving, *next;
+
+    for (; direct; direct = next) {
+        next = direct->next;
+        if (direct->end_ns <= weir__model_now()) {
+            unlink_direct(&device->leaving, direct);
+            release_direct(direct);
+        }
+    }
+}
+
+void weir__model_direct_drop_device(struct model_device *device) {
+    while (device->blocks) {
+        struct model_direct *direct = device->blocks;
+
+        weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
+        unlink_direct(&device->blocks, direct);
+        release_direct(direct);
+    }
+    while (device->leaving) {
+        struct model_direct *direct = device->leaving;
+
+        unlink_direct(&device->leaving, direct);
+        release_direct(direct);
+    }
+}
+
+void weir__model_direct_drop(void) {
+    int i;
+
+    for (i = 0; i < MODEL_DEVICES; i++)
+        weir__model_direct_drop_device(&weir__model.devices[i]);
+}
+
+/* Adds what cuMemAlloc has taken to *physical.  NULL, or what is wrong. */
+const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical) {
+    const struct model_direct *lists[2] = {device->blocks, device->leaving}, *direct;
+    const struct model_page *page;
+    uint64_t small = 0, live = 0;
+    int i;
+
+    for (i = 0; i < 2; i++)
+        for (direct = lists[i]; direct; direct = direct->next)
+            if (direct->page)
+                small++;
+            else
+                *physical += direct->mapped;
+    *physical += device->page_count * weir__model.profile.page_bytes;
+    for (page = device->pages; page; page = page->next) {
+        if (page->live == 0 || page->free_grains == 0)
+            return "a page of small blocks is listed that should not be";
+        live += page->live;
+    }
+    return live > small ? "pages hold more small blocks than there are" : NULL;
+}
+
+/* The block at or before the address, if it is one that holds it all. */
+struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes) {
+    struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
+    struct model_block *block = (struct model_block *)(void *)node;
+
+    if (!block || bytes > block->bytes || address - node->key > block->bytes - bytes)
+        return NULL;
+    return block;
+}
+
+static struct model_block *find_block(CUdeviceptr address) {
+    struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
+
+    return node && node->key == address ? (struct model_block *)(void *)node : NULL;
+}
+
+/* ---- Entries ---- */
+
+/* The caller holds the lock. */
+static CUresult alloc_direct(struct model_device *device, size_t bytes, CUdeviceptr *address) {
+    const struct model_profile *profile = &weir__model.profile;
+    struct model_direct *direct = calloc(1, sizeof *direct);
+    int small = bytes <= profile->small_bytes, fresh = 1, failed;
+
+    if (!direct)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    weir__model_direct_settle(device);
+    direct->device = device;
+    failed = small ? place_small(direct, (bytes + GRAIN - 1) / GRAIN, &fresh)
+                   : place_large(direct, bytes);
+    weir__model_charge(fresh ? weir__model_curve(&profile->mem_alloc_ns, bytes >> 10)
+                             : profile->small_alloc_ns);
+    if (failed) {
+        free(direct);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    direct->block.bytes = bytes;
+    direct->block.node.key = (uintptr_t)direct->base;
+    weir__model_tree_insert(&weir__model.blocks, &direct->block.node);
+    link_direct(&device->blocks, direct);
+    *address = (uintptr_t)direct->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+    CUresult result = CUDA_SUCCESS;
+    struct model_context *context;
+
+    if (!address || bytes == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&result);
+    if (!context)
+        return result;
+    weir__model_lock();
+    result = alloc_direct(&weir__model.devices[context->device], bytes, address);
+    weir__model_unlock();
+    return result;
+}
+
+static uint64_t free_cost(const struct model_direct *direct) {
+    const struct model_profile *profile = &weir__model.profile;
+
+    if (direct->page && direct->page->live > 1)
+        return profile->small_free_ns;
+    return weir__model_curve(&profile->mem_free_ns, direct->block.bytes >> 10);
+}
+
+/* Without a stream: waits for all work of the device first. */
+static void free_direct(struct model_direct *direct, struct model_stream *stream) {
+    struct model_device *device = direct->device;
+
+    weir__model_charge(free_cost(direct));
+    weir__model_tree_remove(&weir__model.blocks, &direct->block.node);
+    unlink_direct(&device->blocks, direct);
+    if (stream && stream->end_ns > weir__model_now()) {
+        direct->end_ns = stream->end_ns;
+        link_direct(&device->leaving, direct);
+        return;
+    }
+    if (!stream)
+        weir__model_wait_until(device->work_end_ns);
+    release_direct(direct);
+}
+
+CUresult weir__model_cuMemFree(CUdeviceptr address) {
+    struct model_block *block;
+
+    if (address == 0)
+        return CUDA_SUCCESS;
+    weir__model_lock();
+    block = find_block(address);
+    if (block && block->pool)
+        weir__model_pool_free_now(block);
+    else if (block)
+        free_direct((struct model_direct *)(void *)block, NULL);
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+    struct model_block *block;
+
+    if (!stream)
+        return why;
+    if (address == 0)
+        return CUDA_SUCCESS;
+    weir__model_lock();
+    block = find_block(address);
+    if (block) {
+        weir__model_stream_touch(stream);
+        if (block->pool)
+            weir__model_pool_free_on(block, stream);
+        else
+            free_direct((struct model_direct *)(void *)block, stream);
+    }
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_context *context = weir__model_current(&why);
+    struct model_device *device;
+
+    if (!free_bytes || !total)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!context)
+        return why;
+    device = &weir__model.devices[context->device];
+    weir__model_lock();
+    weir__model_direct_settle(device);
+    *free_bytes = device->capacity - device->physical;
+    *total = device->capacity;
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Copies ---- */
+
+/* Checks the bytes and charges the stream; the caller then holds the lock if this is a success. */
+static CUresult begin_copy(CUdeviceptr address, size_t bytes, CUstream handle,
+                           uint64_t bytes_per_us) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    if (bytes > 0 && !weir__model_block_around(address, bytes)) {
+        weir__model_unlock();
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    weir__model_stream_work(stream, (uint64_t)((double)bytes * 1000.0 / (double)bytes_per_us));
+    return CUDA_SUCCESS;
+}
+
+static void *host_address(CUdeviceptr address) {
+    return (void *)(uintptr_t)address;
+}
+
+CUresult weir__model_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
+                                     CUstream handle) {
+    CUresult result = begin_copy(address, bytes, handle, weir__model.profile.memset_bytes_per_us);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    memset(host_address(address), value, bytes);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemcpyHtoDAsync(CUdeviceptr address, const void *host, size_t bytes,
+                                       CUstream handle) {
+    CUresult result;
+
+    if (!host && bytes > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = begin_copy(address, bytes, handle, weir__model.profile.copy_bytes_per_us);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (bytes > 0)
+        memcpy(host_address(address), host, bytes);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t bytes,
+                                       CUstream handle) {
+    CUresult result;
+
+    if (!host && bytes > 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = begin_copy(address, bytes, handle, weir__model.profile.copy_bytes_per_us);
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (bytes > 0)
+        memcpy(host, host_address(address), bytes);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}

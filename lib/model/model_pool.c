@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: MIT */
+/* model_pool.c: memory pools: life, attributes, and who may have which span.
+ *
+ * A pool is a range of spans (model_span.h, rules R1 to R6) with the physical memory of one device
+ * behind it.  An allocation goes up this ladder, and each rung but the first two may be switched off
+ * or be impossible:
+ *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
+ *   completed  spans whose work the host clock has passed become free (REUSE_ALLOW_OPPORTUNISTIC,
+ *              R4)
+ *   ordered    spans of other streams that this stream is ordered behind by an event
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours are taken together
+ *   grow       units move or are taken from the device (R5), never past maxSize
+ *   waited     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only when the device is full: the host call blocks
+ *              until the work behind pending spans is done, earliest first
+ *
+ * Facts played here (measured on the device of the profile): used memory counts the bytes asked for,
+ * and a pending free is no longer used; a block freed on a busy stream goes to no other stream, the
+ * pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation, rounded down
+ * to units, trims at once, rounded up; a high-water mark takes 0 and falls to the current value;
+ * maxSize holds at allocation, rounded up to units; growth and trim wait for no kernel; a request
+ * that cannot be met costs as much as taking all that the device has.  Documented: a synchronisation
+ * makes what it has seen done free for every stream, whatever the attributes; a pool destroyed with
+ * live blocks goes when the last of them goes.
+ *
+ * Must not know: how spans are cut; callers.
+ */
+#include "model/model_span.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct model_pool {
+    struct model_slot slot; /* its id is 0 once the pool was destroyed */
+    struct model_device *device;
+    struct model_range range;
+    uint64_t most_units; /* maxSize; UINT64_MAX: none */
+    uint64_t threshold;
+    int follow_events, opportunistic, internal; /* the reuse attributes */
+    int destroyed;
+    uint64_t live;                  /* blocks */
+    uint64_t used, used_high;       /* bytes asked for */
+    uint64_t reserved_high;         /* bytes */
+    struct model_pool *prev, *next; /* of weir__model.live_pools */
+};
+
+_Static_assert(sizeof(struct model_pool) <= 1024, "a pool fits its slot");
+
+static uint64_t reserved_bytes(const struct model_pool *pool) {
+    return pool->range.units * pool->range.unit;
+}
+
+/* ---- Life ---- */
+
+/* Zero in what a newer driver might give a meaning. */
+static CUresult check_properties(const CUmemPoolProps *properties) {
+    size_t i;
+
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < sizeof properties->reserved; i++)
+        if (properties->reserved[i])
+            return CUDA_ERROR_INVALID_VALUE;
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return weir__model_device_check(properties->location.id);
+}
+
+/* The caller holds the lock. */
+static struct model_pool *make_pool(const CUmemPoolProps *properties) {
+    const struct model_profile *profile = &weir__model.profile;
+    struct model_pool *pool =
+        weir__model_slab_take(&weir__model.pools, weir__model.next_object_id++);
+    uint64_t unit = profile->unit_bytes, room;
+
+    if (!pool)
+        return NULL;
+    pool->device = &weir__model.devices[properties->location.id];
+    room = (pool->device->capacity / unit + 1) * unit * profile->room_factor;
+    if (weir__model_range_open(&pool->range, room, unit) != 0) {
+        weir__model_slab_give(&weir__model.pools, pool);
+        return NULL;
+    }
+    pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
+    pool->follow_events = pool->opportunistic = pool->internal = 1;
+    pool->next = weir__model.live_pools;
+    if (pool->next)
+        pool->next->prev = pool;
+    weir__model.live_pools = pool;
+    return pool;
+}
+
+static void drop_pool(struct model_pool *pool) {
+    pool->device->physical -= reserved_bytes(pool);
+    weir__model_range_close(&pool->range);
+    if (pool->prev)
+        pool->prev->next = pool->next;
+    else
+        weir__model.live_pools = pool->next;
+    if (pool->next)
+        pool->next->prev = pool->prev;
+    weir__model_slab_give(&weir__model.pools, pool);
+}
+
+void weir__model_pools_drop(void) {
+    while (weir__model.live_pools)
+        drop_pool(weir__model.live_pools);
+}
+
+CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps *properties) {
+    struct model_pool *pool;
+    CUresult result;
+
+    if (!handle || !properties)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_properties(properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__model_lock();
+    weir__model_charge(weir__model.profile.pool_create_ns);
+    pool = make_pool(properties);
+    if (pool)
+        *handle = (CUmemoryPool)(void *)pool;
+    weir__model_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The pool behind a handle, with the lock held; else NULL, without. */
+static struct model_pool *find_pool(CUmemoryPool handle) {
+    struct model_pool *pool;
+
+    weir__model_lock();
+    pool = weir__model_slab_find(&weir__model.pools, handle);
+    if (pool && !pool->destroyed)
+        return pool;
+    weir__model_unlock();
+    return NULL;
+}
+
+CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
+    struct model_pool *pool = find_pool(handle);
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_charge(weir__model.profile.pool_destroy_ns +
+                       weir__model_curve(&weir__model.profile.pool_trim_ns, pool->range.units));
+    pool->destroyed = 1;
+    if (pool->live == 0)
+        drop_pool(pool);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- What the host has seen ---- */
+
+/* Spans whose work is done become free. */
+static void settle_all(struct model_pool *pool) {
+    struct model_queue *queue = pool->range.queues, *next;
+
+    for (; queue; queue = next) {
+        next = queue->next;
+        weir__model_range_settle(&pool->range, queue, weir__model_now());
+    }
+}
+
+static uint64_t order_of(const struct model_orders *orders, uint64_t id) {
+    size_t i;
+
+    for (i = 0; i < orders->count; i++)
+        if (orders->item[i].id == id)
+            return orders->item[i].seq;
+    return 0;
+}
+
+void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next) {
+        struct model_queue *queue = pool->range.queues, *next;
+
+        for (; queue; queue = next) {
+            next = queue->next;
+            weir__model_range_settle_seq(
+                &pool->range, queue,
+                queue->stream_id == id ? seq : order_of(after, queue->stream_id));
+        }
+    }
+}
+
+void weir__model_pools_observe_device(int device) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next) {
+        struct model_queue *queue = pool->range.queues, *next;
+
+        for (; queue; queue = next) {
+            next = queue->next;
+            if (queue->device == device)
+                weir__model_range_settle(&pool->range, queue, weir__model_now());
+        }
+    }
+}
+
+/* Gives units back until at most `keep` remain, as far as whole units are free. */
+static void shrink_to(struct model_pool *pool, uint64_t keep) {
+    uint64_t released;
+
+    if (pool->range.units <= keep)
+        return;
+    released = weir__model_range_shrink(&pool->range, pool->range.units - keep);
+    pool->device->physical -= released * pool->range.unit;
+    weir__model_charge(weir__model_curve(&weir__model.profile.pool_trim_ns, released));
+}
+
+void weir__model_pools_synchronised(int device) {
+    struct model_pool *pool;
+
+    for (pool = weir__model.live_pools; pool; pool = pool->next)
+        if (pool->device == &weir__model.devices[device])
+            shrink_to(pool, pool->threshold / pool->range.unit);
+}
+
+CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    struct model_pool *pool = find_pool(handle);
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->opportunistic)
+        settle_all(pool);
+    shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Attributes ---- */
+
+static int *policy_of(struct model_pool *pool, CUmemPool_attribute attribute) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+        return &pool->follow_events;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+        return &pool->opportunistic;
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        return &pool->internal;
+    default:
+        return NULL;
+    }
+}
+
+/* The caller holds the lock. */
+static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attribute,
+                              const void *value) {
+    int *policy = policy_of(pool, attribute), on;
+    uint64_t number;
+
+    if (policy) {
+        memcpy(&on, value, sizeof on);
+        *policy = on != 0;
+        return CUDA_SUCCESS;
+    }
+    memcpy(&number, value, sizeof number);
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool->threshold = number;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        if (number == 0)
+            pool->reserved_high = reserved_bytes(pool);
+        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        if (number == 0)
+            pool->used_high = pool->used;
+        return number == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static int is_attribute(CUmemPool_attribute attribute) {
+    return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
+           attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+}
+
+CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                           void *value) {
+    struct model_pool *pool;
+    CUresult result;
+
+    if (!value || !is_attribute(attribute))
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = set_attribute(pool, attribute, value);
+    weir__model_unlock();
+    return result;
+}
+
+static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute attribute) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return pool->threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return reserved_bytes(pool);
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return pool->reserved_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return pool->used;
+    default:
+        return pool->used_high;
+    }
+}
+
+CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
+                                           void *value) {
+    struct model_pool *pool;
+    const int *policy;
+    uint64_t number;
+
+    if (!value || !is_attribute(attribute))
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    policy = policy_of(pool, attribute);
+    if (policy) {
+        memcpy(value, policy, sizeof *policy);
+    } else {
+        number = get_number(pool, attribute);
+        memcpy(value, &number, sizeof number);
+    }
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Allocation: the rungs ---- */
+
+static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream_id,
+                                        uint64_t bytes) {
+    const struct model_queue *queue;
+    struct model_span *span;
+
+    for (queue = pool->range.queues; queue; queue = queue->next)
+        if (queue->stream_id == stream_id) {
+            span = weir__model_range_fit(queue->spans, bytes);
+            if (span)
+                return span;
+        }
+    return weir__model_range_fit(pool->range.backed, bytes);
+}
+
+static int may_use(const struct model_pool *pool, const struct model_stream *stream,
+                   uint64_t stream_id, const struct model_span *span) {
+    if (span->kind == SPAN_FREE)
+        return span->backed;
+    if (span->kind == SPAN_USED)
+        return 0;
+    return span->queue->stream_id == stream_id ||
+           (pool->follow_events &&
+            weir__model_stream_knows(stream, span->queue->stream_id) >= span->seq);
+}
+
+/* The smallest run of usable neighbours that holds the request; needed only while work is pending,
+ * since free spans are merged already. */
+static struct model_span *find_run(const struct model_pool *pool, const struct model_stream *stream,
+                                   uint64_t stream_id, uint64_t bytes) {
+    struct model_span *span, *start = NULL, *best = NULL;
+    uint64_t run = 0, best_run = UINT64_MAX;
+
+    if (!pool->range.queues)
+        return NULL;
+    for (span = pool->range.first; span; span = span->next) {
+        if (!may_use(pool, stream, stream_id, span)) {
+            start = NULL;
+            run = 0;
+            continue;
+        }
+        if (!start)
+            start = span;
+        run += span->size;
+        if (run >= bytes && run < best_run &&
+            !(span->next && may_use(pool, stream, stream_id, span->next))) {
+            best = start;
+            best_run = run;
+        }
+    }
+    return best;
+}
+
+/* New units that the pool may still take. */
+static uint64_t units_left(const struct model_pool *pool) {
+    uint64_t device = (pool->device->capacity - pool->device->physical) / pool->range.unit;
+    uint64_t pool_left =
+        pool->most_units > pool->range.units ? pool->most_units - pool->range.units : 0;
+
+    return device < pool_left ? device : pool_left;
+}
+
+static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
+    const struct model_profile *profile = &weir__model.profile;
+    struct model_range *range = &pool->range;
+    struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
+    uint64_t lacks, moved, added;
+
+    while (span && weir__model_range_lacks(range, span, bytes) >
+                       weir__model_range_movable(range, span, bytes) + units_left(pool))
+        span = (struct model_span *)(void *)weir__model_tree_ceiling(
+            range->partial, span->block.node.key, span->block.node.tie + 1);
+    if (!span)
+        return NULL;
+    lacks = weir__model_range_lacks(range, span, bytes);
+    block = weir__model_range_grow(range, span, bytes, &moved);
+    if (!block)
+        return NULL;
+    added = lacks - moved;
+    pool->device->physical += added * range->unit;
+    if (pool->reserved_high < reserved_bytes(pool))
+        pool->reserved_high = reserved_bytes(pool);
+    weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
+                       weir__model_curve(&profile->pool_grow_ns, added));
+    return block;
+}
+
+static struct model_span *climb(struct model_pool *pool, const struct model_stream *stream,
+                                uint64_t stream_id, uint64_t bytes) {
+    struct model_range *range = &pool->range;
+    struct model_span *span = own_or_backed(pool, stream_id, bytes);
+
+    if (!span && pool->opportunistic && range->queues) {
+        settle_all(pool);
+        span = own_or_backed(pool, stream_id, bytes);
+    }
+    if (!span)
+        span = find_run(pool, stream, stream_id, bytes);
+    if (span)
+        return weir__model_range_take(range, span, bytes);
+    return grow(pool, bytes);
+}
+
+/* When the first pending work will be done, or 0 if none is pending. */
+static uint64_t next_done(const struct model_pool *pool) {
+    const struct model_queue *queue;
+    uint64_t first = 0;
+
+    for (queue = pool->range.queues; queue; queue = queue->next)
+        if (!first || queue->oldest->end_ns < first)
+            first = queue->oldest->end_ns;
+    return first;
+}
+
+/* Could the request be met if all pending work were done?  By bytes, so it may still fail. */
+static int worth_waiting(const struct model_pool *pool, uint64_t bytes) {
+    uint64_t unit = pool->range.unit;
+
+    return pool->internal && pool->range.queues &&
+           bytes <= (pool->range.units + units_left(pool)) * unit &&
+           pool->used <= (pool->range.units + units_left(pool)) * unit - bytes;
+}
+
+static struct model_span *climb_waiting(struct model_pool *pool, const struct model_stream *stream,
+                                        uint64_t stream_id, uint64_t bytes) {
+    struct model_span *span = climb(pool, stream, stream_id, bytes);
+
+    while (!span && worth_waiting(pool, bytes)) {
+        weir__model_wait_until(next_done(pool));
+        settle_all(pool);
+        span = climb(pool, stream, stream_id, bytes);
+    }
+    return span;
+}
+
+/* ---- Allocation ---- */
+
+static uint64_t pair_ns(const struct model_pool *pool) {
+    return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
+}
+
+static void refuse(const struct model_pool *pool) {
+    weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units_left(pool)));
+}
+
+/* The caller holds the lock.  NULL: no memory. */
+static struct model_span *alloc_block(struct model_pool *pool, struct model_stream *stream,
+                                      uint64_t bytes) {
+    uint64_t align = weir__model.profile.block_align;
+    uint64_t stream_id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+    struct model_span *span = NULL;
+
+    weir__model_direct_settle(pool->device);
+    weir__model_stream_touch(stream);
+    if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0)
+        span = climb_waiting(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+    if (!span) {
+        refuse(pool);
+        return NULL;
+    }
+    pool->live++;
+    weir__model_charge(pair_ns(pool) * weir__model.profile.pool_alloc_percent / 100);
+    pool->used += bytes;
+    if (pool->used_high < pool->used)
+        pool->used_high = pool->used;
+    span->block.bytes = bytes;
+    span->block.pool = pool;
+    span->block.node.key = (uintptr_t)pool->range.base + span->offset;
+    span->block.node.tie = 0;
+    weir__model_tree_insert(&weir__model.blocks, &span->block.node);
+    return span;
+}
+
+CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
+                                             CUmemoryPool handle, CUstream stream_handle) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_span *span = NULL;
+    struct model_pool *pool;
+
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (bytes > 0)
+        span = alloc_block(pool, stream, bytes);
+    weir__model_unlock();
+    if (bytes > 0 && !span)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = span ? span->block.node.key : 0;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Freeing ---- */
+
+/* What both ways of freeing do before the span changes hands. */
+static struct model_span *leave_blocks(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    weir__model_charge(pair_ns(pool) * (100 - weir__model.profile.pool_alloc_percent) / 100);
+    weir__model_tree_remove(&weir__model.blocks, &block->node);
+    pool->live--;
+    pool->used -= block->bytes;
+    return (struct model_span *)(void *)block;
+}
+
+static void drop_if_done(struct model_pool *pool) {
+    if (pool->destroyed && pool->live == 0)
+        drop_pool(pool);
+}
+
+/* The driver assumes that all use of the block is over. */
+void weir__model_pool_free_now(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    weir__model_range_free(&pool->range, leave_blocks(block));
+    drop_if_done(pool);
+}
+
+/* Without host memory for a queue the block goes free once its stream is done. */
+void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
+    struct model_pool *pool = block->pool;
+    struct model_span *span = leave_blocks(block);
+
+    if (weir__model_range_provide(&pool->range) != 0) {
+        weir__model_wait_until(stream->end_ns);
+        weir__model_range_free(&pool->range, span);
+    } else {
+        weir__model_range_defer(&pool->range, span,
+                                atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
+                                stream->context->device, stream->seq, stream->end_ns);
+    }
+    drop_if_done(pool);
+}
+
+/* ---- Checking ---- */
+
+static const char *check_pool(const struct model_pool *pool) {
+    const struct model_span *span;
+    uint64_t live = 0, used = 0;
+
+    for (span = pool->range.first; span; span = span->next)
+        if (span->kind == SPAN_USED) {
+            live++;
+            used += span->block.bytes;
+            if (span->block.bytes > span->size || span->block.pool != pool ||
+                span->block.node.key != (uintptr_t)pool->range.base + span->offset)
+                return "a live block is not where it says";
+            if (weir__model_tree_floor(weir__model.blocks, span->block.node.key, 0) !=
+                &span->block.node)
+                return "a live block cannot be found by its address";
+        }
+    if (live != pool->live || used != pool->used)
+        return "live blocks miscounted";
+    if (used > pool->used_high || reserved_bytes(pool) > pool->reserved_high)
+        return "a high-water mark below the water";
+    if (pool->range.units > pool->most_units)
+        return "a pool is larger than its maxSize";
+    return weir__model_range_check(&pool->range);
+}
+
+const char *weir__model_pool_check(void) {
+    uint64_t physical[MODEL_DEVICES] = {0};
+    const struct model_pool *pool;
+    const char *wrong = NULL;
+    int i;
+
+    weir__model_lock();
+    for (pool = weir__model.live_pools; pool && !wrong; pool = pool->next) {
+        wrong = check_pool(pool);
+        physical[pool->device->context.device] += reserved_bytes(pool);
+    }
+    for (i = 0; i < weir__model.device_count && !wrong; i++) {
+        const struct model_device *device = &weir__model.devices[i];
+
+        if (atomic_load(&device->context.retained) > 0)
+            physical[i] += device->context_bytes;
+        wrong = weir__model_direct_check(device, &physical[i]);
+        if (!wrong && (physical[i] != device->physical || physical[i] > device->capacity))
+            wrong = "a device's memory is miscounted";
+    }
+    weir__model_unlock();
+    return wrong;
+}

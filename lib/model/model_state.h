@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* model_state.h: what the files of the device model share.
+ *
+ * One process-wide `weir__model`.  Its lock guards everything that is not marked otherwise; the calls
+ * that a hit path makes (stream id, capture status, current context) take no lock: they read
+ * atomics, fields that never change while their object lives, and the thread's own state.  Handles
+ * are addresses of slots in slabs that are mapped once and never go, so that any value a caller
+ * passes can be checked without a fault, and a destroyed handle is seen as such until the next
+ * create takes its slot, which it does at once, as the real driver does.
+ *
+ * Must not know: anything above driver.h.
+ */
+#ifndef WEIR_MODEL_STATE_H
+#define WEIR_MODEL_STATE_H
+
+#include "driver.h"
+#include "model/model.h"
+#include "model/model_profile.h"
+#include "model/model_tree.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64 };
+
+/* Bits of weir__model.state; the generation, which a reset raises, stands above them. */
+enum {
+    MODEL_INITIALISED = 1, /* cuInit was called */
+    MODEL_FAULTS = 2,      /* a fault plan stands */
+    MODEL_MEASURED = 4,    /* real time inside the model is measured */
+    MODEL_FORKED = 8,      /* this process is a child of the one that made the model */
+    MODEL_GENERATION = 16
+};
+
+/* ---- Handles ---- */
+
+/* The first member of everything a handle names. */
+struct model_slot {
+    _Atomic uint64_t id;      /* never 0 while the object lives; for a stream, its stream id */
+    struct model_slot *spare; /* the next free slot, while this one is free */
+};
+
+struct model_slab {
+    char *base;                 /* never changes once mapped */
+    size_t stride, limit, used; /* stride: a power of two */
+    struct model_slot *spare;   /* freed slots, latest first */
+};
+
+int weir__model_slab_map(struct model_slab *slab, size_t stride, size_t limit); /* 0 or -1 */
+/* A slot with all bytes behind its header zero, or NULL when the slab is full. */
+void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
+void weir__model_slab_give(struct model_slab *slab, void *slot);
+/* The live object behind a handle, or NULL.  Takes no lock. */
+void *weir__model_slab_find(const struct model_slab *slab, const void *handle);
+
+/* ---- Streams and events ---- */
+
+/* "Ordered behind stream `id` up to its operation `seq`". */
+struct model_order {
+    uint64_t id, seq;
+};
+struct model_orders {
+    struct model_order *item;
+    size_t count, room;
+};
+
+struct model_stream {
+    struct model_slot slot;
+    struct model_context *context; /* these two never change while the stream lives */
+    unsigned flags;
+    uint64_t seq;                     /* operations submitted so far */
+    uint64_t end_ns;                  /* when the work submitted so far is done */
+    struct model_orders after;        /* what its next operation is ordered behind */
+    struct model_stream *prev, *next; /* of its context */
+};
+
+struct model_event {
+    struct model_slot slot;
+    struct model_context *context;
+    uint64_t stream_id, seq; /* what the last record covers; stream_id 0: never recorded */
+    uint64_t end_ns;
+    struct model_orders after;
+    struct model_event *prev, *next; /* of its context */
+};
+
+/* ---- Devices and contexts ---- */
+
+/* The primary context of one device; its address is the handle. */
+struct model_context {
+    _Atomic int retained; /* 0: destroyed or never made */
+    int device;
+    struct model_stream *legacy;  /* set before `retained` rises */
+    struct model_stream *streams; /* all of them, the legacy one too */
+    struct model_event *events;
+};
+
+struct model_device {
+    struct model_context context;
+    uint64_t capacity;            /* bytes; never changes */
+    uint64_t context_bytes;       /* what a context takes; never changes */
+    uint64_t physical;            /* bytes taken: context, pages of cuMemAlloc, units of pools */
+    uint64_t work_end_ns;         /* when all work submitted so far is done */
+    struct model_page *pages;     /* of small cuMemAlloc blocks, with room left */
+    uint64_t page_count;          /* full ones too */
+    struct model_direct *blocks;  /* all cuMemAlloc blocks */
+    struct model_direct *leaving; /* freed in stream order, behind work */
+};
+
+/* ---- Blocks ---- */
+
+/* A live block: in weir__model.blocks under its address.  First member of both kinds. */
+struct model_block {
+    struct model_node node;  /* key: address */
+    uint64_t bytes;          /* as requested */
+    struct model_pool *pool; /* NULL: from cuMemAlloc */
+};
+
+/* ---- Threads ---- */
+
+struct model_thread {
+    uint64_t state; /* weir__model.state as the fast path wants it */
+    int depth;      /* of the stack of current contexts */
+    CUstreamCaptureMode capture_mode;
+    struct model_context *stack[MODEL_CONTEXT_DEPTH];
+    struct model_stream *own[MODEL_DEVICES];  /* its per-thread default streams */
+    _Atomic uint64_t calls[WEIR_ENTRY_COUNT]; /* written by this thread alone */
+    struct model_thread *prev, *next;         /* guarded by the lock */
+};
+
+/* ---- The model ---- */
+
+struct model_fault {
+    uint64_t countdown; /* 0: none */
+    CUresult result;
+    int for_good;
+};
+
+struct model {
+    _Atomic uint64_t state;
+    _Atomic uint64_t clock_ns;
+    _Atomic uint64_t host_ns;     /* real time inside calls while measured */
+    uint64_t measure_ns;          /* real cost of measuring one call, outside what it sees */
+    struct model_profile profile; /* never changes between resets */
+    int device_count;             /* likewise */
+    struct model_device devices[MODEL_DEVICES];
+
+    pthread_mutex_t lock;
+    struct model_slab streams, events, pools;
+    struct model_pool *live_pools; /* in order of creation, destroyed ones with live blocks too */
+    struct model_node *blocks;     /* live blocks, by address */
+    uint64_t next_stream_id, next_object_id;
+    struct model_thread *threads;
+    uint64_t retired_calls[WEIR_ENTRY_COUNT]; /* of threads that have ended */
+    struct model_fault faults[WEIR_ENTRY_COUNT];
+};
+
+extern struct model weir__model;
+
+static inline void weir__model_lock(void) {
+    pthread_mutex_lock(&weir__model.lock);
+}
+static inline void weir__model_unlock(void) {
+    pthread_mutex_unlock(&weir__model.lock);
+}
+static inline uint64_t weir__model_now(void) {
+    return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed);
+}
+static inline void weir__model_charge(uint64_t ns) {
+    atomic_fetch_add_explicit(&weir__model.clock_ns, ns, memory_order_relaxed);
+}
+/* The host waits until that time. */
+void weir__model_wait_until(uint64_t ns);
+
+/* The calling thread's state; never NULL inside an entry of the table. */
+struct model_thread *weir__model_thread(void);
+/* The same for calls beside the table: makes the state first; NULL without memory for it. */
+struct model_thread *weir__model_join(void);
+
+/* The current context, or NULL with the reason. */
+struct model_context *weir__model_current(CUresult *why);
+CUresult weir__model_device_check(CUdevice device);
+
+/* The stream that a handle names, default streams included, or NULL with the reason.  Takes the lock
+ * only to make a thread's default stream. */
+struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
+
+/* The functions below want the lock held. */
+
+struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
+void weir__model_stream_drop(struct model_stream *stream);
+void weir__model_streams_drop(struct model_context *context); /* its events too */
+/* Brings a stream behind what its kind is implicitly ordered behind, and counts an operation. */
+void weir__model_stream_touch(struct model_stream *stream);
+void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
+/* Up to which operation of stream `id` the next operation of `stream` is ordered behind; 0: none. */
+uint64_t weir__model_stream_knows(const struct model_stream *stream, uint64_t id);
+
+/* Frees the blocks of cuMemAlloc that left in stream order and whose work is done. */
+void weir__model_direct_settle(struct model_device *device);
+void weir__model_direct_drop(void);
+void weir__model_direct_drop_device(struct model_device *device);
+const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
+
+/* The host has seen that stream `id` is done up to `seq`, and all that `after` lists. */
+void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after);
+/* The host has seen all work of a device done. */
+void weir__model_pools_observe_device(int device);
+/* The host has synchronised: release thresholds act. */
+void weir__model_pools_synchronised(int device);
+void weir__model_pool_free_now(struct model_block *block);
+void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
+void weir__model_pools_drop(void);
+
+/* The live block that holds all of [address, address + bytes), or NULL. */
+struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+
+/* One per entry of the table: what it does, after counting, faults and its fixed cost. */
+#define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
+WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+
+#endif

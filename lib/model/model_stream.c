@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* model_stream.c: streams, events, and the virtual work on them.
+ *
+ * A stream is a time, when all work submitted so far is done, and a count of operations.  Work begins
+ * at the latest of now, the stream's end and what the stream waits for.  Beside times the model
+ * keeps order: each stream lists "behind stream X up to its operation q", filled by waits on events
+ * and by the legacy stream's rule, and an event takes a copy of the list when it is recorded.  The
+ * list may forget its oldest entry when it is long: a pool that knows of less order grows where it
+ * might have reused, which is always allowed.
+ *
+ * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
+ * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
+ *
+ * Must not know: pools, beyond telling them what the host has seen done.
+ */
+#include "model/model_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ORDERS = 256 };
+
+_Static_assert(sizeof(struct model_stream) <= 128, "a stream fits its slot");
+_Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
+
+/* ---- Order ---- */
+
+/* Without memory for it the order is forgotten. */
+static void learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
+    size_t i;
+
+    if (seq == 0)
+        return;
+    for (i = 0; i < orders->count; i++)
+        if (orders->item[i].id == id) {
+            if (orders->item[i].seq < seq)
+                orders->item[i].seq = seq;
+            return;
+        }
+    if (orders->count == MOST_ORDERS) {
+        memmove(orders->item, orders->item + 1, (MOST_ORDERS - 1) * sizeof orders->item[0]);
+        orders->count--;
+    }
+    if (orders->count == orders->room) {
+        size_t room = orders->room ? 2 * orders->room : 4;
+        struct model_order *item = realloc(orders->item, room * sizeof *item);
+
+        if (!item)
+            return;
+        orders->item = item;
+        orders->room = room;
+    }
+    orders->item[orders->count++] = (struct model_order){id, seq};
+}
+
+static void learn_all(struct model_orders *orders, const struct model_orders *from) {
+    size_t i;
+
+    for (i = 0; i < from->count; i++)
+        learn(orders, from->item[i].id, from->item[i].seq);
+}
+
+static void forget_all(struct model_orders *orders) {
+    free(orders->item);
+    memset(orders, 0, sizeof *orders);
+}
+
+static uint64_t stream_id(const struct model_stream *stream) {
+    return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+}
+
+uint64_t weir__model_stream_knows(const struct model_stream *stream, uint64_t id) {
+    size_t i;
+
+    for (i = 0; i < stream->after.count; i++)
+        if (stream->after.item[i].id == id)
+            return stream->after.item[i].seq;
+    return 0;
+}
+
+/* ---- Streams ---- */
+
+static int is_blocking(const struct model_stream *stream) {
+    return !(stream->flags & CU_STREAM_NON_BLOCKING);
+}
+
+/* `stream` is behind all that was submitted to `other`. */
+static void follow(struct model_stream *stream, const struct model_stream *other) {
+    if (stream->end_ns < other->end_ns)
+        stream->end_ns = other->end_ns;
+    learn(&stream->after, stream_id(other), other->seq);
+    learn_all(&stream->after, &other->after);
+}
+
+void weir__model_stream_touch(struct model_stream *stream) {
+    struct model_stream *legacy = stream->context->legacy, *other;
+
+    if (stream == legacy) {
+        for (other = stream->context->streams; other; other = other->next)
+            if (other != legacy && other->seq > 0 && is_blocking(other))
+                follow(legacy, other);
+    } else if (is_blocking(stream) && legacy && legacy->seq > 0) {
+        follow(stream, legacy);
+    }
+    stream->seq++;
+}
+
+void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns) {
+    struct model_device *device = &weir__model.devices[stream->context->device];
+    uint64_t now = weir__model_now();
+
+    weir__model_stream_touch(stream);
+    stream->end_ns = (stream->end_ns > now ? stream->end_ns : now) + duration_ns;
+    if (device->work_end_ns < stream->end_ns)
+        device->work_end_ns = stream->end_ns;
+}
+
+struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags) {
+    struct model_stream *stream =
+        weir__model_slab_take(&weir__model.streams, weir__model.next_stream_id);
+
+    if (!stream)
+        return NULL;
+    weir__model.next_stream_id++;
+    stream->context = context;
+    stream->flags = flags;
+    stream->next = context->streams;
+    if (stream->next)
+        stream->next->prev = stream;
+    context->streams = stream;
+    return stream;
+}
+
+void weir__model_stream_drop(struct model_stream *stream) {
+    if (stream->prev)
+        stream->prev->next = stream->next;
+    else
+        stream->context->streams = stream->next;
+    if (stream->next)
+        stream->next->prev = stream->prev;
+    forget_all(&stream->after);
+    weir__model_slab_give(&weir__model.streams, stream);
+}
+
+static void drop_event(struct model_event *event) {
+    if (event->prev)
+        event->prev->next = event->next;
+    else
+        event->context->events = event->next;
+    if (event->next)
+        event->next->prev = event->prev;
+    forget_all(&event->after);
+    weir__model_slab_give(&weir__model.events, event);
+}
+
+void weir__model_streams_drop(struct model_context *context) {
+    while (context->streams)
+        weir__model_stream_drop(context->streams);
+    while (context->events)
+        drop_event(context->events);
+}
+
+/* The calling thread's default stream in the current context. */
+static struct model_stream *thread_stream(struct model_context *context, CUresult *why) {
+    struct model_thread *self = weir__model_thread();
+    struct model_stream **own = &self->own[context->device];
+
+    if (*own && (*own)->context == context &&
+        weir__model_slab_find(&weir__model.streams, *own) == *own)
+        return *own;
+    weir__model_lock();
+    *own = weir__model_stream_make(context, CU_STREAM_DEFAULT);
+    weir__model_unlock();
+    if (!*own)
+        *why = CUDA_ERROR_OUT_OF_MEMORY;
+    return *own;
+}
+
+struct model_stream *weir__model_stream(CUstream handle, CUresult *why) {
+    uintptr_t value = (uintptr_t)handle;
+    struct model_context *context;
+    struct model_stream *stream;
+
+    if (value > WEIR_STREAM_PER_THREAD_VALUE) {
+        stream = weir__model_slab_find(&weir__model.streams, handle);
+        if (!stream)
+            *why = CUDA_ERROR_INVALID_HANDLE;
+        return stream;
+    }
+    context = weir__model_current(why);
+    if (!context)
+        return NULL;
+    return value == WEIR_STREAM_PER_THREAD_VALUE ? thread_stream(context, why) : context->legacy;
+}
+
+CUresult weir__model_cuStreamCreate(CUstream *handle, unsigned int flags) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_context *context;
+    struct model_stream *stream;
+
+    if (!handle || flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&why);
+    if (!context)
+        return why;
+    weir__model_lock();
+    stream = weir__model_stream_make(context, flags);
+    weir__model_unlock();
+    if (!stream)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = (CUstream)(void *)stream;
+    return CUDA_SUCCESS;
+}
+
+/* Its work still completes; the handle is free for the next create at once (measured). */
+CUresult weir__model_cuStreamDestroy(CUstream handle) {
+    struct model_stream *stream = weir__model_slab_find(&weir__model.streams, handle);
+
+    if (!stream || stream == stream->context->legacy)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    weir__model_stream_drop(stream);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuStreamSynchronize(CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    weir__model_wait_until(stream->end_ns);
+    weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
+    weir__model_pools_synchronised(stream->context->device);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuStreamQuery(CUstream handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!stream)
+        return why;
+    weir__model_lock();
+    if (stream->end_ns > weir__model_now())
+        why = CUDA_ERROR_NOT_READY;
+    else
+        weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuCtxSynchronize(void) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_context *context = weir__model_current(&why);
+
+    if (!context)
+        return why;
+    weir__model_lock();
+    weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
+    weir__model_pools_observe_device(context->device);
+    weir__model_pools_synchronised(context->device);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!id)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        *id = stream_id(stream);
+    return why;
+}
+
+CUresult weir__model_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+    CUresult why = CUDA_SUCCESS;
+
+    if (!status)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (weir__model_stream(handle, &why))
+        *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return why;
+}
+
+CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
+    struct model_thread *self = weir__model_thread();
+    CUstreamCaptureMode before = self->capture_mode;
+
+    if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    self->capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream;
+
+    if (!weir__model_join())
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    stream = weir__model_stream(handle, &why);
+    if (!stream)
+        return why;
+    weir__model_charge(weir__model.profile.launch_ns);
+    weir__model_lock();
+    weir__model_stream_work(stream, duration_ns);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* ---- Events ---- */
+
+CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_context *context;
+    struct model_event *event;
+
+    if (!handle || flags > 7) /* blocking sync, no timing, interprocess */
+        return CUDA_ERROR_INVALID_VALUE;
+    context = weir__model_current(&why);
+    if (!context)
+        return why;
+    weir__model_lock();
+    event = weir__model_slab_take(&weir__model.events, weir__model.next_object_id++);
+    if (event) {
+        event->context = context;
+        event->next = context->events;
+        if (event->next)
+            event->next->prev = event;
+        context->events = event;
+        *handle = (CUevent)(void *)event;
+    }
+    weir__model_unlock();
+    return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+
+    if (!stream)
+        return why;
+    if (!event || event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    weir__model_stream_touch(stream);
+    event->stream_id = stream_id(stream);
+    event->seq = stream->seq;
+    event->end_ns = stream->end_ns;
+    event->after.count = 0;
+    learn_all(&event->after, &stream->after);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuEventQuery(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    CUresult result = CUDA_SUCCESS;
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    if (event->stream_id && event->end_ns > weir__model_now())
+        result = CUDA_ERROR_NOT_READY;
+    else if (event->stream_id)
+        weir__model_pools_observe(event->stream_id, event->seq, &event->after);
+    weir__model_unlock();
+    return result;
+}
+
+/* An event that was never recorded is an empty set: waiting for it is nothing. */
+CUresult weir__model_cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+    CUresult why = CUDA_SUCCESS;
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+
+    if (!stream)
+        return why;
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (flags > 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    weir__model_stream_touch(stream);
+    if (event->stream_id) {
+        if (stream->end_ns < event->end_ns)
+            stream->end_ns = event->end_ns;
+        learn(&stream->after, event->stream_id, event->seq);
+        learn_all(&stream->after, &event->after);
+    }
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuEventDestroy(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    drop_event(event);
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
