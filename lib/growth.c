@@ -25,12 +25,10 @@ static size_t larger_of(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-/* Of the last unit below SIZE_MAX when the next one is beyond it. */
 static size_t round_up_saturating(size_t value, size_t unit) {
     size_t rounded;
 
-    return weir__size_round_up(value, unit, &rounded) ? rounded
-                                                      : weir__size_round_down(SIZE_MAX, unit);
+    return weir__size_round_up(value, unit, &rounded) ? rounded : SIZE_MAX;
 }
 
 /* factor x bytes; `factor` >= 0. */
@@ -55,7 +53,8 @@ static size_t whole_steps(size_t request, size_t step) {
 
 /* Without a limit, what the device has free stands for what remains of it. */
 static size_t wish_remaining(const weir_options *options, const weir_growth_state *state) {
-    size_t remaining = smaller_of(room(state), state->device_free);
+    size_t remaining =
+        state->limit == SIZE_MAX ? state->device_free : smaller_of(room(state), state->device_free);
 
     return remaining == SIZE_MAX ? 0 : scale(options->growth_factor, remaining);
 }

@@ -95,14 +95,17 @@ static int decimal_scan(const char *text, const char **end, struct decimal *out,
         return weir__problem(problem, "it is not a number");
     out->whole = text;
     out->whole_digits = whole_digits;
-    out->fraction = rest + 1;
+    out->fraction = fraction_digits > 0 ? rest + 1 : rest;
     out->fraction_digits = fraction_digits;
     *end = fraction_digits > 0 ? rest + 1 + fraction_digits : rest;
     return 1;
 }
 
 static int fraction_is_zero(const struct decimal *decimal) {
-    return strspn(decimal->fraction, "0") >= decimal->fraction_digits;
+    for (size_t i = 0; i < decimal->fraction_digits; i++)
+        if (decimal->fraction[i] != '0')
+            return 0;
+    return 1;
 }
 
 /* The digits before the point; 0 when they do not fit. */

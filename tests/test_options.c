@@ -596,6 +596,47 @@ START_TEST(test_round_trip_covers_every_row) {
 }
 END_TEST
 
+/* Every short text of these letters, behind every beginning: it is refused with a message, or what it
+ * is shown as sets the same value again.  The text ends where its memory does. */
+START_TEST(test_any_text) {
+    static const char letters[] = "019.%Gsx:- ";
+    static const char *const beginnings[] = {
+        "", "step:", "geometric:", "geometric:2:", "remaining:", "cuda:", "1", "0.5", "90%"};
+    enum { LETTERS = sizeof letters - 1, TEXTS = LETTERS * LETTERS * LETTERS };
+    enum weir_setting setting = (enum weir_setting)_i;
+    const char *name = weir__setting_row(setting)->name;
+    weir_options first, second;
+    char shown[128];
+
+    for (size_t b = 0; b < COUNT(beginnings); b++)
+        for (size_t i = 0; i < TEXTS; i++) {
+            char ending[4] = {letters[i % LETTERS], letters[i / LETTERS % LETTERS],
+                              letters[i / LETTERS / LETTERS], '\0'};
+            char *text = malloc(strlen(beginnings[b]) + (i % 4) + 1);
+
+            ck_assert_ptr_nonnull(text);
+            ending[i % 4] = '\0';
+            strcat(strcpy(text, beginnings[b]), ending);
+            weir_options_init(&first);
+            weir_options_init(&second);
+            if (weir_options_set(&first, name, text, message, sizeof message) != WEIR_OK) {
+                assert_complains(name, text, weir__setting_row(setting)->accepts);
+                ck_assert(!weir__option_is_set(&first, setting));
+            } else {
+                weir__option_show(&first, setting, shown, sizeof shown);
+                ck_assert_msg(weir_options_set(&second, name, shown, message, sizeof message) ==
+                                  WEIR_OK,
+                              "%s is shown as %s: %s", text, shown, message);
+                ck_assert_msg(setting == WEIR_SETTING_GROWTH || same_options(&first, &second),
+                              "%s is shown as %s", text, shown);
+                ck_assert_int_eq(weir__options_complete(&first, &second, message, sizeof message),
+                                 WEIR_OK);
+            }
+            free(text);
+        }
+}
+END_TEST
+
 /* "default" says nothing: a default is shown as what it means. */
 START_TEST(test_defaults_are_shown) {
     static const struct {
@@ -1483,6 +1524,7 @@ END_TEST
 static TCase *text_tests(void) {
     TCase *tests = tcase_create("text");
 
+    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_loop_test(tests, test_rows_are_complete, 0, WEIR_SETTING_COUNT);
     tcase_add_test(tests, test_names_are_unique);
@@ -1501,6 +1543,7 @@ static TCase *text_tests(void) {
     tcase_add_test(tests, test_device_parse);
     LOOP(tests, test_round_trip, round_trips);
     tcase_add_test(tests, test_round_trip_covers_every_row);
+    tcase_add_loop_test(tests, test_any_text, 0, WEIR_SETTING_COUNT);
     tcase_add_test(tests, test_defaults_are_shown);
     return tests;
 }
