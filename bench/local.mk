@@ -37,11 +37,12 @@ weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(trace
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS)
 
-# Measuring is never part of `make check':  make bench BENCHFLAGS='--repeat 3'
-.PHONY: bench
 bench: weir
 	./weir bench $(BENCHFLAGS)
 endif
+
+# Measuring is never part of `make check':  make bench BENCHFLAGS='--repeat 3'
+.PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
 EXTRA_PROGRAMS += \
