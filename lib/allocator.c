@@ -307,6 +307,11 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     return weir__allocator_create_on(driver, &completed, allocator, NULL, 0);
 }
 
+static int has_blocks(const weir_allocator *a) {
+    return weir__tally_sum(&a->books.tally, WEIR_TALLY_ALLOCS) !=
+           weir__tally_sum(&a->books.tally, WEIR_TALLY_FREES);
+}
+
 weir_status weir_allocator_destroy(weir_allocator *a) {
     int lost;
 
@@ -315,8 +320,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     lost = atomic_load(&a->host.lost);
-    if (!lost && (atomic_load(&a->books.allocs) != atomic_load(&a->books.frees) ||
-                  !weir__recovery_drain(a->ops, a->engine, &a->host)))
+    if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
         return weir__engine_refuse(WEIR_E_BUSY);
     a->ops->close(a->engine);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
@@ -403,7 +407,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, &address,
                                       &grew);
     if (status == WEIR_OK) {
-        atomic_fetch_add_explicit(&books->allocs, 1, memory_order_relaxed);
+        weir__tally_add(&books->tally, WEIR_TALLY_ALLOCS);
         if (grew)
             atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
         if (weir__uses_any(&a->uses))
@@ -446,7 +450,7 @@ static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream str
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
     if (status == WEIR_OK)
-        atomic_fetch_add_explicit(&a->books.frees, 1, memory_order_release);
+        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
     else
         weir__log(a->host.options.log, WEIR_LOG_ERROR, "free of 0x%" PRIx64 ": %s", (uint64_t)block,
                   weir_status_message(status));

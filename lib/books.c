@@ -57,12 +57,11 @@ static uint64_t read_counter(const _Atomic uint64_t *counter) {
 }
 
 void weir__books_read(struct weir_books *books, weir_statistics *out) {
-    /* Frees first: a block is counted as allocated before it can be counted as freed, so that
-     * allocs >= frees holds in any interleaving. */
-    out->frees = read_counter(&books->frees);
-    atomic_thread_fence(memory_order_acquire);
-    out->growth_allocs = read_counter(&books->growth_allocs);
-    out->allocs = read_counter(&books->allocs);
+    /* Frees first: a block is counted as allocated before it can be counted as freed, and a grown
+     * one is counted as such last, so that no difference below can go under zero. */
+    out->frees = weir__tally_sum(&books->tally, WEIR_TALLY_FREES);
+    out->growth_allocs = atomic_load_explicit(&books->growth_allocs, memory_order_acquire);
+    out->allocs = weir__tally_sum(&books->tally, WEIR_TALLY_ALLOCS);
     out->hits = out->allocs - out->growth_allocs;
     out->refusals = read_counter(&books->refusals);
     out->attempts = out->allocs + out->refusals;

@@ -16,16 +16,15 @@
 #include <weir/stats.h>
 
 #include "histogram.h"
+#include "tally.h"
 
 enum { WEIR_OPERATION_ALLOC = 0, WEIR_OPERATION_FREE = 1, WEIR_OPERATION_COUNT = 2 };
 
 struct weir_books {
-    /* Written by every call: a cache line each, so that the others stay clean. */
-    _Alignas(64) _Atomic uint64_t allocs;
-    _Alignas(64) _Atomic uint64_t frees;
+    struct weir_tally tally; /* allocs and frees: raised by every call */
 
     /* Written when something rare happens. */
-    _Alignas(64) _Atomic uint64_t growth_allocs;
+    _Atomic uint64_t growth_allocs;
     _Atomic uint64_t refusals;
     _Atomic uint64_t retries;
     _Atomic uint64_t stall_ns;

@@ -57,6 +57,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/size.h \
 	lib/stats.c \
 	lib/status.c \
+	lib/tally.c \
+	lib/tally.h \
 	lib/text.c \
 	lib/text.h \
 	lib/trace.c \
