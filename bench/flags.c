@@ -9,6 +9,7 @@
  */
 #include "flags.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,7 +68,9 @@ const struct argp *weir_settings_argp(void) {
 
         snprintf(flag_names[i], sizeof flag_names[i], "flag --%s", row->name);
         snprintf(flag_docs[i], sizeof flag_docs[i], "%s  Takes %s.  Default: %s.", row->help,
-                 row->accepts, row->default_text);
+                 row->accepts,
+                 i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
+                                          : row->default_text);
         flag_options[i] = (struct argp_option){
             .name = row->name, .key = FIRST_KEY + i, .arg = row->argument, .doc = flag_docs[i]};
     }
@@ -135,6 +138,27 @@ void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]) {
                                  (unsigned char)uuid->bytes[i]);
 }
 
+/* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output
+ * that says NVIDIA is taken for a measurement. */
+static void name_device(const char *driver, char *model, struct weir_cli_device *device) {
+    char *end = strstr(model, " ("), *word;
+
+    if (strcmp(driver, "model") != 0) {
+        snprintf(device->name, sizeof device->name, "%s:%d %s", driver, device->ordinal, model);
+        return;
+    }
+    if (end)
+        *end = '\0';
+    word = strrchr(model, ' ');
+    word = word ? word + 1 : model;
+    for (char *c = word; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    if (device->ordinal == 0)
+        snprintf(device->name, sizeof device->name, "model %s", word);
+    else
+        snprintf(device->name, sizeof device->name, "model:%d %s", device->ordinal, word);
+}
+
 /* Opens the driver and its device; 0 with the reason in *why when that does not work. */
 static int open_device(const char *name, int ordinal, struct weir_cli_device *device, char *why,
                        size_t why_bytes) {
@@ -152,10 +176,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     device->ordinal = ordinal;
     result = device->driver->cuDeviceGetCount(&device->count);
     if (result == CUDA_SUCCESS && ordinal >= device->count) {
-        snprintf(why, why_bytes,
-                 device->count == 0 ? "the driver sees no device"
-                                    : "the driver sees %d device%s, the first is 0",
-                 device->count, device->count == 1 ? "" : "s");
+        snprintf(why, why_bytes, "the driver sees %d device%s", device->count,
+                 device->count == 1 ? "" : "s");
         return 0;
     }
     if (result == CUDA_SUCCESS)
@@ -169,10 +191,7 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
         return 0;
     }
     device->total = total;
-    if (strcmp(name, "model") == 0 && ordinal == 0)
-        snprintf(device->name, sizeof device->name, "model %s", model);
-    else
-        snprintf(device->name, sizeof device->name, "%s:%d %s", name, ordinal, model);
+    name_device(name, model, device);
     return 1;
 }
 
@@ -210,10 +229,28 @@ static int choose_device(struct weir_cli_device *device, const char **text, char
     return open_device("model", 0, device, why, why_bytes);
 }
 
+/* What was named cannot be opened: says why, and what could be. */
+static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
+                              const struct weir_cli_device *device, const char *why) {
+    const char *source = settings->sources.of[WEIR_SETTING_DEVICE];
+    const char *label = source ? source : "device";
+    char expected[96];
+
+    if (strncmp(label, "flag ", 5) == 0)
+        label += 5;
+    if (device->driver && device->count > 1)
+        snprintf(expected, sizeof expected, "%s:0 to %s:%d", device->driver->name,
+                 device->driver->name, device->count - 1);
+    else if (device->driver && device->count == 1)
+        snprintf(expected, sizeof expected, "%s", device->driver->name);
+    else
+        snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");
+    return complain("%s '%s': %s; expected %s", label, text, why, expected);
+}
+
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet) {
     const char *text = settings->options.device, *name;
-    const char *source = settings->sources.of[WEIR_SETTING_DEVICE];
     char why[512];
     weir_options completed;
     int ordinal, is_open;
@@ -225,11 +262,7 @@ int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_dev
         is_open = weir__device_parse(text, &name, &ordinal, why, sizeof why) == WEIR_OK &&
                   open_device(name, ordinal, device, why, sizeof why);
     if (!is_open)
-        return complain("%s '%s': %s; expected %s",
-                        source && strncmp(source, "flag ", 5) == 0 ? source + 5
-                        : source                                   ? source
-                                                                   : "device",
-                        text, why, weir__setting_row(WEIR_SETTING_DEVICE)->accepts);
+        return complain_of_device(settings, text, device, why);
     if (device->fell_back && !quiet)
         fprintf(stderr, "weir: no GPU (%s): running on the device model, %s\n", device->why_not,
                 device->name);
