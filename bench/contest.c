@@ -173,10 +173,11 @@ static int write_array(FILE *file, const json_t *array) {
     return fflush(file) == 0 && !ferror(file);
 }
 
-/* To a file beside it that then takes its place; what is no ordinary file is written to as it is. */
+/* To a file beside it that then takes its place; what is no ordinary file (a link, a pipe)
+ * is written to as it is. */
 static int write_file(const char *path, const json_t *array) {
     struct stat status;
-    int is_special = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    int is_special = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
     char *beside = NULL;
     FILE *file;
     int good;

@@ -565,6 +565,22 @@ static int close_contestant(struct replay *replay) {
            fail(replay, "%s", replay->session.message);
 }
 
+/* Gives back what prepare_device took; what fails here has no cure and no consequence. */
+static void release_device(struct replay *replay) {
+    const struct weir_driver *driver = replay->session.driver;
+    CUcontext popped;
+
+    for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
+        if (replay->streams[i])
+            driver->cuStreamDestroy(replay->streams[i]);
+    if (replay->session.event)
+        driver->cuEventDestroy(replay->session.event);
+    if (replay->context) {
+        driver->cuCtxPopCurrent(&popped);
+        driver->cuDevicePrimaryCtxRelease(replay->session.device);
+    }
+}
+
 /* Opens, plays, tells.  The result, or NULL with replay->error. */
 static json_t *replay_all(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
@@ -605,6 +621,7 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     pthread_mutex_lock(&idle_lock);
     started = pthread_create(&thread, NULL, idle, NULL) == 0;
     result = replay_all(replay);
+    release_device(replay);
     pthread_mutex_unlock(&idle_lock);
     if (started)
         pthread_join(thread, NULL);
