@@ -28,6 +28,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 # One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
 # tests_test_NAME_SOURCES says otherwise.
 unit_tests = \
+	tests/conformance \
 	tests/test_abi \
 	tests/test_budget \
 	tests/test_driver \
@@ -84,7 +85,8 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS)
 script_tests = \
 	tests/check-exports \
 	tests/check-headers \
-	tests/check-program
+	tests/check-program \
+	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/support.h \
