@@ -138,7 +138,6 @@ static int open_device(const char *device) {
     driver = weir__driver_open(name, &failure);
     if (!driver)
         fail(device, failure.text);
-    CALL(cuInit, 0);
     CALL(cuDeviceGet, &handle, ordinal);
     CALL(cuDevicePrimaryCtxRetain, &context, handle);
     CALL(cuCtxPushCurrent, context);

@@ -32,14 +32,24 @@ static struct {
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers and the next two */
 static int handler_registered;
-static int opened;           /* tables that stand */
-static atomic_int in_use;    /* a table stands or is being made */
+static int opened;                 /* tables that stand */
+static atomic_int in_use;          /* a table stands or is being made */
 atomic_int weir__driver_is_forked; /* this is a child of a process with in_use */
 
 /* Runs in the child of a fork: only lock-free atomics are allowed here. */
 static void mark_child(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
+}
+
+/* A table is handed out started, whether or not its maker did that: cuInit may be called again. */
+static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
+    CUresult result = table->cuInit(0);
+
+    if (result != CUDA_SUCCESS)
+        snprintf(failure->text, sizeof failure->text, "driver %s: cuInit failed with %u (%s)",
+                 table->name, result, weir__driver_error_name(table, result));
+    return result == CUDA_SUCCESS;
 }
 
 /* The caller holds open_lock. */
@@ -58,6 +68,8 @@ static const struct weir_driver *make_table(size_t i, struct weir_driver_failure
     }
     atomic_store_explicit(&in_use, 1, memory_order_relaxed);
     table = drivers[i].make(failure);
+    if (table && !start(table, failure))
+        table = NULL;
     if (table) {
         opened++;
         atomic_store_explicit(&drivers[i].table, table, memory_order_release);

@@ -67,8 +67,8 @@ struct weir_driver_failure {
     char text[256];
 };
 
-/* "cuda" or "model".  The table, or NULL with *failure filled in: then nothing was kept, and a later
- * call tries again.  Thread-safe; the first call loads, which may take seconds, later ones return
+/* "cuda" or "model".  The table of a started driver (cuInit is done), or NULL with *failure filled
+ * in: then nothing was kept, and a later call tries again.  Thread-safe; the first call loads, which may take seconds, later ones return
  * the same table.  NULL in a forked child, without waiting for any lock. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
