@@ -1,0 +1,1589 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance.c: the public contract, sentence by sentence, on the device model and on a GPU.
+ *
+ * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device; the tests are the same, and go
+ * over every engine.  They call weir as a user does, and the driver table for what a user does with
+ * CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual time) is
+ * in test_engines.c.
+ *
+ * Stream order is tested with data.  Every block carries a pattern that is read back before it is
+ * freed, and its last use is a late one: a fill that stands behind long work when weir_free is
+ * called.  Memory that is handed out too early is overwritten by it, and the next owner sees that.
+ * On a GPU this races for real; on the model fills are done at once, and test_engines.c looks at
+ * times instead.
+ *
+ * A CUDA process must not fork: there Check runs the tests in this process, and the one test that
+ * forks lets the child do nothing but ask weir.
+ */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "model/model.h"
+
+#define MODEL_BYTES (2 * GIB)
+#define ARENA_BYTES GIB
+
+static int on_cuda;
+static const char *device_name = "model";
+static const struct weir_driver *driver;
+static CUdevice device;
+static CUcontext primary;
+static CUdeviceptr scratch; /* for long work on a GPU */
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void open_device(void) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open(device_name, &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    if (!on_cuda)
+        ck_assert_int_eq(weir__model_reset(&(struct weir_model_setup){.capacity = MODEL_BYTES}), 0);
+    CU(driver->cuDeviceGet(&device, 0));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
+    CU(driver->cuCtxPushCurrent(primary));
+    if (on_cuda)
+        CU(driver->cuMemAlloc(&scratch, 256 * MIB));
+}
+
+static void close_device(void) {
+    CUcontext popped;
+
+    if (on_cuda)
+        CU(driver->cuMemFree(scratch));
+    CU(driver->cuCtxPopCurrent(&popped));
+    ck_assert_ptr_eq(popped, primary);
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+}
+
+static CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void drop_stream(CUstream stream) {
+    CU(driver->cuStreamSynchronize(stream));
+    CU(driver->cuStreamDestroy(stream));
+}
+
+/* Gives the stream about 0.3 ms of work. */
+static void busy(CUstream stream) {
+    if (!on_cuda) {
+        CU(weir__model_kernel(stream, 300000));
+        return;
+    }
+    for (int i = 0; i < 4; i++)
+        CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
+}
+
+static void order(CUstream later, CUstream earlier) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, earlier));
+    CU(driver->cuStreamWaitEvent(later, event, 0));
+    CU(driver->cuEventDestroy(event));
+}
+
+static void fill(void *block, size_t bytes, unsigned char pattern, CUstream stream) {
+    CU(driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)block, pattern, bytes, stream));
+}
+
+/* Waits for the stream. */
+static void expect_pattern(void *block, size_t bytes, unsigned char pattern, CUstream stream) {
+    unsigned char *copy = malloc(bytes);
+    size_t i = 0;
+
+    ck_assert_ptr_nonnull(copy);
+    CU(driver->cuMemcpyDtoHAsync(copy, (CUdeviceptr)(uintptr_t)block, bytes, stream));
+    CU(driver->cuStreamSynchronize(stream));
+    while (i < bytes && copy[i] == pattern)
+        i++;
+    ck_assert_msg(i == bytes, "block %p: byte %zu of %zu is %02x, not %02x", block, i, bytes,
+                  copy[i], pattern);
+    free(copy);
+}
+
+static size_t device_free(void) {
+    size_t free_bytes, total;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+/* All that weir took has gone back; a real driver keeps a little for itself. */
+static void expect_free_again(size_t before) {
+    size_t now = device_free(), slack = on_cuda ? 64 * MIB : 0;
+
+    ck_assert_msg(now + slack >= before, "%zu bytes of the device are gone", before - now);
+}
+
+static weir_allocator *make(int kind) {
+    weir_options options = options_of(kind, device_name, ARENA_BYTES);
+    weir_allocator *a = NULL;
+
+    OK(weir_allocator_create(&options, &a));
+    ck_assert_ptr_nonnull(a);
+    return a;
+}
+
+static weir_allocator *make_limited(int kind, size_t limit) {
+    weir_options options = options_of(kind, device_name, limit);
+    weir_allocator *a = NULL;
+
+    options.limit = bytes_amount(limit);
+    options.recovery_timeout_ms = 20;
+    OK(weir_allocator_create(&options, &a));
+    return a;
+}
+
+static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    ck_assert_ptr_nonnull(block);
+    return block;
+}
+
+/* ---- creation and destruction ---------------------------------------------------------------- */
+
+START_TEST(create_needs_a_place_to_write) {
+    weir_options options = options_of(_i, device_name, ARENA_BYTES);
+
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, NULL));
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(NULL, NULL));
+    EXPECT(WEIR_E_INVALID, weir_default_allocator(NULL));
+    OK(weir_allocator_destroy(NULL));
+}
+END_TEST
+
+/* One wrong field each; nothing is written and nothing is held. */
+START_TEST(create_refuses_options_out_of_range) {
+    weir_options bad[24];
+    weir_allocator *a = (weir_allocator *)&bad;
+    size_t count = 0, before = device_free();
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        bad[i] = options_of(_i, device_name, ARENA_BYTES);
+    bad[count++].device = "gpu";
+    bad[count++].device = "";
+    bad[count++].engine = 99;
+    bad[count++].engine = -1;
+    bad[count++].arena = 3;
+    bad[count++].prealloc.kind = 5;
+    bad[count++].prealloc.reserved = 1;
+    bad[count++].prealloc.value = 1; /* a value of no kind */
+    bad[count++].prealloc_at = 3;
+    bad[count++].growth = 7;
+    bad[count++].growth = WEIR_GROWTH_CALLBACK; /* without a function */
+    bad[count].growth = WEIR_GROWTH_GEOMETRIC;
+    bad[count++].growth_factor = 0.5;
+    bad[count].growth = WEIR_GROWTH_REMAINING;
+    bad[count++].growth_factor = 1.5;
+    bad[count++].limit = bytes_amount(0);
+    bad[count++].limit = (weir_amount){.value = 1000001, .kind = WEIR_AMOUNT_OF_TOTAL};
+    bad[count++].event_ring = 1048577;
+    bad[count++].latency = 3;
+    bad[count++].log = 6;
+    bad[count++].size = 0;
+    bad[count++].size = sizeof(weir_options) - 1;
+    for (size_t i = 0; i < count; i++) {
+        weir_status status = weir_allocator_create(&bad[i], &a);
+
+        ck_assert_msg(status == WEIR_E_INVALID, "wrong option %zu: %s", i,
+                      weir_status_name(status));
+        ck_assert_int_eq(weir_last_driver_result(), 0);
+        ck_assert_ptr_eq(a, (weir_allocator *)&bad);
+    }
+    expect_free_again(before);
+}
+END_TEST
+
+/* A program compiled with a later header has a larger struct: its unknown fields must be default. */
+START_TEST(create_accepts_every_size_from_version_1) {
+    struct {
+        weir_options options;
+        uint64_t later[4];
+    } newer;
+    weir_allocator *a = NULL;
+
+    ck_assert_int_eq(weir_options_init_sized(NULL, sizeof newer), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&newer.options, sizeof newer.options - 1),
+                     WEIR_E_INVALID);
+    memset(&newer, 0xff, sizeof newer);
+    OK(weir_options_init_sized(&newer.options, sizeof newer));
+    ck_assert_uint_eq(newer.options.size, sizeof newer);
+    for (int i = 0; i < 4; i++)
+        ck_assert_uint_eq(newer.later[i], 0);
+    newer.options = options_of(_i, device_name, ARENA_BYTES);
+    newer.options.size = sizeof newer;
+    OK(weir_allocator_create(&newer.options, &a));
+    OK(weir_allocator_destroy(a));
+    newer.later[3] = 1;
+    a = NULL;
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&newer.options, &a));
+    ck_assert_ptr_null(a);
+}
+END_TEST
+
+START_TEST(create_finds_no_such_device) {
+    weir_options options = options_of(_i, on_cuda ? "cuda:999" : "model:9", ARENA_BYTES);
+    weir_allocator *a = NULL;
+
+    EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(&options, &a));
+    ck_assert_ptr_null(a);
+}
+END_TEST
+
+START_TEST(create_refuses_an_impossible_preallocation) {
+    weir_options options = options_of(_i, device_name, ARENA_BYTES);
+    size_t before = device_free();
+    weir_allocator *a = NULL;
+
+    options.limit = bytes_amount(256 * MIB);
+    options.prealloc = bytes_amount(256 * MIB + 1);
+    EXPECT(WEIR_E_LIMIT, weir_allocator_create(&options, &a));
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.prealloc = bytes_amount((uint64_t)1 << 50);
+    EXPECT(WEIR_E_NO_MEMORY, weir_allocator_create(&options, &a));
+    ck_assert_ptr_null(a);
+    expect_free_again(before);
+}
+END_TEST
+
+START_TEST(destroy_waits_for_no_live_block) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    weir_statistics before, after;
+    void *block = take(a, 100000, s), *other;
+
+    fill(block, 100000, 0x5a, s);
+    before = stats_of(a);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    after = stats_of(a);
+    ck_assert_mem_eq(&before, &after, sizeof before);
+    expect_pattern(block, 100000, 0x5a, s);
+    other = take(a, 5000, s);
+    OK(weir_free(a, other, s));
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* Frees behind work that still runs when the allocator goes; on one stream, on several, and of
+ * blocks with noted uses. */
+START_TEST(destroy_gives_all_back_behind_pending_frees) {
+    CUstream s[3] = {make_stream(), make_stream(), make_stream()};
+    size_t before = device_free();
+
+    for (int streams = 1; streams <= 3; streams++) {
+        weir_allocator *a = make(_i);
+
+        for (int i = 0; i < 30; i++) {
+            void *block = take(a, (size_t)(i + 1) * 50000, s[i % streams]);
+
+            busy(s[i % streams]);
+            if (i % 3 == 0)
+                OK(weir_use(a, block, s[(i + 1) % streams]));
+            OK(weir_free(a, block, s[i % streams]));
+        }
+        OK(weir_allocator_destroy(a));
+        expect_free_again(before);
+    }
+    for (int i = 0; i < 3; i++)
+        drop_stream(s[i]);
+}
+END_TEST
+
+START_TEST(create_and_destroy_a_hundred_times) {
+    CUstream s = make_stream();
+    size_t before = device_free();
+
+    for (int i = 0; i < 100; i++) {
+        weir_allocator *a = make(_i);
+        void *block = take(a, (size_t)i * 1000 + 1, s);
+
+        OK(weir_free(a, block, s));
+        OK(weir_allocator_destroy(a));
+    }
+    expect_free_again(before);
+    drop_stream(s);
+}
+END_TEST
+
+START_TEST(several_allocators_beside_each_other) {
+    weir_allocator *a[KIND_COUNT];
+    void *block[KIND_COUNT];
+    CUstream s = make_stream();
+
+    for (int k = 0; k < KIND_COUNT; k++) {
+        a[k] = make_limited(k, 128 * MIB);
+        block[k] = take(a[k], MIB, s);
+        fill(block[k], MIB, (unsigned char)k, s);
+    }
+    for (int k = 0; k < KIND_COUNT; k++) {
+        expect_pattern(block[k], MIB, (unsigned char)k, s);
+        ck_assert_uint_eq(stats_of(a[k]).blocks, 1);
+        OK(weir_free(a[k], block[k], s));
+        OK(weir_allocator_destroy(a[k]));
+    }
+    drop_stream(s);
+}
+END_TEST
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+START_TEST(nothing_asked_nothing_given) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    void *block = a;
+
+    OK(weir_alloc(a, 0, s, &block));
+    ck_assert_ptr_null(block);
+    OK(weir_free(a, NULL, s));
+    OK(weir_free(a, block, s));
+    ck_assert_uint_eq(stats_of(a).attempts, 0);
+    ck_assert_uint_eq(stats_of(a).frees, 0);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+START_TEST(null_arguments_are_refused) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    weir_statistics stats = {.size = 0};
+    weir_latency latency = {.size = sizeof latency};
+    weir_event event;
+    size_t bytes = 77;
+    void *block = &bytes;
+
+    EXPECT(WEIR_E_INVALID, weir_alloc(NULL, 1, s, &block));
+    EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, s, NULL));
+    EXPECT(WEIR_E_INVALID, weir_alloc(a, 0, s, NULL));
+    EXPECT(WEIR_E_INVALID, weir_alloc(NULL, 0, s, &block));
+    ck_assert_ptr_eq(block, &bytes);
+    EXPECT(WEIR_E_INVALID, weir_free(NULL, block, s));
+    EXPECT(WEIR_E_INVALID, weir_free(NULL, NULL, s));
+    EXPECT(WEIR_E_INVALID, weir_use(NULL, block, s));
+    EXPECT(WEIR_E_INVALID, weir_use(a, NULL, s));
+    EXPECT(WEIR_E_INVALID, weir_preallocate(NULL, 1, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_trim(NULL, 0, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_stats(NULL, &stats));
+    EXPECT(WEIR_E_INVALID, weir_stats(a, NULL));
+    EXPECT(WEIR_E_INVALID, weir_stats(a, &stats));
+    EXPECT(WEIR_E_INVALID, weir_latencies(NULL, 0, &latency));
+    EXPECT(WEIR_E_INVALID, weir_latencies(a, 0, NULL));
+    EXPECT(WEIR_E_INVALID, weir_latencies(a, 2, &latency));
+    EXPECT(WEIR_E_INVALID, weir_latencies(a, -1, &latency));
+    EXPECT(WEIR_E_INVALID, weir_events(NULL, 0, &event, sizeof event, 1, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_events(a, 0, NULL, sizeof event, 1, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_events(a, 0, &event, sizeof event, 1, NULL));
+    EXPECT(WEIR_E_INVALID, weir_last_refusal(NULL));
+    ck_assert_uint_eq(bytes, 77);
+    ck_assert_uint_eq(stats_of(a).attempts, 0);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+START_TEST(every_size_is_aligned_and_whole) {
+    static const size_t sizes[] = {1,   2,       255,          256,      257,          511,
+                                   512, 513,     4095,         4096,     4097,         MIB - 1,
+                                   MIB, MIB + 1, 3 * MIB + 77, 32 * MIB, 32 * MIB + 1, 33 * MIB};
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    void *block[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        block[i] = take(a, sizes[i], s);
+        ck_assert_uint_eq((uintptr_t)block[i] % 256, 0);
+        fill(block[i], sizes[i], (unsigned char)(i + 1), s);
+        check_identities(a);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        expect_pattern(block[i], sizes[i], (unsigned char)(i + 1), s);
+        OK(weir_free(a, block[i], s));
+        check_identities(a);
+    }
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* The memory of a block is there again for its own stream at once, though the stream is busy. */
+START_TEST(own_stream_reuses_at_once) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    void *block = take(a, 24 * MIB, s);
+    uint64_t reserve = stats_of(a).reserve;
+
+    for (int i = 0; i < 20; i++) {
+        if (_i != KIND_PLATFORM)
+            busy(s);
+        fill(block, 24 * MIB, (unsigned char)i, s);
+        OK(weir_free(a, block, s));
+        block = take(a, 24 * MIB, s);
+    }
+    ck_assert_uint_eq(stats_of(a).reserve, reserve);
+    ck_assert_uint_eq(stats_of(a).reserve_peak, reserve);
+    if (_i != KIND_PLATFORM)
+        ck_assert_uint_ge(stats_of(a).hits, 20);
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* Only with a block that the driver itself would refuse: the pool engine frees what the driver
+ * takes. */
+START_TEST(only_live_blocks_are_freed) {
+    weir_allocator *a = make(_i), *stranger = make(_i);
+    CUstream s = make_stream();
+    char *block = take(a, 100000, s), *other = take(a, 5000, s);
+    weir_statistics before;
+
+    fill(block, 100000, 0x11, s);
+    fill(other, 5000, 0x22, s);
+    before = stats_of(a);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 256, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 1, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &before, s));
+    if (_i != KIND_POOL)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(stranger, block, s));
+    /* A noted use changes nothing about that. */
+    OK(weir_use(a, block + 512, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 512, s));
+    ck_assert_uint_eq(stats_of(a).frees, before.frees);
+    ck_assert_uint_eq(stats_of(a).requested, before.requested);
+    expect_pattern(block, 100000, 0x11, s);
+    OK(weir_free(a, block, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, s));
+    check_identities(a);
+    expect_pattern(other, 5000, 0x22, s);
+    OK(weir_free(a, other, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, other, s));
+    ck_assert_uint_eq(stats_of(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+    OK(weir_allocator_destroy(stranger));
+    drop_stream(s);
+}
+END_TEST
+
+/* Freed once with a use noted and still pending: the second free is a double free too. */
+START_TEST(a_pending_free_is_a_free) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream(), t = make_stream();
+    void *block = take(a, MIB, s);
+
+    busy(t);
+    OK(weir_use(a, block, t));
+    OK(weir_use(a, block, t));
+    OK(weir_use(a, block, s));
+    OK(weir_free(a, block, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, s));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, t));
+    check_identities(a);
+    ck_assert_uint_eq(stats_of(a).blocks, 0);
+    ck_assert_uint_eq(stats_of(a).requested, 0);
+    ck_assert_uint_eq(stats_of(a).in_use, 0);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    drop_stream(t);
+}
+END_TEST
+
+/* NULL, 0x1 and 0x2, in the thread's context and without any. */
+START_TEST(default_streams) {
+    weir_allocator *a = make(_i);
+    CUcontext popped;
+
+    for (int current = 1; current >= 0; current--) {
+        if (!current)
+            CU(driver->cuCtxPopCurrent(&popped));
+        for (uintptr_t handle = 0; handle <= 2; handle++) {
+            weir_stream s = (weir_stream)handle;
+
+            for (int i = 0; i < 40; i++) {
+                void *block = take(a, 70000, s), *other = take(a, 500, s);
+
+                if (current)
+                    fill(block, 70000, (unsigned char)i, s);
+                OK(weir_free(a, other, s));
+                if (current && i % 10 == 0)
+                    expect_pattern(block, 70000, (unsigned char)i, s);
+                if (i % 4 == 0)
+                    OK(weir_use(a, block, (weir_stream)(2 - handle)));
+                OK(weir_free(a, block, s));
+            }
+            check_identities(a);
+        }
+    }
+    CU(driver->cuCtxPushCurrent(popped));
+    ck_assert_uint_eq(stats_of(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* A driver that checks handles answers; a real one crashes, so only on the model. */
+START_TEST(unknown_streams_are_refused) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream(), dead = make_stream();
+    void *block = take(a, 5000, s), *none = &none;
+
+    if (on_cuda)
+        goto done;
+    CU(driver->cuStreamDestroy(dead));
+    EXPECT(WEIR_E_STREAM, weir_alloc(a, 5000, dead, &none));
+    ck_assert_ptr_eq(none, &none);
+    if (_i != KIND_PLATFORM) { /* it asks no stream: cuMemFree waits for all */
+        EXPECT(WEIR_E_STREAM, weir_free(a, block, dead));
+        OK(weir_use(a, block, dead));
+        EXPECT(WEIR_E_STREAM, weir_free(a, block, s));
+        /* "Nothing changed": the note stands, so that only a live stream's free would do. */
+        dead = make_stream();
+    }
+    check_identities(a);
+    ck_assert_uint_eq(stats_of(a).blocks, 1);
+done:
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    if (on_cuda || _i != KIND_PLATFORM)
+        drop_stream(dead);
+}
+END_TEST
+
+/* A use is noted on streams that a block never saw otherwise, many of them, and twice. */
+START_TEST(many_uses_of_one_block) {
+    enum { STREAMS = 20 };
+    weir_allocator *a = make(_i);
+    CUstream s[STREAMS];
+    void *block;
+
+    for (int i = 0; i < STREAMS; i++)
+        s[i] = make_stream();
+    for (int round = 0; round < 5; round++) {
+        block = take(a, 3 * MIB, s[0]);
+        fill(block, 3 * MIB, 0x33, s[0]);
+        for (int i = 1; i < STREAMS; i++) {
+            order(s[i], s[0]);
+            OK(weir_use(a, block, s[i]));
+            OK(weir_use(a, block, s[i]));
+            busy(s[i]);
+        }
+        fill(block, 3 * MIB, 0x44, s[STREAMS - 1]);
+        OK(weir_free(a, block, s[0]));
+        block = take(a, 3 * MIB, s[1]);
+        fill(block, 3 * MIB, 0x55, s[1]);
+        CU(driver->cuCtxSynchronize());
+        expect_pattern(block, 3 * MIB, 0x55, s[1]);
+        OK(weir_free(a, block, s[1]));
+        check_identities(a);
+    }
+    OK(weir_allocator_destroy(a));
+    for (int i = 0; i < STREAMS; i++)
+        drop_stream(s[i]);
+}
+END_TEST
+
+/* A free may name any stream that is ordered after the block's uses. */
+START_TEST(freed_on_another_stream) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream(), t = make_stream();
+
+    for (int i = 0; i < 50; i++) {
+        void *block = take(a, 200000, s), *next;
+
+        busy(s);
+        fill(block, 200000, 0x66, s);
+        order(t, s);
+        fill(block, 200000, 0x77, t);
+        OK(weir_free(a, block, t));
+        next = take(a, 200000, s);
+        fill(next, 200000, (unsigned char)i, s);
+        CU(driver->cuStreamSynchronize(t));
+        expect_pattern(next, 200000, (unsigned char)i, s);
+        OK(weir_free(a, next, s));
+    }
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    drop_stream(t);
+}
+END_TEST
+
+/* ---- limits and refusals --------------------------------------------------------------------- */
+
+START_TEST(the_limit_is_exact) {
+    enum { COUNT = 8 };
+    weir_allocator *a = make_limited(_i, COUNT * 32 * MIB);
+    CUstream s = make_stream();
+    void *block[COUNT], *none = &none;
+    weir_statistics stats;
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++)
+            block[i] = take(a, 32 * MIB, s);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 1, s, &none));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 32 * MIB, s, &none));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, COUNT * 32 * MIB + 1, s, &none));
+        ck_assert_ptr_eq(none, &none);
+        stats = check_identities(a);
+        ck_assert_uint_eq(stats.refusals, 3 * (uint64_t)(round + 1));
+        ck_assert_uint_eq(stats.reserve, COUNT * 32 * MIB);
+        ck_assert_uint_eq(stats.reserve_peak, COUNT * 32 * MIB);
+        /* Everything else keeps working. */
+        fill(block[3], 32 * MIB, 1, s);
+        OK(weir_free(a, block[3], s));
+        block[3] = take(a, 32 * MIB, s);
+        for (int i = 0; i < COUNT; i++)
+            OK(weir_free(a, block[i], s));
+    }
+    block[0] = take(a, COUNT * 32 * MIB, s);
+    OK(weir_free(a, block[0], s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* Limits that are no multiple of anything. */
+START_TEST(the_limit_is_never_passed) {
+    static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
+    CUstream s = make_stream();
+
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        weir_allocator *a = make_limited(_i, limits[i]);
+        void *block = NULL, *blocks[64];
+        int count = 0;
+
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] + 1, s, &block));
+        while (count < 64 && weir_alloc(a, limits[i] / 20 + 1, s, &block) == WEIR_OK) {
+            blocks[count++] = block;
+            ck_assert_uint_le(stats_of(a).reserve, limits[i]);
+        }
+        ck_assert_int_lt(count, 64);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] / 20 + 1, s, &block));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i], s, &block));
+        ck_assert_uint_le(stats_of(a).reserve_peak, limits[i]);
+        check_identities(a);
+        while (count > 0)
+            OK(weir_free(a, blocks[--count], s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+END_TEST
+
+START_TEST(a_refusal_tells_its_figures) {
+    weir_allocator *a = make_limited(_i, 256 * MIB);
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    size_t total, free_bytes;
+    void *block = take(a, 200 * MIB, s), *none = NULL;
+    struct {
+        size_t size;
+        uint64_t asked, unknown;
+    } shorter = {.size = 2 * sizeof(uint64_t), .unknown = 99};
+
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.size, sizeof r);
+    ck_assert_uint_eq(r.asked, 200 * MIB);
+    ck_assert_uint_eq(r.limit, 256 * MIB);
+    ck_assert_uint_eq(r.device_total, total);
+    ck_assert_uint_ge(r.in_use, 200 * MIB);
+    ck_assert_uint_ge(r.reserve, r.in_use);
+    ck_assert_uint_le(r.reserve, 256 * MIB);
+    ck_assert_uint_le(r.device_free, total);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, total + 1, s, &none));
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.asked, total + 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
+    OK(weir_last_refusal((weir_refusal *)(void *)&shorter));
+    ck_assert_uint_eq(shorter.size, 2 * sizeof(uint64_t));
+    ck_assert_uint_eq(shorter.asked, SIZE_MAX);
+    ck_assert_uint_eq(shorter.unknown, 99);
+    ck_assert_ptr_null(none);
+    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+static void *refused_once(void *arg) {
+    weir_refusal r = {.size = sizeof r};
+    weir_allocator *a = arg;
+    void *none;
+
+    if (weir_last_refusal(&r) != WEIR_OK || r.size != sizeof r || r.asked != 0 || r.limit != 0)
+        return "a fresh thread has a refusal";
+    if (weir_last_driver_result() != 0)
+        return "a fresh thread has a driver result";
+    if (weir_alloc(a, (size_t)1 << 50, (weir_stream)2, &none) != WEIR_E_NO_MEMORY)
+        return "2^50 bytes were not refused";
+    if (weir_last_refusal(&r) != WEIR_OK || r.asked != (uint64_t)1 << 50)
+        return "the thread's own refusal is not there";
+    return NULL;
+}
+
+START_TEST(refusals_and_results_are_the_threads_own) {
+    weir_allocator *a = make(_i);
+    weir_refusal r = {.size = sizeof r};
+    pthread_t thread;
+    void *none, *wrong;
+
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, (size_t)1 << 51, NULL, &none));
+    ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, a), 0);
+    ck_assert_int_eq(pthread_join(thread, &wrong), 0);
+    ck_assert_msg(!wrong, "%s", (const char *)wrong);
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Every failing call sets the driver's part in it, to 0 if it had none; successes leave it alone. */
+START_TEST(the_driver_result_is_of_the_last_failure) {
+    weir_allocator *a = make(KIND_POOL);
+    CUstream s = make_stream();
+    weir_options options;
+    void *block = take(a, 1000, s);
+    weir_refusal refusal = {.size = 0};
+    weir_event event;
+    weir_trace_reader *reader;
+    size_t count;
+
+    weir_options_init(&options);
+#define DRIVER_HAD_NO_PART(status, call)                                                           \
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &options, s));                                           \
+    ck_assert_int_eq(weir_last_driver_result(), CUDA_ERROR_INVALID_VALUE);                         \
+    check_identities(a);                                                                           \
+    OK(weir_use(a, block, s));                                                                     \
+    ck_assert_int_eq(weir_last_driver_result(), CUDA_ERROR_INVALID_VALUE);                         \
+    EXPECT(status, call);                                                                          \
+    ck_assert_int_eq(weir_last_driver_result(), 0)
+
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_alloc(a, 1, s, NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_use(a, NULL, s));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_free(NULL, block, s));
+    DRIVER_HAD_NO_PART(WEIR_E_BUSY, weir_allocator_destroy(a));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_stats(a, NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_NOT_SUPPORTED,
+                       weir_latencies(a, 0, &(weir_latency){.size = sizeof(weir_latency)}));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &count));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(NULL));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_last_refusal(&refusal));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_init_sized(NULL, 1));
+    DRIVER_HAD_NO_PART(WEIR_E_PARSE, weir_options_set(&options, "prealloc", "12 apples", NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_set(&options, "pralloc", "1", NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_options_from_env(NULL, NULL, 0));
+    DRIVER_HAD_NO_PART(WEIR_E_INVALID, weir_trace_reader_create(NULL, NULL, &reader));
+    DRIVER_HAD_NO_PART(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &block));
+#undef DRIVER_HAD_NO_PART
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* ---- reserve --------------------------------------------------------------------------------- */
+
+START_TEST(preallocate_grows_to_what_was_asked) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream();
+    size_t reserve = 77;
+    weir_statistics stats;
+    void *block[8];
+
+    if (_i == KIND_PLATFORM) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, &reserve));
+        ck_assert_uint_eq(reserve, 77);
+        goto done;
+    }
+    OK(weir_preallocate(a, 100, &reserve));
+    ck_assert_uint_ge(reserve, 100);
+    OK(weir_preallocate(a, 256 * MIB, &reserve));
+    ck_assert_uint_ge(reserve, 256 * MIB);
+    OK(weir_preallocate(a, 0, NULL));
+    OK(weir_preallocate(a, 256 * MIB, &reserve)); /* there already */
+    stats = check_identities(a);
+    ck_assert_uint_eq(stats.reserve, reserve);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(a, 16 * MIB, s);
+    ck_assert_uint_eq(stats_of(a).hits, 8);
+    ck_assert_uint_eq(stats_of(a).growths, stats.growths);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(a, block[i], s));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 512 * MIB + 1, &reserve));
+    ck_assert_uint_eq(reserve, 512 * MIB);
+    OK(weir_preallocate(a, 512 * MIB, &reserve));
+    ck_assert_uint_eq(reserve, 512 * MIB);
+    ck_assert_uint_eq(stats_of(a).prealloc_asked, _i == KIND_FIXED ? 512 * MIB : 0);
+done:
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* The option, at creation and at the first request. */
+START_TEST(preallocation_as_an_option) {
+    CUstream s = make_stream();
+
+    for (int at = WEIR_PREALLOC_AT_CREATE; at <= WEIR_PREALLOC_AT_FIRST; at++) {
+        weir_options options = options_of(_i, device_name, 256 * MIB);
+        weir_statistics stats;
+        weir_allocator *a;
+        void *block;
+
+        options.prealloc = bytes_amount(192 * MIB);
+        options.prealloc_at = at;
+        OK(weir_allocator_create(&options, &a));
+        stats = check_identities(a);
+        if (at == WEIR_PREALLOC_AT_FIRST)
+            ck_assert_uint_eq(stats.reserve, 0);
+        block = take(a, 100 * MIB, s);
+        stats = check_identities(a);
+        if (_i == KIND_PLATFORM) {
+            ck_assert_uint_eq(stats.reserve, 100 * MIB);
+            ck_assert_uint_eq(stats.prealloc_got, 0);
+        } else {
+            uint64_t most = _i == KIND_FIXED ? 256 * MIB : 192 * MIB;
+
+            ck_assert_uint_eq(stats.prealloc_asked, most);
+            ck_assert_uint_eq(stats.prealloc_got, most);
+            ck_assert_uint_eq(stats.prealloc_kept, most);
+            ck_assert_uint_gt(stats.prealloc_ns, 0);
+            ck_assert_uint_eq(stats.reserve, most);
+            ck_assert_uint_eq(stats.hits, 1);
+            ck_assert_uint_eq(stats.growths, 1);
+        }
+        OK(weir_free(a, block, s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+END_TEST
+
+START_TEST(trim_gives_idle_reserve_back) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream(), t = make_stream();
+    size_t before = device_free(), released = 77;
+    void *block[4], *kept;
+    weir_statistics stats;
+
+    OK(weir_trim(a, 0, NULL));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 48 * MIB, i % 2 ? s : t);
+    kept = take(a, MIB, s);
+    fill(kept, MIB, 0x42, s);
+    OK(weir_trim(a, SIZE_MAX, &released));
+    ck_assert_uint_eq(released, 0);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], i % 2 ? s : t));
+    CU(driver->cuCtxSynchronize());
+    stats = check_identities(a);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(stats_of(a).reserve, stats.reserve - released);
+    expect_pattern(kept, MIB, 0x42, s);
+    OK(weir_free(a, kept, s));
+    CU(driver->cuCtxSynchronize());
+    stats = check_identities(a);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, stats.reserve);
+    ck_assert_uint_eq(check_identities(a).reserve, 0);
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, 0);
+    expect_free_again(before);
+    block[0] = take(a, MIB, s);
+    OK(weir_free(a, block[0], s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    drop_stream(t);
+}
+END_TEST
+
+START_TEST(trim_keeps_what_it_is_told_to) {
+    weir_options options = options_of(_i, device_name, 512 * MIB);
+    CUstream s = make_stream();
+    weir_allocator *a;
+    size_t released = 0;
+    uint64_t before, after;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (_i == KIND_POOL || _i == KIND_REGIONS) {
+        for (size_t i = 1; i <= 5; i++)
+            OK(weir_preallocate(a, i * (i + 1) / 2 * 32 * MIB, NULL));
+        before = stats_of(a).reserve;
+        ck_assert_uint_eq(before, 480 * MIB);
+        OK(weir_trim(a, 320 * MIB, &released));
+        after = stats_of(a).reserve;
+        ck_assert_uint_eq(after, 320 * MIB);
+        ck_assert_uint_eq(released, before - after);
+        ck_assert_uint_eq(stats_of(a).trims, 1);
+        ck_assert_uint_eq(stats_of(a).trim_bytes, released);
+    }
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* The driver's threshold, which only the pool engine has. */
+START_TEST(the_release_threshold_holds_at_synchronisations) {
+    static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
+    CUstream s = make_stream();
+
+    for (size_t i = 0; i < 3; i++) {
+        weir_options options = options_of(KIND_POOL, device_name, 0);
+        weir_allocator *a;
+        uint64_t before;
+        void *block;
+
+        options.release_threshold = thresholds[i] == SIZE_MAX
+                                        ? (weir_amount){.kind = WEIR_AMOUNT_DEFAULT}
+                                        : bytes_amount(thresholds[i]);
+        OK(weir_allocator_create(&options, &a));
+        block = take(a, 512 * MIB, s);
+        before = stats_of(a).reserve;
+        OK(weir_free(a, block, s));
+        CU(driver->cuStreamSynchronize(s));
+        ck_assert_uint_eq(stats_of(a).reserve, thresholds[i] == SIZE_MAX ? before
+                                               : thresholds[i] == 0      ? 0
+                                                                         : 96 * MIB);
+        block = take(a, 512 * MIB, s); /* it grows again, and says so */
+        ck_assert_uint_eq(check_identities(a).growth_allocs, thresholds[i] == SIZE_MAX ? 1 : 2);
+        OK(weir_free(a, block, s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+END_TEST
+
+/* ---- random work with data ------------------------------------------------------------------- */
+
+enum { MOST_BLOCKS = 200, STREAMS = 4 };
+
+struct held {
+    unsigned char *block;
+    size_t bytes;
+    CUstream stream;
+    unsigned char pattern;
+};
+
+/* What one thread holds. */
+struct work {
+    weir_allocator *a;
+    struct held held[MOST_BLOCKS];
+    int count;
+    CUstream stream[STREAMS];
+    uint64_t random;
+    size_t largest;
+};
+
+/* All live blocks of all threads, for the check that none overlap. */
+static struct {
+    pthread_mutex_t lock;
+    struct held *all[8];
+    int *counts[8];
+    int parts;
+} everybody = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void expect_apart(const struct held *h) {
+    for (int p = 0; p < everybody.parts; p++)
+        for (int i = 0; i < *everybody.counts[p]; i++) {
+            const struct held *o = &everybody.all[p][i];
+
+            ck_assert_msg(h->block + h->bytes <= o->block || o->block + o->bytes <= h->block,
+                          "%p+%zu lies over the live block %p+%zu", (void *)h->block, h->bytes,
+                          (void *)o->block, o->bytes);
+        }
+}
+
+static void take_one(struct work *w) {
+    struct held h = {.stream = w->stream[next_random(&w->random) % STREAMS],
+                     .pattern = (unsigned char)(1 + next_random(&w->random) % 254)};
+    void *block = NULL;
+
+    h.bytes = random_size(&w->random, w->largest);
+    OK(weir_alloc(w->a, h.bytes, h.stream, &block));
+    h.block = block;
+    ck_assert_uint_eq((uintptr_t)block % 256, 0);
+    pthread_mutex_lock(&everybody.lock);
+    expect_apart(&h);
+    w->held[w->count++] = h;
+    pthread_mutex_unlock(&everybody.lock);
+    fill(h.block, h.bytes, h.pattern, h.stream);
+}
+
+/* Uses the block late, on its own stream or on others, and frees it while those uses may run. */
+static void give_one(struct work *w) {
+    struct held h;
+    int which = (int)(next_random(&w->random) % (uint64_t)w->count);
+    uint64_t dice = next_random(&w->random);
+    CUstream on;
+
+    h = w->held[which];
+    if (!on_cuda || dice % 4 == 0)
+        expect_pattern(h.block, h.bytes, h.pattern, h.stream);
+    if ((dice >> 8) % 8 == 0)
+        busy(h.stream);
+    fill(h.block, h.bytes, 0xff, h.stream);
+    on = h.stream;
+    for (int uses = (int)((dice >> 16) % 8); uses > 4; uses--) {
+        CUstream t = w->stream[(dice >> (16 + 4 * uses)) % STREAMS];
+
+        order(t, h.stream);
+        OK(weir_use(w->a, h.block, t));
+        if ((dice >> 12) % 4 == 0)
+            busy(t);
+        fill(h.block, h.bytes, 0xff, t);
+    }
+    if ((dice >> 40) % 8 == 0) {
+        on = w->stream[(dice >> 44) % STREAMS];
+        order(on, h.stream);
+        fill(h.block, h.bytes, 0xff, on);
+    }
+    pthread_mutex_lock(&everybody.lock);
+    w->held[which] = w->held[--w->count];
+    pthread_mutex_unlock(&everybody.lock);
+    OK(weir_free(w->a, h.block, on));
+}
+
+static void step(struct work *w) {
+    uint64_t dice = next_random(&w->random) % 1000;
+
+    if (w->count == 0 || (w->count < MOST_BLOCKS && dice < 500))
+        take_one(w);
+    else if (dice < 990)
+        give_one(w);
+    else if (dice < 995)
+        CU(driver->cuStreamSynchronize(w->stream[dice % STREAMS]));
+    else if (dice < 998)
+        OK(weir_trim(w->a, (size_t)next_random(&w->random) % (64 * MIB), NULL));
+    else
+        CU(driver->cuCtxSynchronize());
+}
+
+static void start_work(struct work *w, weir_allocator *a, uint64_t seed) {
+    memset(w, 0, sizeof *w);
+    w->a = a;
+    w->random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    w->largest = MIB;
+    for (int i = 0; i < STREAMS; i++)
+        w->stream[i] = make_stream();
+    pthread_mutex_lock(&everybody.lock);
+    everybody.all[everybody.parts] = w->held;
+    everybody.counts[everybody.parts++] = &w->count;
+    pthread_mutex_unlock(&everybody.lock);
+}
+
+static void end_work(struct work *w) {
+    while (w->count > 0)
+        give_one(w);
+    for (int i = 0; i < STREAMS; i++)
+        drop_stream(w->stream[i]);
+}
+
+/* What the events say adds up to what the statistics say. */
+static void check_events(weir_allocator *a) {
+    enum { ROOM = 4096 };
+    weir_event *events = calloc(ROOM, sizeof *events);
+    weir_statistics stats = stats_of(a);
+    uint64_t growths = 0, grown = 0, trims = 0, trimmed = 0, time_ns = 0;
+    size_t count = 0;
+
+    ck_assert_ptr_nonnull(events);
+    OK(weir_events(a, 0, events, sizeof *events, ROOM, &count));
+    ck_assert_uint_lt(count, ROOM);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_uint_eq(events[i].sequence, i + 1);
+        ck_assert_uint_ge(events[i].time_ns, time_ns);
+        time_ns = events[i].time_ns;
+        ck_assert_uint_gt(events[i].got, 0);
+        ck_assert_str_ne(weir_event_cause_word(events[i].cause), "unknown");
+        ck_assert_int_eq(events[i].shrink, events[i].cause == WEIR_EVENT_TRIM ||
+                                               events[i].cause == WEIR_EVENT_RECOVERY);
+        if (!events[i].shrink) {
+            growths++;
+            grown += events[i].got;
+        } else if (events[i].cause == WEIR_EVENT_TRIM) {
+            trims++;
+            trimmed += events[i].got;
+        }
+    }
+    ck_assert_uint_eq(growths, stats.growths);
+    ck_assert_uint_eq(grown, stats.growth_bytes);
+    ck_assert_uint_eq(trims, stats.trims);
+    ck_assert_uint_eq(trimmed, stats.trim_bytes);
+    free(events);
+}
+
+START_TEST(random_work_on_several_streams) {
+    size_t before = device_free();
+    weir_options options = options_of(_i, device_name, 256 * MIB);
+    int steps = !on_cuda ? 20000 : _i == KIND_PLATFORM ? 1500 : 6000;
+    struct work *w = malloc(sizeof *w);
+    weir_allocator *a;
+
+    options.event_ring = 4096;
+    options.latency = WEIR_SWITCH_ON;
+    OK(weir_allocator_create(&options, &a));
+    everybody.parts = 0;
+    start_work(w, a, 1);
+    for (int i = 0; i < steps; i++) {
+        step(w);
+        if (!on_cuda || i % 16 == 0) {
+            weir_statistics stats = check_identities(a);
+            uint64_t asked = 0;
+
+            for (int k = 0; k < w->count; k++)
+                asked += w->held[k].bytes;
+            ck_assert_uint_eq(stats.requested, asked);
+            ck_assert_uint_eq(stats.blocks, (uint64_t)w->count);
+        }
+    }
+    end_work(w);
+    free(w);
+    check_events(a);
+    ck_assert_uint_eq(check_identities(a).in_use, 0);
+    OK(weir_allocator_destroy(a));
+    expect_free_again(before);
+}
+END_TEST
+
+static void *work_alone(void *arg) {
+    struct work *w = arg;
+    int steps = !on_cuda ? 3000 : 1500;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    for (int i = 0; i < steps; i++)
+        step(w);
+    while (w->count > 0)
+        give_one(w);
+    return NULL;
+}
+
+static _Atomic int watching;
+
+/* Figures while others work: each is right in itself, and those from the books agree. */
+static void *watch(void *arg) {
+    weir_event events[16];
+    uint64_t after = 0;
+    size_t count;
+
+    while (atomic_load(&watching)) {
+        weir_statistics s = stats_of(arg);
+
+        ck_assert_uint_eq(s.attempts, s.allocs + s.refusals);
+        ck_assert_uint_eq(s.allocs, s.hits + s.growth_allocs);
+        ck_assert_uint_eq(s.allocs - s.frees, s.blocks);
+        ck_assert_uint_le(s.blocks, 4 * MOST_BLOCKS + 8);
+        OK(weir_events(arg, after, events, sizeof events[0], 16, &count));
+        for (size_t i = 0; i < count; i++) {
+            ck_assert_uint_gt(events[i].sequence, after);
+            after = events[i].sequence;
+        }
+        usleep(200);
+    }
+    return NULL;
+}
+
+/* Check's assertions end the process from any thread where it forks; on a GPU a failure in a thread
+ * is a crash, which is a failure too. */
+START_TEST(random_work_in_four_threads) {
+    enum { THREADS = 4 };
+    size_t before = device_free();
+    struct work *w = malloc(THREADS * sizeof *w);
+    weir_options options = options_of(_i, device_name, 512 * MIB);
+    pthread_t thread[THREADS + 1];
+    weir_allocator *a;
+
+    options.event_ring = 4096;
+    OK(weir_allocator_create(&options, &a));
+    everybody.parts = 0;
+    for (int i = 0; i < THREADS; i++)
+        start_work(&w[i], a, (uint64_t)i + 7);
+    atomic_store(&watching, 1);
+    ck_assert_int_eq(pthread_create(&thread[THREADS], NULL, watch, a), 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, work_alone, &w[i]), 0);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_join(thread[i], NULL), 0);
+    atomic_store(&watching, 0);
+    ck_assert_int_eq(pthread_join(thread[THREADS], NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        end_work(&w[i]);
+    free(w);
+    check_events(a);
+    ck_assert_uint_eq(check_identities(a).blocks, 0);
+    ck_assert_uint_eq(stats_of(a).requested, 0);
+    OK(weir_allocator_destroy(a));
+    expect_free_again(before);
+}
+END_TEST
+
+/* ---- events and latencies -------------------------------------------------------------------- */
+
+START_TEST(the_ring_keeps_the_latest_events) {
+    weir_options options = options_of(_i, device_name, 0);
+    weir_allocator *a;
+    weir_event events[12];
+    size_t count = 99;
+
+    options.event_ring = 4;
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_events(a, 0, events, sizeof events[0], 12, &count));
+    ck_assert_uint_eq(count, 0);
+    for (size_t i = 1; i <= 10; i++)
+        OK(weir_preallocate(a, i * 32 * MIB, NULL));
+    OK(weir_events(a, 0, events, sizeof events[0], 12, &count));
+    ck_assert_uint_eq(count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        ck_assert_uint_eq(events[i].sequence, 7 + i);
+        ck_assert_uint_eq(events[i].got, 32 * MIB);
+        ck_assert_uint_eq(events[i].asked, 32 * MIB);
+        ck_assert_uint_eq(events[i].reserve_after, (7 + i) * 32 * MIB);
+        ck_assert_int_eq(events[i].cause, WEIR_EVENT_PREALLOC);
+        ck_assert_int_eq(events[i].shrink, 0);
+    }
+    OK(weir_events(a, 8, events, sizeof events[0], 12, &count));
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(events[0].sequence, 9);
+    OK(weir_events(a, 0, events, sizeof events[0], 2, &count));
+    ck_assert_uint_eq(count, 2);
+    ck_assert_uint_eq(events[0].sequence, 7);
+    OK(weir_events(a, 10, events, sizeof events[0], 12, &count));
+    ck_assert_uint_eq(count, 0);
+    OK(weir_events(a, UINT64_MAX, events, sizeof events[0], 12, &count));
+    ck_assert_uint_eq(count, 0);
+    OK(weir_events(a, 0, NULL, sizeof events[0], 0, &count));
+    ck_assert_uint_eq(count, 0);
+    ck_assert_uint_eq(stats_of(a).growths, 10);
+    ck_assert_uint_eq(stats_of(a).growth_bytes, 320 * MIB);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Callers compiled with a shorter or a longer weir_event. */
+START_TEST(events_of_other_sizes) {
+    struct {
+        uint64_t sequence, time_ns;
+    } shorter[3];
+    struct {
+        weir_event event;
+        uint64_t later;
+    } longer[3];
+    weir_options options = options_of(KIND_REGIONS, device_name, 0);
+    weir_allocator *a;
+    size_t count;
+
+    OK(weir_allocator_create(&options, &a));
+    for (size_t i = 1; i <= 3; i++)
+        OK(weir_preallocate(a, i * MIB, NULL));
+    OK(weir_events(a, 0, (weir_event *)(void *)shorter, sizeof shorter[0], 3, &count));
+    ck_assert_uint_eq(count, 3);
+    memset(longer, 0xff, sizeof longer);
+    OK(weir_events(a, 0, &longer[0].event, sizeof longer[0], 3, &count));
+    ck_assert_uint_eq(count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(shorter[i].sequence, i + 1);
+        ck_assert_uint_eq(longer[i].event.sequence, i + 1);
+        ck_assert_uint_eq(longer[i].event.time_ns, shorter[i].time_ns);
+        ck_assert_uint_eq(longer[i].event.got, MIB);
+        ck_assert_uint_eq(longer[i].later, 0);
+    }
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+START_TEST(latencies_are_kept_on_demand) {
+    weir_options options = options_of(_i, device_name, ARENA_BYTES);
+    weir_latency l = {.size = sizeof l};
+    CUstream s = make_stream();
+    weir_allocator *a = make(_i);
+
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(a, 0, &l));
+    OK(weir_allocator_destroy(a));
+    options.latency = WEIR_SWITCH_ON;
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_latencies(a, 0, &l));
+    ck_assert_uint_eq(l.count + l.max_ns + l.total_ns + l.p999_ns, 0);
+    for (int i = 0; i < 100; i++)
+        OK(weir_free(a, take(a, 1000, s), s));
+    for (int operation = 0; operation <= 1; operation++) {
+        OK(weir_latencies(a, operation, &l));
+        ck_assert_uint_eq(l.size, sizeof l);
+        ck_assert_uint_eq(l.count, 100);
+        ck_assert_uint_le(l.p50_ns, l.p90_ns);
+        ck_assert_uint_le(l.p90_ns, l.p99_ns);
+        ck_assert_uint_le(l.p99_ns, l.p999_ns);
+        ck_assert_uint_le(l.p999_ns, l.max_ns);
+        ck_assert_uint_ge(l.total_ns, l.max_ns);
+        ck_assert_uint_le(l.total_ns, 100 * l.max_ns);
+    }
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* ---- contexts, forks, the default allocator -------------------------------------------------- */
+
+#define KEEPS_CONTEXT(call)                                                                        \
+    do {                                                                                           \
+        CUcontext before_call, after_call;                                                         \
+        CU(driver->cuCtxGetCurrent(&before_call));                                                 \
+        OK(call);                                                                                  \
+        CU(driver->cuCtxGetCurrent(&after_call));                                                  \
+        ck_assert_msg(before_call == after_call, "%s: another context is current", #call);         \
+    } while (0)
+
+static void one_of_each_call(int kind, CUstream s, CUstream t) {
+    weir_options options = options_of(kind, device_name, 256 * MIB);
+    weir_statistics stats = {.size = sizeof stats};
+    weir_allocator *a;
+    void *block, *other, *none = NULL;
+    size_t bytes;
+
+    options.prealloc = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = 5;
+    options.growth = WEIR_GROWTH_STEP;
+    KEEPS_CONTEXT(weir_allocator_create(&options, &a));
+    KEEPS_CONTEXT(weir_alloc(a, 100 * MIB, s, &block));
+    KEEPS_CONTEXT(weir_alloc(a, 1000, t, &other));
+    KEEPS_CONTEXT(weir_use(a, block, t));
+    KEEPS_CONTEXT(weir_free(a, block, s));
+    KEEPS_CONTEXT(weir_free(a, other, t));
+    for (int i = 0; i < 40; i++) {
+        KEEPS_CONTEXT(weir_alloc(a, 1000, i % 2 ? s : t, &block));
+        KEEPS_CONTEXT(weir_free(a, block, i % 2 ? s : t));
+    }
+    if (kind != KIND_PLATFORM)
+        KEEPS_CONTEXT(weir_preallocate(a, 200 * MIB, &bytes));
+    KEEPS_CONTEXT(weir_stats(a, &stats));
+    KEEPS_CONTEXT(weir_trim(a, 0, &bytes));
+    KEEPS_CONTEXT(weir_alloc(a, (size_t)1 << 50, s, &none) == WEIR_E_NO_MEMORY ? WEIR_OK
+                                                                               : WEIR_E_INVALID);
+    KEEPS_CONTEXT(weir_allocator_destroy(a));
+}
+
+/* None current, the device's own, and the device's own twice; on the model that of another device
+ * too. */
+START_TEST(the_current_context_is_left_alone) {
+    CUstream s, t;
+    CUcontext popped, other;
+
+    if (!on_cuda) {
+        CU(driver->cuCtxPopCurrent(&popped));
+        ck_assert_int_eq(
+            weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = MODEL_BYTES}),
+            0);
+        CU(driver->cuDevicePrimaryCtxRetain(&other, 1));
+        CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
+        CU(driver->cuCtxPushCurrent(primary));
+    }
+    s = make_stream(), t = make_stream();
+    one_of_each_call(_i, s, t);
+    CU(driver->cuCtxPushCurrent(primary));
+    one_of_each_call(_i, s, t);
+    if (!on_cuda) {
+        CU(driver->cuCtxPushCurrent(other));
+        one_of_each_call(_i, s, t);
+        CU(driver->cuCtxPopCurrent(&popped));
+        ck_assert_ptr_eq(popped, other);
+    }
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuCtxPopCurrent(&popped));
+    one_of_each_call(_i, s, t);
+    CU(driver->cuCtxGetCurrent(&popped));
+    ck_assert_ptr_null(popped);
+    CU(driver->cuCtxPushCurrent(primary));
+    drop_stream(s);
+    drop_stream(t);
+}
+END_TEST
+
+/* In a child nothing works and nothing hangs, whatever the parent was doing. */
+static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
+    weir_options options = options_of(KIND_POOL, device_name, 0);
+    weir_statistics stats = {.size = sizeof stats};
+    weir_allocator *none = NULL;
+    void *other = NULL;
+    size_t bytes;
+
+    return weir_alloc(a, 100, s, &other) == WEIR_E_FORKED &&
+           weir_alloc(a, 0, s, &other) == WEIR_E_FORKED &&
+           weir_free(a, block, s) == WEIR_E_FORKED && weir_use(a, block, s) == WEIR_E_FORKED &&
+           weir_preallocate(a, MIB, &bytes) == WEIR_E_FORKED &&
+           weir_trim(a, 0, &bytes) == WEIR_E_FORKED && weir_stats(a, &stats) == WEIR_E_FORKED &&
+           weir_allocator_destroy(a) == WEIR_E_FORKED &&
+           weir_allocator_create(&options, &none) == WEIR_E_FORKED &&
+           weir_default_allocator(&none) == WEIR_E_FORKED && none == NULL && other == NULL &&
+           weir_last_driver_result() == 0;
+}
+
+START_TEST(a_child_of_fork_is_refused) {
+    weir_allocator *a = make(_i);
+    CUstream s = make_stream();
+    void *block = take(a, 100, s);
+    int status = -1;
+    pid_t child;
+
+    fill(block, 100, 0x21, s);
+    child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0)
+        _exit(child_is_refused(a, block, s) ? 0 : 1);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    expect_pattern(block, 100, 0x21, s); /* the parent has lost nothing */
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* The environment is read by the first call that succeeds; a bad variable keeps nothing. */
+START_TEST(the_default_allocator) {
+    weir_allocator *a = NULL, *again = NULL;
+    CUstream s = make_stream();
+    int null_log = dup(STDERR_FILENO);
+    void *block;
+
+    ck_assert_int_eq(setenv("WEIR_DEVICE", device_name, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_PREALLOC", "12 apples", 1), 0);
+    ck_assert_int_eq(setenv("WEIR_ENGINE", "arena", 1), 0);
+    ck_assert_ptr_nonnull(freopen("/dev/null", "w", stderr)); /* the reason is logged */
+    EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
+    ck_assert_int_ge(dup2(null_log, STDERR_FILENO), 0);
+    close(null_log);
+    ck_assert_ptr_null(a);
+    ck_assert_int_eq(setenv("WEIR_PREALLOC", "64MiB", 1), 0);
+    OK(weir_default_allocator(&a));
+    OK(weir_default_allocator(&again));
+    ck_assert_ptr_eq(a, again);
+    ck_assert_uint_eq(stats_of(a).reserve, 0); /* preallocation waits for the first request */
+    block = take(a, 1000, s);
+    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    ck_assert_uint_eq(stats_of(a).prealloc_kept, 64 * MIB);
+    OK(weir_free(a, block, s));
+    CU(driver->cuStreamSynchronize(s));
+    OK(weir_trim(a, 0, NULL));
+    drop_stream(s);
+    unsetenv("WEIR_PREALLOC");
+    unsetenv("WEIR_ENGINE");
+    unsetenv("WEIR_DEVICE");
+}
+END_TEST
+
+/* No driver: no device; never the model in its place. */
+START_TEST(without_a_driver_there_is_no_device) {
+    struct weir_driver_failure failure;
+    weir_allocator *a = NULL;
+
+    if (on_cuda || weir__driver_open("cuda", &failure))
+        return;
+    EXPECT(WEIR_E_NO_DEVICE, weir_allocator_create(NULL, &a));
+    ck_assert_ptr_null(a);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+static void add_each(TCase *tests) {
+    tcase_add_loop_test(tests, create_needs_a_place_to_write, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, create_refuses_options_out_of_range, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, create_accepts_every_size_from_version_1, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, create_finds_no_such_device, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, create_refuses_an_impossible_preallocation, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, destroy_waits_for_no_live_block, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, destroy_gives_all_back_behind_pending_frees, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, create_and_destroy_a_hundred_times, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, nothing_asked_nothing_given, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, null_arguments_are_refused, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, every_size_is_aligned_and_whole, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, own_stream_reuses_at_once, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, only_live_blocks_are_freed, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_pending_free_is_a_free, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, default_streams, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, unknown_streams_are_refused, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, many_uses_of_one_block, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, freed_on_another_stream, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_limit_is_exact, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, preallocation_as_an_option, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, trim_gives_idle_reserve_back, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, trim_keeps_what_it_is_told_to, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, random_work_on_several_streams, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_current_context_is_left_alone, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_child_of_fork_is_refused, 0, KIND_COUNT);
+}
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("conformance");
+    TCase *each = tcase_create("each engine"), *single = tcase_create("one engine");
+
+    tcase_set_timeout(each, 120);
+    tcase_add_checked_fixture(each, open_device, close_device);
+    add_each(each);
+    suite_add_tcase(suite, each);
+    tcase_set_timeout(single, 120);
+    tcase_add_checked_fixture(single, open_device, close_device);
+    tcase_add_test(single, several_allocators_beside_each_other);
+    tcase_add_test(single, the_driver_result_is_of_the_last_failure);
+    tcase_add_test(single, the_release_threshold_holds_at_synchronisations);
+    tcase_add_loop_test(single, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(single, the_ring_keeps_the_latest_events, KIND_REGIONS, KIND_REGIONS + 1);
+    tcase_add_test(single, events_of_other_sizes);
+    tcase_add_test(single, without_a_driver_there_is_no_device);
+    tcase_add_test(single, the_default_allocator);
+    suite_add_tcase(suite, single);
+    return suite;
+}
+
+static int skip(const char *why) {
+    printf("1..0 # SKIP %s\n", why);
+    return 77;
+}
+
+int main(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+    const struct weir_driver *cuda;
+    int count = 0;
+
+    if (wanted && strcmp(wanted, "cuda") != 0 && strcmp(wanted, "model") != 0) {
+        fprintf(stderr, "WEIR_TEST_DEVICE is \"%s\"; model and cuda are known\n", wanted);
+        return 99;
+    }
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    if (!on_cuda)
+        return run_suite(make_suite(), CK_FORK_GETENV);
+    device_name = "cuda";
+    cuda = weir__driver_open("cuda", &failure);
+    if (!cuda || cuda->cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0)
+        return skip("no CUDA device");
+    return run_suite(make_suite(), CK_NOFORK);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* support.h: the few lines that several suites share: expecting a status, random numbers, options.
+ *
+ * Everything is static and small; what only one suite needs stays in that suite.
+ */
+#ifndef WEIR_TEST_SUPPORT_H
+#define WEIR_TEST_SUPPORT_H
+
+#include <check.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <weir/weir.h>
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+
+/* The call answers exactly this status. */
+#define EXPECT(wanted, call)                                                                       \
+    do {                                                                                           \
+        weir_status expect_is = (call);                                                            \
+        ck_assert_msg(expect_is == (wanted), "%s: %s, not %s (driver result %d)", #call,           \
+                      weir_status_name(expect_is), weir_status_name(wanted),                       \
+                      weir_last_driver_result());                                                  \
+    } while (0)
+#define OK(call) EXPECT(WEIR_OK, call)
+
+/* The driver's own calls succeed. */
+#define CU(call)                                                                                   \
+    do {                                                                                           \
+        CUresult cu_is = (call);                                                                   \
+        ck_assert_msg(cu_is == CUDA_SUCCESS, "%s: %u", #call, cu_is);                              \
+    } while (0)
+
+/* The ways of handing out blocks that every suite goes through. */
+enum kind { KIND_POOL, KIND_FIXED, KIND_REGIONS, KIND_PLATFORM, KIND_COUNT };
+
+static const char *const kind_names[KIND_COUNT] = {"pool", "arena-fixed", "arena-regions",
+                                                   "platform"};
+
+static inline weir_amount bytes_amount(uint64_t bytes) {
+    return (weir_amount){.value = bytes, .kind = WEIR_AMOUNT_BYTES};
+}
+
+/* Options for a kind on a device; a fixed arena has its size as limit, the others have none. */
+static inline weir_options options_of(int kind, const char *device, uint64_t arena_bytes) {
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = device;
+    options.engine = kind == KIND_POOL       ? WEIR_ENGINE_POOL
+                     : kind == KIND_PLATFORM ? WEIR_ENGINE_PLATFORM
+                                             : WEIR_ENGINE_ARENA;
+    options.arena = kind == KIND_FIXED ? WEIR_ARENA_FIXED : WEIR_ARENA_DEFAULT;
+    if (kind == KIND_FIXED)
+        options.limit = bytes_amount(arena_bytes);
+    return options;
+}
+
+static inline uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* From 1 to `most`, small ones as likely as large ones. */
+static inline size_t random_size(uint64_t *state, size_t most) {
+    unsigned bits = 0;
+    size_t size;
+
+    while (((size_t)1 << bits) < most)
+        bits++;
+    size = (size_t)next_random(state) & (((size_t)1 << (next_random(state) % bits + 1)) - 1);
+    return size == 0 ? 1 : size > most ? most : size;
+}
+
+static inline weir_statistics stats_of(weir_allocator *allocator) {
+    weir_statistics s = {.size = sizeof s};
+
+    OK(weir_stats(allocator, &s));
+    ck_assert_uint_eq(s.size, sizeof s);
+    return s;
+}
+
+/* The identities of weir/stats.h; no call may be under way. */
+static inline weir_statistics check_identities(weir_allocator *allocator) {
+    weir_statistics s = stats_of(allocator);
+
+    ck_assert_uint_eq(s.attempts, s.allocs + s.refusals);
+    ck_assert_uint_eq(s.allocs, s.hits + s.growth_allocs);
+    ck_assert_uint_eq(s.allocs - s.frees, s.blocks);
+    ck_assert_uint_le(s.requested, s.in_use);
+    ck_assert_uint_le(s.in_use, s.reserve);
+    ck_assert_uint_le(s.requested, s.requested_peak);
+    ck_assert_uint_le(s.in_use, s.in_use_peak);
+    ck_assert_uint_le(s.reserve, s.reserve_peak);
+    return s;
+}
+
+static inline int run_suite(Suite *suite, enum fork_status fork) {
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_set_fork_status(runner, fork);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
+
+#endif
