@@ -16,7 +16,9 @@ static int is_fatal(CUresult result) {
     case CUDA_ERROR_DEINITIALIZED:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case 702: /* launch timeout */
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case 710: /* a kernel's assert() */
         return 1;
     default:
         /* 714 to 719: hardware stack error ... launch failed */
@@ -98,13 +100,14 @@ uint64_t weir__engine_device_free(struct weir_host *host) {
     return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
 }
 
-/* Without a current context there is no default stream, so nothing that could be captured; any
- * other refusal (a legacy stream beside a capture, 906) is taken as a capture. */
-int weir__engine_is_capturing(struct weir_host *host, weir_stream stream) {
+/* Without a current context there is no default stream, so nothing that could be captured.  A legacy
+ * stream beside a capture (906) is as good as captured: nothing may be asked or recorded there. */
+weir_status weir__engine_capture(struct weir_host *host, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = host->driver->cuStreamIsCapturing(stream, &status);
 
-    if (result == CUDA_ERROR_INVALID_CONTEXT)
-        return 0;
-    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result == CUDA_SUCCESS)
+        return status == CU_STREAM_CAPTURE_STATUS_NONE ? WEIR_OK
+                                                       : weir__engine_refuse(WEIR_E_CAPTURE);
+    return result == CUDA_ERROR_INVALID_CONTEXT ? WEIR_OK : weir__engine_status(host, result);
 }

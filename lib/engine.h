@@ -77,8 +77,9 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
                        uint64_t stall_ns, uint64_t reserve_after);
 /* Free bytes on the device now, UINT64_MAX if it cannot be told. */
 uint64_t weir__engine_device_free(struct weir_host *host);
-/* 1 while `stream` is being captured (or its state makes questions illegal), else 0. */
-int weir__engine_is_capturing(struct weir_host *host, weir_stream stream);
+/* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
+ * else what the driver has against the stream. */
+weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 

@@ -137,7 +137,7 @@ static int is_done(struct arena *a, CUevent event) {
 static CUevent record_on(struct arena *a, weir_stream stream) {
     CUevent event;
 
-    if (weir__engine_is_capturing(a->host, stream))
+    if (weir__engine_capture(a->host, stream) != WEIR_OK)
         return NULL;
     event = take_event(a);
     if (event && a->host->driver->cuEventRecord(event, stream) != CUDA_SUCCESS) {
@@ -510,8 +510,9 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
     CUresult result;
     uint64_t id;
 
-    if (weir__engine_is_capturing(a->host, stream))
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+    status = weir__engine_capture(a->host, stream);
+    if (status != WEIR_OK)
+        return status;
     id = id_of(a, stream, &result);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);

@@ -74,10 +74,12 @@ static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = driver->ticks();
     struct weir_driver_scope scope;
+    weir_status status;
     CUresult result;
 
-    if (weir__engine_is_capturing(p->host, stream))
-        return weir__engine_refuse(WEIR_E_CAPTURE);
+    status = weir__engine_capture(p->host, stream);
+    if (status != WEIR_OK)
+        return status;
     if (!count(p, bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     result = weir__driver_enter(driver, p->host->context, &scope);

@@ -415,7 +415,7 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
         (void)keep_size(p, block, bytes); /* the place it left is still there */
     if (result == CUDA_ERROR_INVALID_VALUE) {
         weir_status why =
-            weir__engine_is_capturing(p->host, stream) ? WEIR_E_CAPTURE : WEIR_E_NOT_OWNED;
+            weir__engine_capture(p->host, stream) == WEIR_OK ? WEIR_E_NOT_OWNED : WEIR_E_CAPTURE;
 
         (void)weir__engine_status(p->host, result);
         return why;
