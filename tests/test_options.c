@@ -1508,6 +1508,7 @@ START_TEST(test_engines_that_weir_has_not) {
     for (size_t i = 0; i < COUNT(cases); i++) {
         setup();
         set_variable(cases[i].variable, cases[i].value);
+        ck_assert_str_eq(warnings_of_a_reading(0), "");
         text = warnings_of_a_reading(1);
         snprintf(expected, sizeof expected, "weir: warning: %s '%s' is ignored", cases[i].variable,
                  cases[i].value);
