@@ -3,4 +3,5 @@
 dist_doc_DATA = \
 	NEWS \
 	README \
-	doc/design.md
+	doc/design.md \
+	doc/results.md
