@@ -102,3 +102,5 @@ lib/model/h200_profile.h: lib/model/h200.profile
 	  echo 'static const char weir__h200_profile[] =' && \
 	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/    "/' -e 's/$$/\\n"/' $(top_srcdir)/lib/model/h200.profile && \
 	  echo '    "";'; } >$@.new && mv $@.new $@
+# Also where a program is built alone, without `make all'.
+lib/model/model_profile.lo: lib/model/h200_profile.h
