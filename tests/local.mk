@@ -34,6 +34,7 @@ unit_tests = \
 	tests/test_driver \
 	tests/test_growth \
 	tests/test_histogram \
+	tests/test_model \
 	tests/test_options \
 	tests/test_placement \
 	tests/test_status \
@@ -85,6 +86,7 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS)
 script_tests = \
 	tests/check-exports \
 	tests/check-headers \
+	tests/check-info \
 	tests/check-program \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)

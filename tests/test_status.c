@@ -122,8 +122,8 @@ START_TEST(test_log_levels) {
                                         "weir: error: e 7\n",
                                         "weir: error: e 7\nweir: warning: w\n",
                                         "weir: error: e 7\nweir: warning: w\nweir: info: i\n",
-                                        "weir: error: e 7\nweir: warning: w\nweir: info: i\n"
-                                        "weir: debug: d\n"};
+                                        ("weir: error: e 7\nweir: warning: w\nweir: info: i\n"
+                                         "weir: debug: d\n")};
 
     catch_stderr();
     weir__log(_i, WEIR_LOG_NONE, "never");
