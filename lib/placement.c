@@ -706,8 +706,9 @@ static void second_stream(struct weir_placement *p) {
 }
 
 /* Notes that `stream` takes or frees. */
-static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
-    if (stream == p->only || p->several) {
+static inline void stream_seen(struct weir_placement *p, uint64_t stream)
+{
+    if (p->several || (stream == p->only && stream != 0)) {
         return;
     }
     if (p->only == 0 && stream != 0) {
