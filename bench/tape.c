@@ -40,6 +40,12 @@ static int fail(struct maker *maker, const char *why) {
     return 0;
 }
 
+static int fail_write(struct maker *maker) {
+    snprintf(maker->message, maker->message_bytes, "writing the temporary copy: %s",
+             strerror(errno));
+    return 0;
+}
+
 /* Makes room for one more element in the array whose pointer `array` points to; 0: out of memory. */
 static int make_room(void *array, size_t *room, size_t used, size_t element) {
     void *memory, *moved;
@@ -173,7 +179,7 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     if (!good)
         return 0;
     maker->header->ops++;
-    return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail(maker, strerror(errno));
+    return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
 }
 
 static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
@@ -216,7 +222,7 @@ static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t m
     struct tape_header *header = maker->header;
 
     if (fwrite(header, sizeof *header, 1, maker->file) != 1) /* again below, filled in */
-        return fail(maker, strerror(errno));
+        return fail_write(maker);
     if (!take_all(maker, reader, most_marks))
         return 0;
     header->streams = maker->streams.count;
@@ -224,7 +230,7 @@ static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t m
                                  maker->file) != header->marks) ||
         fseek(maker->file, 0, SEEK_SET) != 0 ||
         fwrite(header, sizeof *header, 1, maker->file) != 1 || fflush(maker->file) != 0)
-        return fail(maker, strerror(errno));
+        return fail_write(maker);
     return 1;
 }
 
@@ -266,7 +272,7 @@ int tape_make(const char *path, uint64_t most_marks, struct tape_header *header,
     if (read_and_write(&maker, source, most_marks)) {
         made = fcntl(fd, F_DUPFD_CLOEXEC, 10);
         if (made < 0)
-            fail(&maker, strerror(errno));
+            fail_write(&maker);
     }
     fclose(maker.file);
 close_source:
