@@ -14,10 +14,15 @@
  * destroyed stream's handle crashes the driver, or belongs to another stream by then.
  *
  * Streams are told apart by cuStreamGetId.  Below driver 12.0 there are no ids: all frees then carry
- * stream 0, which serves nobody before it was observed, and each records its event.
+ * stream 0, which serves nobody before it was observed, and each records its event at once: a later
+ * call's handle may mean another stream.
  *
- * A block that other streams use too (weir_use) stays placed after its free until events recorded
- * on all of them have completed.
+ * A block that other streams use too (weir_use) is no longer in use after its free, but stays placed
+ * until events recorded on all of them have completed.
+ *
+ * What cannot be tracked (a free without an event on stream 0, or without host memory for its
+ * bookkeeping) is quarantined: it serves nobody until the whole device was waited for, which a
+ * region's cuMemFree does.
  *
  * Locks: one mutex over everything here; under it driver calls for events and growth, and the
  * books' lock.  Taken once an operation.
@@ -36,8 +41,10 @@
 #define SPLIT_WASTE ((size_t)128 << 20)
 /* Frees on one stream that share an event, when several streams are served. */
 enum { EVENT_BATCH = 16 };
-/* Not a stream: carried by blocks whose end the host saw by other means than one stream's event. */
+/* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
+ * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
 #define OBSERVED UINT64_MAX
+#define QUARANTINE (UINT64_MAX - 1)
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct mark {
@@ -62,18 +69,27 @@ struct pending {
     CUevent event[];
 };
 
+struct region {
+    uint64_t base;
+    size_t bytes;
+};
+
 struct arena {
     struct weir_host *host;
     pthread_mutex_t lock; /* guards all that follows */
     struct weir_placement *placement;
     struct weir_growth_cursor cursor;
+    struct region *regions; /* in order of base, as the placement walks them */
+    size_t region_count, region_capacity;
     struct stream *streams;
     size_t stream_count, stream_capacity, stream_last;
+    int several;             /* tags matter: a second stream, or a free under no stream */
     uint64_t dry;            /* times that a stream found nothing that it may use */
     struct pending *pending; /* in no order */
     size_t pending_count;
-    uint64_t observed; /* sequence of the last give under OBSERVED */
-    CUevent *spare;    /* events to use again */
+    uint64_t observed;    /* sequence of the last give under OBSERVED */
+    uint64_t quarantined; /* sequence of the last give under QUARANTINE */
+    CUevent *spare;       /* events to use again */
     size_t spare_count, spare_capacity;
     uint64_t reserve, reserve_peak;
     uint64_t requested, requested_peak;
@@ -95,19 +111,21 @@ static void *with_room(void *array, size_t count, size_t *capacity, size_t eleme
     return moved;
 }
 
-/* An event that nothing waits for, or NULL. */
-static CUevent take_event(struct arena *a) {
+/* An event that nothing waits for. */
+static CUresult take_event(struct arena *a, CUevent *event) {
     struct weir_driver_scope scope;
-    CUevent event = NULL;
+    CUresult result;
 
-    if (a->spare_count > 0)
-        return a->spare[--a->spare_count];
-    if (weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
-        return NULL;
-    if (a->host->driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        event = NULL;
+    if (a->spare_count > 0) {
+        *event = a->spare[--a->spare_count];
+        return CUDA_SUCCESS;
+    }
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = a->host->driver->cuEventCreate(event, CU_EVENT_DISABLE_TIMING);
     weir__driver_leave(a->host->driver, &scope);
-    return event;
+    return result;
 }
 
 static void give_event(struct arena *a, CUevent event) {
@@ -133,18 +151,34 @@ static int is_done(struct arena *a, CUevent event) {
     return result == CUDA_SUCCESS;
 }
 
-/* An event recorded now on `stream`, or NULL: no host memory, or the stream is being captured. */
-static CUevent record_on(struct arena *a, weir_stream stream) {
-    CUevent event;
+/* A default stream without a current context: the device's own is meant. */
+static CUresult record_in_context(struct arena *a, CUevent event, weir_stream stream) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
 
-    if (weir__engine_capture(a->host, stream) != WEIR_OK)
-        return NULL;
-    event = take_event(a);
-    if (event && a->host->driver->cuEventRecord(event, stream) != CUDA_SUCCESS) {
-        give_event(a, event);
-        return NULL;
-    }
-    return event;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = a->host->driver->cuEventRecord(event, stream);
+    weir__driver_leave(a->host->driver, &scope);
+    return result;
+}
+
+/* An event recorded now on `stream`. */
+static weir_status record_on(struct arena *a, weir_stream stream, CUevent *event) {
+    weir_status status = weir__engine_capture(a->host, stream);
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = take_event(a, event);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    result = a->host->driver->cuEventRecord(*event, stream);
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        result = record_in_context(a, *event, stream);
+    if (result != CUDA_SUCCESS)
+        give_event(a, *event);
+    return weir__engine_status(a->host, result);
 }
 
 /* ---- streams --------------------------------------------------------------------------------- */
@@ -186,6 +220,7 @@ static struct stream *stream_of(struct arena *a, uint64_t id) {
         return NULL;
     a->streams = streams;
     a->stream_last = a->stream_count++;
+    a->several |= a->stream_count > 1 || id == 0;
     streams[a->stream_last] = (struct stream){.id = id};
     return &streams[a->stream_last];
 }
@@ -208,44 +243,63 @@ static int observe(struct arena *a, struct stream *s) {
     return 1;
 }
 
-/* Records an event for all frees on the stream so far. */
-static void record(struct arena *a, struct stream *s, weir_stream stream) {
+/* Records an event for all frees on the stream up to `sequence`. */
+static weir_status record(struct arena *a, struct stream *s, weir_stream stream,
+                          uint64_t sequence) {
     struct mark *marks = with_room(s->marks, s->count, &s->capacity, sizeof *marks);
-    CUevent event;
+    weir_status status;
+    CUevent event = NULL;
 
     if (!marks)
-        return;
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     s->marks = marks;
-    event = record_on(a, stream);
-    if (!event)
-        return; /* tried again at a later call */
-    marks[s->count++] = (struct mark){event, s->sequence};
-    s->recorded = s->sequence;
+    status = record_on(a, stream, &event);
+    if (status != WEIR_OK)
+        return status;
+    marks[s->count++] = (struct mark){event, sequence};
+    s->recorded = sequence;
+    return WEIR_OK;
 }
 
 /* Called for every operation on `stream`, with several streams about: see the top of the file. */
 static void tend(struct arena *a, struct stream *s, weir_stream stream) {
     uint64_t open = s->sequence - s->recorded;
 
-    if (open == 0 || (open < EVENT_BATCH && s->dry_seen == a->dry && s->id != 0))
+    if (open == 0 || (open < EVENT_BATCH && s->dry_seen == a->dry))
         return;
+    if (record(a, s, stream, s->sequence) != WEIR_OK)
+        return; /* tried again at a later call */
     s->dry_seen = a->dry;
-    record(a, s, stream);
     observe(a, s);
 }
 
 /* ---- pending frees --------------------------------------------------------------------------- */
 
-/* Gives a block back whose last use the host has seen: it is clean at once. */
+/* The block's owner has freed it. */
+static void unaccount(struct arena *a, const struct weir_placement_block *block) {
+    a->in_use -= block->size;
+    a->requested -= block->requested;
+}
+
+/* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
 static void give_observed(struct arena *a, CUdeviceptr block) {
+    a->several = 1;
+    a->observed++;
+    (void)weir__placement_give(a->placement, block, OBSERVED, a->observed, NULL);
+    weir__placement_observe(a->placement, OBSERVED, a->observed);
+}
+
+/* Gives a block back that nobody may have before the device was waited for. */
+static weir_status give_quarantined(struct arena *a, CUdeviceptr block) {
     struct weir_placement_block was;
 
-    a->observed++;
-    if (weir__placement_give(a->placement, block, OBSERVED, a->observed, &was) != WEIR_PLACEMENT_OK)
-        return;
-    weir__placement_observe(a->placement, OBSERVED, a->observed);
-    a->in_use -= was.size;
-    a->requested -= was.requested;
+    if (weir__placement_give(a->placement, block, QUARANTINE, a->quarantined + 1, &was) !=
+        WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    a->several = 1;
+    a->quarantined++;
+    unaccount(a, &was);
+    return WEIR_OK;
 }
 
 static int all_done(struct arena *a, struct pending *p) {
@@ -282,43 +336,96 @@ static int is_pending(const struct arena *a, CUdeviceptr block) {
     return 0;
 }
 
-/* Keeps the block until `stream` and every noted stream are past this point.  The caller has seen
- * that the block is live. */
+/* Keeps the block until `stream` and every noted stream are past this point. */
 static weir_status free_with_uses(struct arena *a, CUdeviceptr block, weir_stream stream,
                                   const struct weir_use_list *uses) {
-    struct pending *p = malloc(sizeof *p + (uses->count + 1) * sizeof p->event[0]);
+    struct weir_placement_block found;
+    struct pending *p;
 
+    if (weir__placement_find(a->placement, block, &found) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    p = malloc(sizeof *p + (uses->count + 1) * sizeof p->event[0]);
     if (!p)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return give_quarantined(a, block);
     p->block = block;
     p->events = 0;
     for (size_t i = 0; i <= uses->count; i++) {
-        CUevent event = record_on(a, i < uses->count ? uses->streams[i] : stream);
+        weir_status status =
+            record_on(a, i < uses->count ? uses->streams[i] : stream, &p->event[p->events]);
 
-        if (!event) {
+        if (status != WEIR_OK) {
             while (p->events > 0)
                 give_event(a, p->event[--p->events]);
             free(p);
-            return weir__engine_refuse(WEIR_E_CAPTURE);
+            return status;
         }
-        p->event[p->events++] = event;
+        p->events++;
     }
     p->next = a->pending;
     a->pending = p;
     a->pending_count++;
+    unaccount(a, &found);
     return WEIR_OK;
+}
+
+/* The device has finished all work: nothing is behind anything any more. */
+static void observe_all(struct arena *a) {
+    for (size_t i = 0; i < a->stream_count; i++) {
+        struct stream *s = &a->streams[i];
+
+        while (s->count > 0)
+            give_event(a, s->marks[--s->count].event);
+        s->recorded = s->sequence;
+        weir__placement_observe(a->placement, s->id, s->sequence);
+    }
+    weir__placement_observe(a->placement, QUARANTINE, a->quarantined);
+    while (a->pending) {
+        struct pending *p = a->pending;
+
+        while (p->events > 0)
+            give_event(a, p->event[--p->events]);
+        a->pending = p->next;
+        give_observed(a, p->block);
+        free(p);
+    }
+    a->pending_count = 0;
 }
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
+/* Adds the region to the placement and to the list; the caller has made room in the list. */
+static int add_region(struct arena *a, CUdeviceptr base, size_t bytes) {
+    int placed = weir__placement_add(a->placement, base, bytes);
+    size_t at = a->region_count;
+
+    if (placed != WEIR_PLACEMENT_OK)
+        return placed;
+    while (at > 0 && a->regions[at - 1].base > base) {
+        a->regions[at] = a->regions[at - 1];
+        at--;
+    }
+    a->regions[at] = (struct region){base, bytes};
+    a->region_count++;
+    a->reserve += bytes;
+    if (a->reserve > a->reserve_peak)
+        a->reserve_peak = a->reserve;
+    return WEIR_PLACEMENT_OK;
+}
+
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, down to `least`. */
 static weir_status take_region(struct arena *a, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = a->host->driver;
+    struct region *regions =
+        with_room(a->regions, a->region_count, &a->region_capacity, sizeof *regions);
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
-    CUresult result = weir__driver_enter(driver, a->host->context, &scope);
     int placed = WEIR_PLACEMENT_NO_MEMORY;
+    CUresult result;
 
+    if (!regions)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    a->regions = regions;
+    result = weir__driver_enter(driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     do {
@@ -328,7 +435,7 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
         bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
     } while (bytes >= least && bytes > 0);
     if (result == CUDA_SUCCESS) {
-        placed = weir__placement_add(a->placement, base, bytes);
+        placed = add_region(a, base, bytes);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
     }
@@ -338,9 +445,6 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
     if (placed != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     *got = bytes;
-    a->reserve += bytes;
-    if (a->reserve > a->reserve_peak)
-        a->reserve_peak = a->reserve;
     return WEIR_OK;
 }
 
@@ -380,24 +484,68 @@ static weir_status extend(struct arena *a, size_t bytes) {
     if (status == WEIR_OK)
         weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
                           weir__engine_since(a->host, started), a->reserve);
+    else
+        weir__growth_refused(&a->cursor);
     return status;
 }
 
-/* Gives the idle region at `base` back.  cuMemFree waits for all work of the device, so a region
- * whose last frees were not observed may go too. */
-static CUresult drop_region(struct arena *a, uint64_t base, size_t bytes) {
+/* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
+ * frees need not have been observed; afterwards all are. */
+static CUresult drop_region(struct arena *a, size_t at) {
+    struct region gone = a->regions[at];
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = a->host->driver->cuMemFree(base);
+    result = a->host->driver->cuMemFree(gone.base);
     weir__driver_leave(a->host->driver, &scope);
-    if (result == CUDA_SUCCESS) {
-        weir__placement_remove(a->placement, base);
-        a->reserve -= bytes;
-    }
-    return result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    observe_all(a);
+    weir__placement_remove(a->placement, gone.base);
+    a->region_count--;
+    memmove(&a->regions[at], &a->regions[at + 1], (a->region_count - at) * sizeof a->regions[0]);
+    a->reserve -= gone.bytes;
+    return CUDA_SUCCESS;
+}
+
+/* Finds the largest region without live blocks of at most `most` bytes. */
+struct search {
+    const struct arena *arena;
+    size_t most;
+    size_t at;   /* the region that the walk is in */
+    int live;    /* it has a live block */
+    size_t best; /* region_count: none so far */
+};
+
+static void end_region(struct search *s) {
+    const struct region *regions = s->arena->regions;
+
+    if (!s->live && regions[s->at].bytes <= s->most &&
+        (s->best == s->arena->region_count || regions[s->at].bytes > regions[s->best].bytes))
+        s->best = s->at;
+    s->at++;
+    s->live = 0;
+}
+
+static int visit(void *context, const struct weir_placement_span *span) {
+    struct search *s = context;
+    const struct region *r = &s->arena->regions[s->at];
+
+    s->live |= span->live;
+    if (span->address + span->size == r->base + r->bytes)
+        end_region(s);
+    return 0;
+}
+
+/* 1 and its place, or 0: there is none. */
+static int find_idle(const struct arena *a, size_t most, size_t *at) {
+    struct search s = {.arena = a, .most = most, .best = a->region_count};
+
+    weir__placement_walk(a->placement, visit, &s);
+    *at = s.best;
+    return s.best < a->region_count;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------ */
@@ -446,18 +594,15 @@ static void arena_close(void *engine) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(a->host->driver, a->host->context, &scope) == CUDA_SUCCESS) {
-        uint64_t base;
-        size_t bytes;
-
+        for (size_t i = 0; i < a->region_count;
+             i++) /* waits for the device, and so for all frees */
+            a->host->driver->cuMemFree(a->regions[i].base);
         destroy_events(a);
-        while (weir__placement_idle_region(a->placement, &base, &bytes)) {
-            a->host->driver->cuMemFree(base);
-            weir__placement_remove(a->placement, base);
-        }
         weir__driver_leave(a->host->driver, &scope);
     }
     weir__placement_destroy(a->placement);
     pthread_mutex_destroy(&a->lock);
+    free(a->regions);
     free(a->streams);
     free(a->spare);
     free(a);
@@ -518,7 +663,7 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
         return weir__engine_status(a->host, result);
     pthread_mutex_lock(&a->lock);
     s = stream_of(a, id);
-    if (s && a->stream_count > 1)
+    if (s && a->several)
         tend(a, s, stream);
     status = s ? place(a, bytes, id, grew, &placed) : weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (status == WEIR_OK)
@@ -529,19 +674,40 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
     return status;
 }
 
+/* A free on a stream without an id: its event comes first. */
+static weir_status give_unknown(struct arena *a, CUdeviceptr block, struct stream *s,
+                                weir_stream stream) {
+    struct weir_placement_block was;
+    weir_status status;
+
+    if (weir__placement_find(a->placement, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    status = record(a, s, stream, s->sequence + 1);
+    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
+        return status;
+    if (status != WEIR_OK)
+        return give_quarantined(a, block);
+    s->sequence++;
+    (void)weir__placement_give(a->placement, block, s->id, s->sequence, NULL);
+    unaccount(a, &was);
+    observe(a, s);
+    return WEIR_OK;
+}
+
 /* A free on one stream alone. */
 static weir_status give(struct arena *a, CUdeviceptr block, uint64_t id, weir_stream stream) {
     struct stream *s = stream_of(a, id);
     struct weir_placement_block was;
 
     if (!s)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        return give_quarantined(a, block);
+    if (id == 0)
+        return give_unknown(a, block, s, stream);
     if (weir__placement_give(a->placement, block, id, s->sequence + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     s->sequence++;
-    a->in_use -= was.size;
-    a->requested -= was.requested;
-    if (a->stream_count > 1 || id == 0)
+    unaccount(a, &was);
+    if (a->several)
         tend(a, s, stream);
     return WEIR_OK;
 }
@@ -549,7 +715,6 @@ static weir_status give(struct arena *a, CUdeviceptr block, uint64_t id, weir_st
 static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream stream,
                               const struct weir_use_list *uses) {
     struct arena *a = engine;
-    struct weir_placement_block found;
     weir_status status;
     CUresult result;
     uint64_t id = id_of(a, stream, &result);
@@ -561,8 +726,6 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
         status = weir__engine_refuse(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give(a, block, id, stream);
-    else if (weir__placement_find(a->placement, block, &found) != WEIR_PLACEMENT_OK)
-        status = weir__engine_refuse(WEIR_E_NOT_OWNED);
     else
         status = free_with_uses(a, block, stream, uses);
     pthread_mutex_unlock(&a->lock);
@@ -572,36 +735,40 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
 static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     struct arena *a = engine;
     uint64_t started = a->host->driver->ticks();
-    uint64_t wanted = target < a->host->limit ? target : a->host->limit;
+    uint64_t most = weir__size_round_down((size_t)a->host->limit, GRANULARITY), wanted;
     weir_status status = WEIR_OK;
-    size_t bytes, got = 0;
+    size_t rounded, got = 0;
 
+    if (!weir__size_round_up((size_t)target, GRANULARITY, &rounded))
+        rounded = SIZE_MAX;
+    wanted = rounded < most ? rounded : most;
     pthread_mutex_lock(&a->lock);
     if (wanted > a->reserve) {
-        bytes = weir__size_round_down((size_t)(wanted - a->reserve), GRANULARITY);
-        status = bytes == 0 ? WEIR_OK : take_region(a, bytes, GRANULARITY, &got);
+        size_t bytes = (size_t)(wanted - a->reserve);
+
+        status = take_region(a, bytes, GRANULARITY, &got);
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
                               a->reserve);
     }
-    if (status == WEIR_OK && a->reserve + GRANULARITY <= target)
-        status = weir__engine_refuse(target > a->host->limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+    if (status == WEIR_OK && a->reserve < target)
+        status = weir__engine_refuse(target > most ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
     pthread_mutex_unlock(&a->lock);
     return status;
 }
 
 static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct arena *a = engine;
-    uint64_t started = a->host->driver->ticks(), before, base;
+    uint64_t started = a->host->driver->ticks(), before;
     CUresult result = CUDA_SUCCESS;
-    size_t bytes;
+    size_t at;
 
     pthread_mutex_lock(&a->lock);
     look_around(a);
     before = a->reserve;
     while (result == CUDA_SUCCESS && a->reserve > keep &&
-           weir__placement_idle_region(a->placement, &base, &bytes) && a->reserve - bytes >= keep)
-        result = drop_region(a, base, bytes);
+           find_idle(a, (size_t)a->reserve - keep, &at))
+        result = drop_region(a, at);
     *released = (size_t)(before - a->reserve);
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,
@@ -622,7 +789,7 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
         unrecorded += a->streams[i].sequence != a->streams[i].recorded;
     }
     if (silent)
-        *silent = a->stream_count > 1 ? unrecorded : 0;
+        *silent = a->several ? unrecorded : 0;
     pthread_mutex_unlock(&a->lock);
     return waiting;
 }
