@@ -30,6 +30,8 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/conformance \
 	tests/test_abi \
+	tests/test_bestfit \
+	tests/test_bestfit \
 	tests/test_budget \
 	tests/test_driver \
 	tests/test_growth \
