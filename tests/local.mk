@@ -31,7 +31,6 @@ unit_tests = \
 	tests/conformance \
 	tests/test_abi \
 	tests/test_bestfit \
-	tests/test_bestfit \
 	tests/test_budget \
 	tests/test_driver \
 	tests/test_growth \
