@@ -4,7 +4,7 @@
  * One process-wide `weir__model`.  Its lock guards everything that is not marked otherwise; the calls
  * that a hit path makes (stream id, capture status, current context) take no lock: they read
  * atomics, fields that never change while their object lives, and the thread's own state.  Handles
- * are addresses of slots in slabs that are mapped once and never go, so that any value a caller
+ * are addresses of slots in slabs that are made once and never go, so that any value a caller
  * passes can be checked without a fault, and a destroyed handle is seen as such until the next
  * create takes its slot, which it does at once, as the real driver does.
  *
@@ -41,12 +41,12 @@ struct model_slot {
 };
 
 struct model_slab {
-    char *base;                 /* never changes once mapped */
+    char *base;                 /* never changes once made */
     size_t stride, limit, used; /* stride: a power of two */
     struct model_slot *spare;   /* freed slots, latest first */
 };
 
-int weir__model_slab_map(struct model_slab *slab, size_t stride, size_t limit); /* 0 or -1 */
+int weir__model_slab_make(struct model_slab *slab, size_t stride, size_t limit); /* 0 or -1 */
 /* A slot with all bytes behind its header zero, or NULL when the slab is full. */
 void *weir__model_slab_take(struct model_slab *slab, uint64_t id);
 void weir__model_slab_give(struct model_slab *slab, void *slot);
