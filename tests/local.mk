@@ -46,7 +46,9 @@ unit_tests = \
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 
-public_tests =
+public_tests = \
+	tests/test_public_library
+tests_test_public_library_LDADD = $(public_ldadd)
 
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
@@ -82,7 +84,7 @@ tests_fake_resolver_2_libcuda_la_LDFLAGS = $(fake_ldflags)
 
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-core.la $(CHECK_LIBS)
-public_ldadd = lib/libweir.la $(CHECK_LIBS)
+public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
 	tests/check-exports \
@@ -92,6 +94,7 @@ script_tests = \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/check-installed \
 	tests/support.h \
 	tests/gpu/bundle \
 	tests/gpu/run \
@@ -100,7 +103,10 @@ EXTRA_DIST += \
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers)
-check_PROGRAMS += $(unit_tests) $(public_tests)
+check_PROGRAMS += $(unit_tests)
+if WEIR_SHARED
+check_PROGRAMS += $(public_tests)
+endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 if HAVE_CUDA_H
 check_PROGRAMS += $(cuda_tests)
@@ -115,3 +121,10 @@ check-tests-missing:
 if !WEIR_TESTS_OFF
 	@exit 1
 endif
+
+# With what was installed, a program outside the tree builds and runs.
+installcheck-local:
+	@CC='$(CC)' CFLAGS='$(WEIR_SANITIZE_CFLAGS) $(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
+	PKG_CONFIG='$(PKG_CONFIG)' version='$(PACKAGE_VERSION)' prefix='$(DESTDIR)$(prefix)' \
+	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' libdir='$(DESTDIR)$(libdir)' \
+	$(SHELL) $(top_srcdir)/tests/check-installed
