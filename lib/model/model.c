@@ -2,15 +2,15 @@
 /* model.c: the device model's table of entry points, its clock, its fault plan, and its reset.
  *
  * Every entry of the table goes through one gate, begin(): it counts the call, lets the fault plan
- * speak, and charges the fixed cost; then the function weir__model_<entry> does the work and charges
- * what depends on it.  The gate's fast path is one comparison: a thread keeps the value that
- * weir__model.state has when nothing is unusual, and any difference (a fault plan, a measurement, a
- * reset, a fork) leads to the slow path.  The gate takes no lock on the fast path.
+ * speak, and charges the fixed cost; then the function weir__model_<entry> does the work and
+ * charges what depends on it.  The gate's fast path is one comparison: a thread keeps the value
+ * that weir__model.state has when nothing is unusual, and any difference (a fault plan, a
+ * measurement, a reset, a fork) leads to the slow path.  The gate takes no lock on the fast path.
  *
- * The clock is one atomic counter of nanoseconds that every call of every thread advances.  So calls
- * of several threads take as long together as one after the other; this is how the real driver's
- * lock behaves for most calls, but not for the five that scale, and waiting for that lock costs more
- * on the real one than the model charges.
+ * The clock is one atomic counter of nanoseconds that every call of every thread advances.  So
+ * calls of several threads take as long together as one after the other; this is how the real
+ * driver's lock behaves for most calls, but not for the five that scale, and waiting for that lock
+ * costs more on the real one than the model charges.
  *
  * Must not know: what an entry does; anything above driver.h.
  */
@@ -261,9 +261,9 @@ static inline CUresult finish(const struct call *call) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
-/* What measuring a call costs beyond what the measurement sees: parts of both clock readings, and the
- * addition.  The least of several rounds, since any of them may be interrupted.  Nobody measures yet,
- * so host_ns may be used and put back. */
+/* What measuring a call costs beyond what the measurement sees: parts of both clock readings, and
+ * the addition.  The least of several rounds, since any of them may be interrupted.  Nobody
+ * measures yet, so host_ns may be used and put back. */
 static uint64_t measuring_cost(void) {
     enum { ROUNDS = 8, CALLS = 500 };
     uint64_t least = UINT64_MAX;

@@ -2,9 +2,9 @@
 /* model.h: what tests and the bench may do to the device model beside calling the driver table.
  *
  * The model is one per process, as a driver is.  weir__driver_model (driver.h) makes it from the
- * built-in profile, or from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES devices;
- * weir__model_reset makes it anew.  Time on it is virtual: calls advance one clock by what the
- * profile says they cost, so the same calls take the same time in every run.
+ * built-in profile, or from the file that WEIR_MODEL_PROFILE names, with WEIR_MODEL_DEVICES
+ * devices; weir__model_reset makes it anew.  Time on it is virtual: calls advance one clock by what
+ * the profile says they cost, so the same calls take the same time in every run.
  *
  * Must not know: anything above driver.h.
  */
@@ -34,8 +34,8 @@ void weir__model_advance(uint64_t ns);
 /* Launches work of that length on a stream, as a kernel would. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 
-/* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do all
- * later ones if `for_good`.  One plan per entry; a new one replaces it.  k = 0 removes it. */
+/* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do
+ * all later ones if `for_good`.  One plan per entry; a new one replaces it.  k = 0 removes it. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
 void weir__model_faults_clear(void);
 /* Calls of the entry since the last reset, failed ones included, by all threads. */

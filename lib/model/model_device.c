@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* model_device.c: devices and their primary contexts.
  *
- * A device has one context, which lives while somebody retains it.  The stack of current contexts is
- * the thread's own, so that asking for the current one, pushing and popping take no lock.  A context
- * that was destroyed while current stays on the stack and every use of it says so.  Memory of pools
- * outlives the context (documented: it survives the context's end); cuMemAlloc blocks, streams and
- * events go with it.
+ * A device has one context, which lives while somebody retains it.  The stack of current contexts
+ * is the thread's own, so that asking for the current one, pushing and popping take no lock.  A
+ * context that was destroyed while current stays on the stack and every use of it says so.  Memory
+ * of pools outlives the context (documented: it survives the context's end); cuMemAlloc blocks,
+ * streams and events go with it.
  *
  * Must not know: pools, placement, the clock.
  */

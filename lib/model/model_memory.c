@@ -2,13 +2,13 @@
 /* model_memory.c: cuMemAlloc and cuMemFree, the account of a device's memory, and copies.
  *
  * Device addresses are host addresses of private mappings that cost nothing until they are touched.
- * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when freed, so that a
- * stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a bit for each 512
- * bytes; a page goes when its last block goes.
+ * A large cuMemAlloc block has a mapping of its own, of whole pages of 2 MiB, and loses it when
+ * freed, so that a stale access faults.  Small blocks share pages, 512 bytes apart, first fit by a
+ * bit for each 512 bytes; a page goes when its last block goes.
  *
  * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
- * device, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds of
- * block may be freed by both calls; pages are 2 MiB of physical memory.
+ * device, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds
+ * of block may be freed by both calls; pages are 2 MiB of physical memory.
  *
  * Copies and fills happen at once on host memory, only within one live block, and charge their
  * stream with the time they would take.

@@ -2,7 +2,7 @@
 /* model_pool.c: memory pools: life, attributes, and who may have which span.
  *
  * A pool is a range of spans (model_span.h, rules R1 to R6) with the physical memory of one device
- * behind it.  An allocation goes up this ladder, and each rung but the first two may be switched off
+ * behind it.  An allocation goes up this ladder, and each rung but the first may be switched off
  * or be impossible:
  *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
  *   completed  spans whose work the host clock has passed become free (REUSE_ALLOW_OPPORTUNISTIC,
@@ -10,17 +10,17 @@
  *   ordered    spans of other streams that this stream is ordered behind by an event
  *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours are taken together
  *   grow       units move or are taken from the device (R5), never past maxSize
- *   waited     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only when the device is full: the host call blocks
- *              until the work behind pending spans is done, earliest first
+ *   waited     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only when the device is full: the host call
+ *              blocks until the work behind pending spans is done, earliest first
  *
- * Facts played here (measured on the device of the profile): used memory counts the bytes asked for,
- * and a pending free is no longer used; a block freed on a busy stream goes to no other stream, the
- * pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation, rounded down
- * to units, trims at once, rounded up; a high-water mark takes 0 and falls to the current value;
- * maxSize holds at allocation, rounded up to units; growth and trim wait for no kernel; a request
- * that cannot be met costs as much as taking all that the device has.  Documented: a synchronisation
- * makes what it has seen done free for every stream, whatever the attributes; a pool destroyed with
- * live blocks goes when the last of them goes.
+ * Facts played here (measured on the device of the profile): used memory counts the bytes asked
+ * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
+ * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
+ * rounded down to units, trims at once, rounded up; a high-water mark takes 0 and falls to the
+ * current value; maxSize holds at allocation, rounded up to units; growth and trim wait for no
+ * kernel; a request that cannot be met costs as much as taking all that the device has.
+ * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
+ * attributes; a pool destroyed with live blocks goes when the last of them goes.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -163,15 +163,6 @@ static void settle_all(struct model_pool *pool) {
     }
 }
 
-static uint64_t order_of(const struct model_orders *orders, uint64_t id) {
-    size_t i;
-
-    for (i = 0; i < orders->count; i++)
-        if (orders->item[i].id == id)
-            return orders->item[i].seq;
-    return 0;
-}
-
 void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     struct model_pool *pool;
 
@@ -182,7 +173,7 @@ void weir__model_pools_observe(uint64_t id, uint64_t seq, const struct model_ord
             next = queue->next;
             weir__model_range_settle_seq(
                 &pool->range, queue,
-                queue->stream_id == id ? seq : order_of(after, queue->stream_id));
+                queue->stream_id == id ? seq : weir__model_order(after, queue->stream_id));
         }
     }
 }
@@ -357,7 +348,7 @@ static int may_use(const struct model_pool *pool, const struct model_stream *str
         return 0;
     return span->queue->stream_id == stream_id ||
            (pool->follow_events &&
-            weir__model_stream_knows(stream, span->queue->stream_id) >= span->seq);
+            weir__model_order(&stream->after, span->queue->stream_id) >= span->seq);
 }
 
 /* The smallest run of usable neighbours that holds the request; needed only while work is pending,

@@ -2,8 +2,8 @@
 /* model_profile.c: reads `key = value` lines.
  *
  * The built-in text goes through the same parser as a user's file, which then overrides it key by
- * key.  Nothing is ignored: an unknown key, a value that does not parse, and a figure that the model
- * cannot work with are errors that name file, line and value.
+ * key.  Nothing is ignored: an unknown key, a value that does not parse, and a figure that the
+ * model cannot work with are errors that name file, line and value.
  *
  * Must not know: how the model uses a figure.
  */

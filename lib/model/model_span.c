@@ -2,8 +2,8 @@
 /* model_span.c: see model_span.h for the rules.
  *
  * All structs an operation may need are provided beforehand, so nothing here fails halfway but the
- * mapping of memory, which comes first.  A span's node moves between three kinds of trees: blocks by
- * address (the caller's), free spans and a queue's pending spans, both by (size, turn).
+ * mapping of memory, which comes first.  A span's node moves between three kinds of trees: blocks
+ * by address (the caller's), free spans and a queue's pending spans, both by (size, turn).
  *
  * Must not know: streams beyond their ids, devices, costs, attributes.
  */

@@ -72,7 +72,7 @@ struct model_range {
 /* Reserves up to `bytes` of address space, less if the process may not have that much.  0 or -1. */
 int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit);
 void weir__model_range_close(struct model_range *range);
-/* Host memory for whatever the next operation may need, so that it cannot fail halfway.  0 or -1. */
+/* Host memory for all that the next operation may need: it cannot fail halfway.  0 or -1. */
 int weir__model_range_provide(struct model_range *range);
 
 /* The best span in a tree of spans, or NULL. */
@@ -86,8 +86,8 @@ uint64_t weir__model_range_lacks(const struct model_range *range, const struct m
                                  uint64_t bytes);
 uint64_t weir__model_range_movable(const struct model_range *range, const struct model_span *span,
                                    uint64_t bytes);
-/* As take, for one free span that is not wholly backed: moves and adds units as needed.  NULL if the
- * process cannot have the memory; then nothing has changed. */
+/* As take, for one free span that is not wholly backed: moves and adds units as needed.  NULL if
+ * the process cannot have the memory; then nothing has changed. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
 

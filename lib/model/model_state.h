@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* model_state.h: what the files of the device model share.
  *
- * One process-wide `weir__model`.  Its lock guards everything that is not marked otherwise; the calls
- * that a hit path makes (stream id, capture status, current context) take no lock: they read
+ * One process-wide `weir__model`.  Its lock guards everything that is not marked otherwise; the
+ * calls that a hit path makes (stream id, capture status, current context) take no lock: they read
  * atomics, fields that never change while their object lives, and the thread's own state.  Handles
  * are addresses of slots in slabs that are made once and never go, so that any value a caller
  * passes can be checked without a fault, and a destroyed handle is seen as such until the next
@@ -180,8 +180,8 @@ struct model_thread *weir__model_join(void);
 struct model_context *weir__model_current(CUresult *why);
 CUresult weir__model_device_check(CUdevice device);
 
-/* The stream that a handle names, default streams included, or NULL with the reason.  Takes the lock
- * only to make a thread's default stream. */
+/* The stream that a handle names, default streams included, or NULL with the reason.  Takes the
+ * lock only to make a thread's default stream. */
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
 /* The functions below want the lock held. */
@@ -192,8 +192,8 @@ void weir__model_streams_drop(struct model_context *context); /* its events too 
 /* Brings a stream behind what its kind is implicitly ordered behind, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
-/* Up to which operation of stream `id` the next operation of `stream` is ordered behind; 0: none. */
-uint64_t weir__model_stream_knows(const struct model_stream *stream, uint64_t id);
+/* Up to which operation of stream `id` these orders reach; 0: none. */
+uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
 
 /* Frees the blocks of cuMemAlloc that left in stream order and whose work is done. */
 void weir__model_direct_settle(struct model_device *device);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* model_stream.c: streams, events, and the virtual work on them.
  *
- * A stream is a time, when all work submitted so far is done, and a count of operations.  Work begins
- * at the latest of now, the stream's end and what the stream waits for.  Beside times the model
- * keeps order: each stream lists "behind stream X up to its operation q", filled by waits on events
- * and by the legacy stream's rule, and an event takes a copy of the list when it is recorded.  The
- * list may forget its oldest entry when it is long: a pool that knows of less order grows where it
- * might have reused, which is always allowed.
+ * A stream is a time, when all work submitted so far is done, and a count of operations.  Work
+ * begins at the latest of now, the stream's end and what the stream waits for.  Beside times the
+ * model keeps order: each stream lists "behind stream X up to its operation q", filled by waits on
+ * events and by the legacy stream's rule, and an event takes a copy of the list when it is
+ * recorded.  The list may forget its oldest entry when it is long: a pool that knows of less order
+ * grows where it might have reused, which is always allowed.
  *
  * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
  * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
@@ -69,12 +69,12 @@ static uint64_t stream_id(const struct model_stream *stream) {
     return atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
 }
 
-uint64_t weir__model_stream_knows(const struct model_stream *stream, uint64_t id) {
+uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
     size_t i;
 
-    for (i = 0; i < stream->after.count; i++)
-        if (stream->after.item[i].id == id)
-            return stream->after.item[i].seq;
+    for (i = 0; i < orders->count; i++)
+        if (orders->item[i].id == id)
+            return orders->item[i].seq;
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* model_tree.h: an ordered set of nodes that lie in other structures, O(log n) expected.
  *
- * A treap: the priority is a hash of the key, so a set has one shape whatever its history.  Keys are
- * pairs, (key, tie), and must differ.
+ * A treap: the priority is a hash of the key, so a set has one shape whatever its history.  Keys
+ * are pairs, (key, tie), and must differ.
  *
  * Must not know: what the nodes are part of; any lock.
  */
