@@ -625,13 +625,18 @@ static int strays_adopt(struct weir_placement *p) {
 
 /* ----------------------------------------------------------- second stream -- */
 
-/* If the last chunk of `r` was used in part, cuts off what lies above the high mark. */
+/* If the last chunk of `r` was used in part, cuts off what lies above the high mark.  If it was not
+ * used at all, its sequence is that of a block that it had joined and that was taken again. */
 static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
     uint32_t id = p->chunk[r->border].prev;
     struct chunk *c = &p->chunk[id];
     uint32_t rest;
 
-    if (!chunk_is(p, id, CLEAN) || r->high == r->end || r->high <= c->address) {
+    if (!chunk_is(p, id, CLEAN) || r->high == r->end) {
+        return;
+    }
+    if (r->high <= c->address) {
+        c->sequence = 0;
         return;
     }
     rest = record_take(p);

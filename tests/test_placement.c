@@ -759,6 +759,21 @@ START_TEST(what_was_observed_before_the_second_stream_is_clean) {
 }
 END_TEST
 
+/* The space above the mark joined a freed block, which was then taken again: what is left of the two
+ * was never used, and not a byte of it is A's. */
+START_TEST(space_above_the_mark_is_nobodys) {
+    begin(&bfc, 8192);
+    take(512, A);
+    give(0, A);
+    take(512, A);
+    ck_assert_uint_eq(figures().extent, 512);
+    ck_assert_uint_eq(take(2048, B), 512);
+    ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5120");
+    ck_assert_uint_eq(figures().unobserved, 0);
+    end();
+}
+END_TEST
+
 /* The last chunk was used but is observed: nothing to cut. */
 START_TEST(observed_end_stays_whole) {
     begin(&bfc, 4096);
@@ -992,8 +1007,8 @@ static void model_seen(uint64_t stream) {
 
         if (c->requested != 0)
             continue;
-        if (c->sequence <= first->observed) {
-            c->sequence = 0;
+        if (c->sequence <= first->observed || c->base >= high) {
+            c->sequence = 0; /* observed, or nobody's so far: what it joined lies elsewhere */
             continue;
         }
         c->stream = model.only;
@@ -1495,6 +1510,7 @@ static void add_stream_tests(Suite *suite) {
     tcase_add_test(second, second_stream_cuts_at_the_high_mark);
     tcase_add_test(second, second_stream_may_come_with_a_free);
     tcase_add_test(second, what_was_observed_before_the_second_stream_is_clean);
+    tcase_add_test(second, space_above_the_mark_is_nobodys);
     tcase_add_test(second, observed_end_stays_whole);
     tcase_add_test(second, each_region_has_its_own_mark);
     tcase_add_test(second, stream_0_is_a_second_stream);
