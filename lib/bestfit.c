@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* bestfit.c: the parts of the ordered set that are not on every path: trees, nodes, tables.
+/* bestfit.c: the ordered set of free chunks: classes, trees, nodes.
  *
  * A class is a B+-tree whose nodes all have the same shape.  A separator is a lower bound of all
  * keys below it, and key[0] of an inner node equals the separator that leads to it (0 leftmost).
  * Except for the root a node holds at least SPARSE entries: one that falls below is joined with a
  * sibling or shares the sibling's entries.  An insert reserves the nodes of the longest chain of
  * splits first, so that it changes all or nothing.
+ *
+ * What concerns one leaf alone is decided there, without a look at the nodes above it.  Only what
+ * changes the shape of a tree goes down it a second time, recursively.
  *
  * Must not know: what bestfit.h must not know.
  */
@@ -26,6 +29,14 @@ struct weir__bestfit_slab {
     struct weir__bestfit_slab *next;
     size_t nodes;
 };
+
+static inline int is_leaf(ref r) {
+    return (r & 1) == 0;
+}
+
+static inline node *node_of(ref r) {
+    return (node *)(r & ~(ref)1);
+}
 
 static size_t slab_bytes(size_t nodes) {
     return sizeof(struct weir__bestfit_slab) + CACHE_LINE + nodes * sizeof(node);
@@ -51,6 +62,7 @@ void weir__bestfit_pool_drop(struct weir__bestfit_pool *pool) {
     pool->spares = 0;
 }
 
+/* `n` is empty: no keys, count 0.  So are all spare nodes. */
 static void node_give(struct weir__bestfit_pool *pool, node *n) {
     n->value[0] = (uint64_t)(uintptr_t)pool->spare;
     pool->spare = n;
@@ -62,11 +74,13 @@ static node *node_take(struct weir__bestfit_pool *pool) {
 
     pool->spare = (node *)(uintptr_t)n->value[0];
     pool->spares--;
-    n->count = 0;
-    for (unsigned i = 0; i <= SLOTS; i++) {
-        n->key[i] = NONE;
-    }
     return n;
+}
+
+static void node_clear(node *n) {
+    n->count = 0;
+    for (unsigned i = 0; i <= SLOTS; i++)
+        n->key[i] = NONE;
 }
 
 /* Makes sure of `want` spare nodes (no more than one slab holds).  1 or 0. */
@@ -93,6 +107,7 @@ static int pool_reserve(struct weir__bestfit_pool *pool, size_t want) {
     pool->slabs = slab;
     first = (node *)(((uintptr_t)(slab + 1) + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
     for (size_t i = nodes; i-- > 0;) {
+        node_clear(first + i);
         node_give(pool, first + i);
     }
     return 1;
@@ -112,13 +127,14 @@ static size_t table_bytes(size_t classes) {
 }
 
 static void tree_drop(struct weir__bestfit_pool *pool, ref r) {
-    node *n = weir__bestfit_node(r);
+    node *n = node_of(r);
 
-    if (!weir__bestfit_is_leaf(r)) {
+    if (!is_leaf(r)) {
         for (unsigned i = 0; i < n->count; i++) {
             tree_drop(pool, (ref)n->value[i]);
         }
     }
+    node_clear(n);
     node_give(pool, n);
 }
 
@@ -175,12 +191,30 @@ static void class_end(struct weir__bestfit *f, size_t c) {
 
 /* ----------------------------------------------------------------- trees -- */
 
-static void node_put(node *n, unsigned at, uint64_t key, uint64_t value) {
+/* How many keys of the node are below `key`.  Two short rounds without a branch on data. */
+static inline unsigned node_rank(const node *n, uint64_t key) {
+    const uint64_t *k = n->key;
+    unsigned at = 4u * ((unsigned)(k[3] < key) + (unsigned)(k[7] < key) + (unsigned)(k[11] < key));
+
+    k += at;
+    return at + (unsigned)(k[0] < key) + (unsigned)(k[1] < key) + (unsigned)(k[2] < key);
+}
+
+/* Puts an entry at `at` of a node that is not full. */
+static inline void node_put(node *n, unsigned at, uint64_t key, uint64_t value) {
     memmove(&n->key[at + 1], &n->key[at], (n->count - at) * sizeof n->key[0]);
     memmove(&n->value[at + 1], &n->value[at], (n->count - at) * sizeof n->value[0]);
     n->key[at] = key;
     n->value[at] = value;
     n->count++;
+}
+
+/* Takes out the entry at `at`. */
+static inline void node_cut(node *n, unsigned at) {
+    n->count--;
+    memmove(&n->key[at], &n->key[at + 1], (n->count - at) * sizeof n->key[0]);
+    memmove(&n->value[at], &n->value[at + 1], (n->count - at) * sizeof n->value[0]);
+    n->key[n->count] = NONE;
 }
 
 /* Takes the last `count` entries of `from` to the front of `to`. */
@@ -215,14 +249,14 @@ static void node_shift_left(node *from, node *to, unsigned count) {
 
 /* The child of an inner node under which `key` belongs. */
 static unsigned child_of(const node *n, uint64_t key) {
-    return weir__bestfit_rank(n, key + 1) - 1;
+    return node_rank(n, key + 1) - 1;
 }
 
 static unsigned tree_height(ref r) {
     unsigned height = 1;
 
-    while (!weir__bestfit_is_leaf(r)) {
-        r = (ref)weir__bestfit_node(r)->value[0];
+    while (!is_leaf(r)) {
+        r = (ref)node_of(r)->value[0];
         height++;
     }
     return height;
@@ -232,31 +266,43 @@ static unsigned tree_height(ref r) {
  * in *bound; else 0.  The pool holds enough nodes. */
 static ref tree_insert(struct weir__bestfit_pool *pool, ref r, uint64_t key, uint64_t value,
                        uint64_t *bound) {
-    node *n = weir__bestfit_node(r);
+    node *n = node_of(r);
     node *right;
 
-    if (!weir__bestfit_is_leaf(r)) {
+    if (!is_leaf(r)) {
         value = tree_insert(pool, (ref)n->value[child_of(n, key)], key, value, &key);
         if (value == 0) {
             return 0;
         }
     }
     if (n->count < SLOTS) {
-        node_put(n, weir__bestfit_rank(n, key), key, value);
+        node_put(n, node_rank(n, key), key, value);
         return 0;
     }
     right = node_take(pool);
     node_shift_right(n, right, SLOTS / 2);
     if (key < right->key[0]) {
-        node_put(n, weir__bestfit_rank(n, key), key, value);
+        node_put(n, node_rank(n, key), key, value);
     } else {
-        node_put(right, weir__bestfit_rank(right, key), key, value);
+        node_put(right, node_rank(right, key), key, value);
     }
     *bound = right->key[0];
     return (ref)right | (r & 1);
 }
 
-int weir__bestfit_insert_slow(struct weir__bestfit *f, uint64_t key, uint64_t value) {
+/* The leaf under which `key` belongs. */
+static inline node *leaf_for(ref r, uint64_t key) {
+    node *n = node_of(r);
+
+    while (!is_leaf(r)) {
+        r = (ref)n->value[child_of(n, key)];
+        n = node_of(r);
+    }
+    return n;
+}
+
+/* An insert that needs a node or a larger table. */
+static int insert_slow(struct weir__bestfit *f, uint64_t key, uint64_t value) {
     size_t c = (size_t)(key >> f->shift);
     ref root;
     ref right;
@@ -287,17 +333,42 @@ int weir__bestfit_insert_slow(struct weir__bestfit *f, uint64_t key, uint64_t va
     return 1;
 }
 
+int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, uint64_t value) {
+    size_t c = (size_t)(key >> f->shift);
+    node *leaf;
+
+    if (c >= f->classes || (f->root[c] == 0 && f->pool->spare == NULL)) {
+        return insert_slow(f, key, value);
+    }
+    if (f->root[c] == 0) {
+        leaf = node_take(f->pool);
+        leaf->key[0] = key;
+        leaf->value[0] = value;
+        leaf->count = 1;
+        class_begin(f, c, (ref)leaf);
+        f->entries++;
+        return 1;
+    }
+    leaf = leaf_for(f->root[c], key);
+    if (leaf->count == SLOTS) {
+        return insert_slow(f, key, value);
+    }
+    node_put(leaf, node_rank(leaf, key), key, value);
+    f->entries++;
+    return 1;
+}
+
 /* Child `at` of `n` has become sparse. */
 static void tree_rebalance(struct weir__bestfit_pool *pool, node *n, unsigned at) {
     unsigned first = at > 0 ? at - 1 : 0;
-    node *left = weir__bestfit_node((ref)n->value[first]);
-    node *right = weir__bestfit_node((ref)n->value[first + 1]);
+    node *left = node_of((ref)n->value[first]);
+    node *right = node_of((ref)n->value[first + 1]);
     unsigned half = (left->count + right->count) / 2;
 
     if (left->count + right->count <= SLOTS) {
         node_shift_left(right, left, right->count);
         node_give(pool, right);
-        weir__bestfit_close_gap(n, first + 1);
+        node_cut(n, first + 1);
         return;
     }
     if (left->count > half) {
@@ -309,65 +380,192 @@ static void tree_rebalance(struct weir__bestfit_pool *pool, node *n, unsigned at
 }
 
 static void tree_erase(struct weir__bestfit_pool *pool, ref r, uint64_t key) {
-    node *n = weir__bestfit_node(r);
+    node *n = node_of(r);
     unsigned at;
 
-    if (weir__bestfit_is_leaf(r)) {
-        weir__bestfit_close_gap(n, weir__bestfit_rank(n, key));
+    if (is_leaf(r)) {
+        node_cut(n, node_rank(n, key));
         return;
     }
     at = child_of(n, key);
     tree_erase(pool, (ref)n->value[at], key);
-    if (weir__bestfit_node((ref)n->value[at])->count < SPARSE) {
+    if (node_of((ref)n->value[at])->count < SPARSE) {
         tree_rebalance(pool, n, at);
     }
 }
 
-void weir__bestfit_erase_slow(struct weir__bestfit *f, uint64_t key) {
+/* An erase that leaves a leaf empty or sparse. */
+static void erase_slow(struct weir__bestfit *f, uint64_t key) {
     size_t c = (size_t)(key >> f->shift);
     ref root = f->root[c];
-    node *n = weir__bestfit_node(root);
+    node *n = node_of(root);
 
-    f->entries--;
-    if (n->count == 1) {
-        class_end(f, c);
+    if (is_leaf(root)) {
+        n->key[0] = NONE;
+        n->count = 0;
         node_give(f->pool, n);
+        class_end(f, c);
         return;
     }
     tree_erase(f->pool, root, key);
-    if (!weir__bestfit_is_leaf(root) && n->count == 1) {
+    if (n->count == 1) {
         f->root[c] = (ref)n->value[0];
+        n->key[0] = NONE;
+        n->count = 0;
         node_give(f->pool, n);
     }
 }
 
-int weir__bestfit_from_deep(weir__bestfit_ref r, uint64_t key, struct weir__bestfit_hit *hit) {
+/* How many keys a leaf of the class must keep for the tree to keep its shape. */
+static inline unsigned leaf_least(ref root) {
+    return is_leaf(root) ? 1 : SPARSE;
+}
+
+void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
+    ref root = f->root[key >> f->shift];
+    node *leaf = leaf_for(root, key);
+
+    f->entries--;
+    if (leaf->count <= leaf_least(root)) {
+        erase_slow(f, key);
+        return;
+    }
+    node_cut(leaf, node_rank(leaf, key));
+}
+
+void weir__bestfit_erase_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit) {
+    f->entries--;
+    if (hit->leaf->count <= hit->least) {
+        erase_slow(f, hit->key);
+        return;
+    }
+    node_cut(hit->leaf, hit->at);
+}
+
+/* Puts `key` where `old` is, if it keeps the place in the order as far as the leaf knows it. */
+static inline int leaf_rekey(node *leaf, unsigned at, unsigned least, uint64_t key,
+                             uint64_t value) {
+    if ((at > 0 && leaf->key[at - 1] > key) || leaf->key[at + 1] < key) {
+        return 0;
+    }
+    if (least == SPARSE && (at == 0 || at + 1 == leaf->count)) {
+        return 0; /* the neighbour in the order is in another leaf */
+    }
+    leaf->key[at] = key;
+    leaf->value[at] = value;
+    return 1;
+}
+
+int weir__bestfit_move_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit,
+                           uint64_t key, uint64_t value) {
+    if (key >> f->shift == hit->key >> f->shift &&
+        leaf_rekey(hit->leaf, hit->at, hit->least, key, value)) {
+        return 1;
+    }
+    weir__bestfit_erase_hit(f, hit);
+    return weir__bestfit_insert(f, key, value);
+}
+
+int weir__bestfit_move(struct weir__bestfit *f, uint64_t old, uint64_t key, uint64_t value) {
+    ref root = f->root[old >> f->shift];
+    struct weir__bestfit_hit hit = {.key = old, .leaf = leaf_for(root, old)};
+
+    hit.at = node_rank(hit.leaf, old);
+    hit.least = leaf_least(root);
+    return weir__bestfit_move_hit(f, &hit, key, value);
+}
+
+/* ------------------------------------------------------------------ look-up -- */
+
+/* The first class in use from `c` on, or f->classes. */
+static inline size_t class_from(const struct weir__bestfit *f, size_t c) {
+    size_t word = c / 64;
+    size_t sum;
+    uint64_t bits;
+
+    if (c >= f->classes) {
+        return f->classes;
+    }
+    bits = f->used[word] & (UINT64_MAX << (c % 64));
+    if (bits != 0) {
+        return word * 64 + (size_t)__builtin_ctzll(bits);
+    }
+    word++;
+    sum = word / 64;
+    if (sum >= WEIR__BESTFIT_SUMMARIES) {
+        return f->classes;
+    }
+    bits = f->summary[sum] & (UINT64_MAX << (word % 64));
+    while (bits == 0) {
+        if (++sum == WEIR__BESTFIT_SUMMARIES) {
+            return f->classes;
+        }
+        bits = f->summary[sum];
+    }
+    word = sum * 64 + (size_t)__builtin_ctzll(bits);
+    return word * 64 + (size_t)__builtin_ctzll(f->used[word]);
+}
+
+static inline void hit_set(struct weir__bestfit_hit *hit, ref root, node *leaf, unsigned at) {
+    hit->key = leaf->key[at];
+    hit->value = leaf->value[at];
+    hit->leaf = leaf;
+    hit->at = at;
+    hit->least = leaf_least(root);
+}
+
+/* The smallest key of the tree. */
+static inline int tree_first(ref root, struct weir__bestfit_hit *hit) {
+    ref r = root;
+
+    while (!is_leaf(r)) {
+        r = (ref)node_of(r)->value[0];
+    }
+    hit_set(hit, root, node_of(r), 0);
+    return 1;
+}
+
+/* The smallest key of the tree that is at least `key`; 1 or 0. */
+static inline int tree_from(ref root, uint64_t key, struct weir__bestfit_hit *hit) {
+    ref r = root;
     ref later = 0; /* the subtree behind the path */
-    node *n = weir__bestfit_node(r);
+    node *n = node_of(r);
     unsigned at;
 
-    while (!weir__bestfit_is_leaf(r)) {
+    while (!is_leaf(r)) {
         at = child_of(n, key);
         later = at + 1 < n->count ? (ref)n->value[at + 1] : later;
         r = (ref)n->value[at];
-        n = weir__bestfit_node(r);
+        n = node_of(r);
     }
-    at = weir__bestfit_rank(n, key);
-    if (at == n->count) {
-        if (later == 0) {
-            hit->key = NONE;
-            return 0;
-        }
-        while (!weir__bestfit_is_leaf(later)) {
-            later = (ref)weir__bestfit_node(later)->value[0];
-        }
-        n = weir__bestfit_node(later);
-        at = 0;
+    at = node_rank(n, key);
+    if (n->key[at] != NONE) {
+        hit_set(hit, root, n, at);
+        return 1;
     }
-    hit->leaf = NULL;
-    hit->key = n->key[at];
-    hit->value = n->value[at];
-    return 1;
+    if (later != 0) {
+        tree_first(later, hit);
+        hit->least = leaf_least(root);
+        return 1;
+    }
+    return 0;
+}
+
+int weir__bestfit_from(const struct weir__bestfit *f, uint64_t key, struct weir__bestfit_hit *hit) {
+    size_t c = (size_t)(key >> f->shift);
+
+    if (c < f->classes && f->root[c] != 0) {
+        if (tree_from(f->root[c], key, hit)) {
+            return 1;
+        }
+        c++;
+    }
+    c = class_from(f, c);
+    if (c < f->classes) {
+        return tree_first(f->root[c], hit);
+    }
+    hit->key = NONE;
+    return 0;
 }
 
 int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint64_t *value) {
@@ -392,12 +590,12 @@ uint64_t weir__bestfit_last(const struct weir__bestfit *f) {
         word = s * 64 + 63 - (size_t)__builtin_clzll(f->summary[s]);
         c = word * 64 + 63 - (size_t)__builtin_clzll(f->used[word]);
         r = f->root[c];
-        while (!weir__bestfit_is_leaf(r)) {
-            node *n = weir__bestfit_node(r);
+        while (!is_leaf(r)) {
+            node *n = node_of(r);
 
             r = (ref)n->value[n->count - 1];
         }
-        return weir__bestfit_node(r)->key[weir__bestfit_node(r)->count - 1];
+        return node_of(r)->key[node_of(r)->count - 1];
     }
     return NONE;
 }
@@ -407,10 +605,10 @@ uint64_t weir__bestfit_last(const struct weir__bestfit *f) {
 /* Checks the tree below `r`, whose keys lie in [low, high]; adds its keys to *entries. */
 static int tree_check(ref r, unsigned height, int root, uint64_t low, uint64_t high,
                       size_t *entries) {
-    const node *n = weir__bestfit_node(r);
+    const node *n = node_of(r);
     unsigned least = root ? (height > 1 ? 2 : 1) : SPARSE;
 
-    if ((height == 1) != weir__bestfit_is_leaf(r) || n->count < least || n->count > SLOTS) {
+    if ((height == 1) != is_leaf(r) || n->count < least || n->count > SLOTS) {
         return 0;
     }
     for (unsigned i = 0; i <= SLOTS; i++) {
