@@ -768,7 +768,7 @@ START_TEST(space_above_the_mark_is_nobodys) {
     take(512, A);
     ck_assert_uint_eq(figures().extent, 512);
     ck_assert_uint_eq(take(2048, B), 512);
-    ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5120");
+    ck_assert_str_eq(layout(), "live 0+512; live 512+2048; free 2560+5632");
     ck_assert_uint_eq(figures().unobserved, 0);
     end();
 }
