@@ -70,7 +70,7 @@ static weir_status take_device(struct weir_host *host, int ordinal, const struct
     if (result != CUDA_SUCCESS)
         return driver_refused(host, message, "cannot count the devices", result);
     if (ordinal >= count)
-        return cannot(message, host->options.log, WEIR_E_NO_DEVICE,
+        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
                       "device '%s': there %s %d device%s, numbered from 0", host->options.device,
                       count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     result = driver->cuDeviceGet(&host->device, ordinal);
@@ -80,7 +80,7 @@ static weir_status take_device(struct weir_host *host, int ordinal, const struct
     if (result != CUDA_SUCCESS)
         return driver_refused(host, message, "cannot ask the device", result);
     if (!pools && host->options.engine == WEIR_ENGINE_POOL)
-        return cannot(message, host->options.log, WEIR_E_NOT_SUPPORTED,
+        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
                       "device '%s' has no memory pools: choose engine arena or platform",
                       host->options.device);
     result = driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
@@ -125,17 +125,17 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
     weir__bytes_show(a->prealloc, asked, sizeof asked);
-    if (a->prealloc > host->limit) {
-        weir__bytes_show(host->limit, most, sizeof most);
-        return cannot(message, options->log, WEIR_E_LIMIT,
-                      "preallocation of %s is above the limit of %s: raise the limit, or "
-                      "preallocate at most that",
-                      asked, most);
-    }
     if (a->prealloc > memory.total) {
         weir__bytes_show(memory.total, most, sizeof most);
-        return cannot(message, options->log, WEIR_E_NO_MEMORY,
+        return cannot(message, options->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
                       "preallocation of %s is above the device's %s: preallocate at most that",
+                      asked, most);
+    }
+    if (a->prealloc > host->limit) {
+        weir__bytes_show(host->limit, most, sizeof most);
+        return cannot(message, options->log, weir__engine_refuse(WEIR_E_LIMIT),
+                      "preallocation of %s is above the limit of %s: raise the limit, or "
+                      "preallocate at most that",
                       asked, most);
     }
     if (host->threshold < a->prealloc)
@@ -157,13 +157,15 @@ static weir_status preallocate(weir_allocator *a) {
     struct weir_books *books = &a->books;
     uint64_t started = a->host.driver->ticks();
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    int result_before = weir__driver_result;
     weir_status status;
 
-    a->ops->figures(a->engine, &before);
+    weir__books_read(books, &before);
     status = a->ops->grow(a->engine, a->prealloc, WEIR_EVENT_PREALLOC);
     a->ops->figures(a->engine, &after);
+    weir__books_read(books, &after);
     atomic_store(&books->prealloc_asked, a->prealloc);
-    atomic_store(&books->prealloc_got, after.reserve_peak - before.reserve);
+    atomic_store(&books->prealloc_got, after.growth_bytes - before.growth_bytes);
     atomic_store(&books->prealloc_kept, after.reserve);
     atomic_store(&books->prealloc_ns, weir__engine_since(&a->host, started));
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
@@ -173,7 +175,10 @@ static weir_status preallocate(weir_allocator *a) {
         weir__bytes_show(after.reserve, kept, sizeof kept);
         weir__log(a->host.options.log, WEIR_LOG_WARNING,
                   "preallocation: asked %s, got and kept %s; the device has no more", asked, kept);
-        return after.reserve > 0 ? WEIR_OK : status; /* partial success is success */
+        if (after.reserve > 0) { /* partial success is success */
+            weir__set_driver_result(result_before);
+            return WEIR_OK;
+        }
     }
     return status;
 }
@@ -194,7 +199,7 @@ static void size_fixed_arena(weir_allocator *a) {
     const weir_options *options = &a->host.options;
 
     if (options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED)
-        a->prealloc = a->host.limit;
+        a->prealloc = a->host.limit < 256 ? a->host.limit : a->host.limit / 256 * 256;
     if (options->engine == WEIR_ENGINE_PLATFORM)
         a->prealloc = 0;
 }
@@ -384,8 +389,11 @@ static weir_status gate(const weir_allocator *a) {
 static void preallocate_first(weir_allocator *a) {
     pthread_mutex_lock(&a->first);
     if (atomic_load(&a->prealloc_waits)) {
+        int result_before = weir__driver_result;
+
         /* A refusal is in the log and the figures; the request may be served all the same. */
         (void)preallocate(a);
+        weir__set_driver_result(result_before);
         atomic_store(&a->prealloc_waits, 0);
     }
     pthread_mutex_unlock(&a->first);
@@ -393,6 +401,7 @@ static void preallocate_first(weir_allocator *a) {
 
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_books *books = &a->books;
+    int result_before = weir__driver_result;
     CUdeviceptr address = 0;
     int grew = 0;
     weir_status status;
@@ -403,9 +412,12 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         status = weir__engine_refuse(WEIR_E_NO_MEMORY);
     else
         status = a->ops->alloc(a->engine, bytes, stream, &address, &grew);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, &address,
                                       &grew);
+        if (status == WEIR_OK)
+            weir__set_driver_result(result_before);
+    }
     if (status == WEIR_OK) {
         weir__tally_add(&books->tally, WEIR_TALLY_ALLOCS);
         if (grew)
@@ -490,7 +502,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK)
         return status;
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
-    if (reserve) {
+    if (reserve && (status == WEIR_OK || status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY)) {
         a->ops->figures(a->engine, &figures);
         *reserve = (size_t)figures.reserve;
     }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "result.h"
+
 /* The figures of this thread's last refusal: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
 static _Thread_local weir_refusal last_refusal;
@@ -87,6 +89,9 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
     size_t count = 0;
     uint64_t oldest;
 
+    if (after == UINT64_MAX) {
+        return 0;
+    }
     pthread_mutex_lock(&books->lock);
     oldest = books->next_sequence > books->ring_capacity
                  ? books->next_sequence - books->ring_capacity
@@ -110,7 +115,7 @@ weir_status weir_last_refusal(weir_refusal *out) {
     size_t bytes;
 
     if (!out || out->size == 0) {
-        return WEIR_E_INVALID;
+        return weir__without_driver(WEIR_E_INVALID);
     }
     bytes = out->size < sizeof last_refusal ? out->size : sizeof last_refusal;
     memcpy(out, &last_refusal, bytes);

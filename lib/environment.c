@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "result.h"
 #include "text.h"
 
 #define TF_PREALLOC "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"
@@ -488,5 +489,5 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
 }
 
 weir_status weir_options_from_env(weir_options *options, char *message, size_t message_bytes) {
-    return weir__options_from_env(options, NULL, 1, message, message_bytes);
+    return weir__without_driver(weir__options_from_env(options, NULL, 1, message, message_bytes));
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "result.h"
 #include "text.h"
 
 /* The least a caller's struct can be: weir_options of version 1 ends with `log`. */
@@ -615,14 +616,14 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 
 weir_status weir_options_init_sized(weir_options *options, size_t bytes) {
     if (!options || bytes < SMALLEST_SIZE || bytes > LARGEST_SIZE)
-        return WEIR_E_INVALID;
+        return weir__without_driver(WEIR_E_INVALID);
     memset(options, 0, bytes);
     options->size = bytes;
     return WEIR_OK;
 }
 
-weir_status weir_options_set(weir_options *options, const char *name, const char *text,
-                             char *message, size_t message_bytes) {
+static weir_status set_by_name(weir_options *options, const char *name, const char *text,
+                               char *message, size_t message_bytes) {
     char quoted[80];
 
     no_message(message, message_bytes);
@@ -640,6 +641,11 @@ weir_status weir_options_set(weir_options *options, const char *name, const char
         snprintf(message, message_bytes, "there is no option %s: weir-settings(7) lists them",
                  quoted);
     return WEIR_E_INVALID;
+}
+
+weir_status weir_options_set(weir_options *options, const char *name, const char *text,
+                             char *message, size_t message_bytes) {
+    return weir__without_driver(set_by_name(options, name, text, message, message_bytes));
 }
 
 /* ------------------------------------------------------------------ internal ---- */
@@ -723,7 +729,7 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         }
     fill_defaults(&work);
     if (!limit_holds_prealloc(&work, message, message_bytes))
-        return WEIR_E_INVALID;
+        return WEIR_E_LIMIT;
     *out = work;
     return WEIR_OK;
 }

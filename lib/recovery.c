@@ -55,10 +55,10 @@ static int could_fit(const weir_refusal *r) {
     return r->asked <= idle + (device < room ? device : room);
 }
 
-/* Rung 1 and 2.  The status of the last try. */
+/* Rung 1 and 2.  The status of the last try; *asked is set to 1 if there was one. */
 static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
-                                  weir_stream stream, CUdeviceptr *block, int *grew) {
+                                  weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t started = host->driver->ticks();
     uint64_t pause = FIRST_PAUSE_NS;
     size_t silent = 0, pending = ops->reclaim(engine, &silent);
@@ -71,6 +71,7 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
         host->driver->sleep_ns(pause);
         pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
         pending = ops->reclaim(engine, &silent);
+        *asked = 1;
         why = ops->alloc(engine, bytes, stream, block, grew);
         if (!is_refusal(why))
             return why;
@@ -98,15 +99,19 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     weir_status status = why;
     weir_refusal refusal;
     size_t released = 0;
+    int asked = 0;
 
-    atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     read_refusal(ops, engine, host, bytes, &refusal);
     if (could_fit(&refusal)) {
-        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew);
+        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &asked);
         if (is_refusal(status) && ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
-            released > 0)
+            released > 0) {
+            asked = 1;
             status = ops->alloc(engine, bytes, stream, block, grew);
+        }
     }
+    if (asked)
+        atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);
     atomic_fetch_add_explicit(&host->books->stall_ns, refusal.waited_ns, memory_order_relaxed);
     if (is_refusal(status)) {

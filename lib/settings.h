@@ -81,7 +81,7 @@ void weir__options_give(const weir_options *from, weir_options *options);
  * layout with every default replaced by its meaning, except amounts of kind DEFAULT that depend on
  * the engine (limit of a fixed arena: 75% of total is filled in here too) and growth DEFAULT (which
  * becomes BFC for the arena and EXACT for the pool).  options NULL: all defaults.
- * E_INVALID with a message. */
+ * E_INVALID, or E_LIMIT (a preallocation above the limit), with a message. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 

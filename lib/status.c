@@ -10,7 +10,7 @@
 
 #include <weir/status.h>
 
-static _Thread_local int last_driver_result;
+_Thread_local int weir__driver_result __attribute__((tls_model("initial-exec")));
 
 const char *weir_status_name(weir_status status) {
     switch ((int)status) {
@@ -37,9 +37,15 @@ const char *weir_status_message(weir_status status) {
 }
 
 int weir_last_driver_result(void) {
-    return last_driver_result;
+    return weir__driver_result;
 }
 
 void weir__set_driver_result(int result) {
-    last_driver_result = result;
+    weir__driver_result = result;
+}
+
+weir_status weir__without_driver(weir_status status) {
+    if (status != WEIR_OK)
+        weir__driver_result = 0;
+    return status;
 }

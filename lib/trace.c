@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "map.h"
+#include "result.h"
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
@@ -51,10 +52,10 @@ weir_status weir_trace_reader_create(weir_trace_source source, void *context,
     weir_trace_reader *made;
 
     if (!source || !reader)
-        return WEIR_E_INVALID;
+        return weir__without_driver(WEIR_E_INVALID);
     made = malloc(sizeof *made);
     if (!made)
-        return WEIR_E_HOST_MEMORY;
+        return weir__without_driver(WEIR_E_HOST_MEMORY);
     memset(made, 0, offsetof(weir_trace_reader, buffer));
     made->source = source;
     made->context = context;
@@ -383,9 +384,9 @@ weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) 
     struct cursor line;
 
     if (!reader || !event)
-        return WEIR_E_INVALID;
+        return weir__without_driver(WEIR_E_INVALID);
     if (reader->status != WEIR_OK)
-        return reader->status;
+        return weir__without_driver(reader->status);
     memset(&found, 0, offsetof(weir_trace_event, label) + 1);
     if (take_event_line(reader, &line)) {
         if (take_event(&line, &found) && follow(reader, &found))
@@ -395,5 +396,5 @@ weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) 
     }
     if (reader->status == WEIR_OK)
         *event = found;
-    return reader->status;
+    return weir__without_driver(reader->status);
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "result.h"
 #include "text.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -457,6 +458,23 @@ START_TEST(test_set_refuses) {
     ck_assert_int_eq(weir_options_set(&options, "prealloc", "1", message, sizeof message),
                      WEIR_E_INVALID);
     assert_contains(message, "weir_options_init");
+}
+END_TEST
+
+/* The driver has no part in any failure here; success leaves its last result alone. */
+START_TEST(test_driver_result) {
+    weir__set_driver_result(2);
+    ck_assert_int_eq(weir_options_set(&options, "prealloc", "1GiB", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir_last_driver_result(), 2);
+    ck_assert_int_eq(weir_options_set(&options, "prealloc", "4X", NULL, 0), WEIR_E_PARSE);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    weir__set_driver_result(2);
+    ck_assert_int_eq(weir_options_from_env(NULL, NULL, 0), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    weir__set_driver_result(2);
+    ck_assert_int_eq(weir_options_init_sized(NULL, 0), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
 }
 END_TEST
 
@@ -932,7 +950,7 @@ START_TEST(test_limit_below_preallocation) {
     ck_assert_int_eq(weir_options_set(&options, "prealloc", pairs[_i].prealloc, NULL, 0), WEIR_OK);
     ck_assert_int_eq(weir_options_set(&options, "limit", pairs[_i].limit, NULL, 0), WEIR_OK);
     ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
-                     pairs[_i].ok ? WEIR_OK : WEIR_E_INVALID);
+                     pairs[_i].ok ? WEIR_OK : WEIR_E_LIMIT);
     if (pairs[_i].ok)
         return;
     snprintf(quoted, sizeof quoted, "prealloc '%s'", pairs[_i].prealloc);
@@ -951,7 +969,7 @@ START_TEST(test_fixed_arena_below_preallocation) {
     options.arena = WEIR_ARENA_FIXED;
     options.prealloc = (weir_amount){800000, WEIR_AMOUNT_OF_TOTAL, 0};
     ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
-                     WEIR_E_INVALID);
+                     WEIR_E_LIMIT);
     assert_contains(message, "limit '75%'");
 }
 END_TEST
@@ -1540,6 +1558,7 @@ static TCase *text_tests(void) {
     tcase_add_test(tests, test_long_factor_is_refused);
     tcase_add_test(tests, test_control_characters_are_not_repeated);
     tcase_add_test(tests, test_set_refuses);
+    tcase_add_test(tests, test_driver_result);
     tcase_add_test(tests, test_device_text_is_kept);
     tcase_add_test(tests, test_device_parse);
     LOOP(tests, test_round_trip, round_trips);
