@@ -109,7 +109,7 @@ static void tell_unused(const struct weir_cli_settings *settings) {
 static int add_defaults(struct contest *contest) {
     if (contest->contestant_count == 0)
         for (const struct contestant *c = contestants; c->name; c++)
-            if (!add_contestant(contest, c->name))
+            if (!c->by_name_only && !add_contestant(contest, c->name))
                 return 0;
     return contest->trace_count > 0 || contest_add_shipped(contest);
 }

@@ -71,6 +71,12 @@ const struct contestant contestants[] = {
      .what = "weir's BFC arena that grows by doubling regions",
      PUBLIC,
      .choose = choose_arena_grow},
+    {.name = "driver-primed",
+     .what = "driver-keep, the live peak allocated and freed before (only by name)",
+     RAW,
+     .release_threshold_max = 1,
+     .primed = 1,
+     .by_name_only = 1},
     {.name = NULL},
 };
 

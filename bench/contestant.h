@@ -68,6 +68,8 @@ struct contestant {
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
+    int primed;                /* raw pools: the live peak is allocated and freed before */
+    int by_name_only;          /* not among those that run when none is named */
     int is_given;              /* known by its engine: not one of `weir bench` */
     void (*choose)(const struct session *session, weir_options *options); /* the others */
 };

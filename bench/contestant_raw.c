@@ -39,6 +39,32 @@ static void *refuse(struct session *session, const char *call, CUresult result) 
     return NULL;
 }
 
+static void look(struct raw *raw, uint64_t stall_ns);
+
+/* What an application does that primes its pool: one block of the live peak, allocated and freed on
+ * a stream of its own, which then ends. */
+static CUresult prime(struct raw *raw) {
+    const struct weir_driver *driver = raw->session->counted;
+    uint64_t started = driver->ticks();
+    CUdeviceptr block = 0;
+    CUstream stream = NULL;
+    CUresult result = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemAllocFromPoolAsync(&block, (size_t)raw->session->live_peak_bytes,
+                                             raw->pool, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuMemFreeAsync(block, stream);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamSynchronize(stream);
+    driver->cuStreamDestroy(stream);
+    raw->so_far.prealloc_ns = driver->ticks_to_ns(driver->ticks() - started);
+    look(raw, raw->so_far.prealloc_ns);
+    raw->so_far.prealloc_bytes = raw->reserve;
+    return result;
+}
+
 void *raw_open(struct session *session, const struct contestant *self) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
@@ -64,6 +90,14 @@ void *raw_open(struct session *session, const struct contestant *self) {
         session->driver->cuMemPoolDestroy(raw->pool);
         free(raw);
         return refuse(session, "cuMemPoolSetAttribute", result);
+    }
+    if (self->primed && session->live_peak_bytes > 0) {
+        result = prime(raw);
+        if (result != CUDA_SUCCESS) {
+            session->driver->cuMemPoolDestroy(raw->pool);
+            free(raw);
+            return refuse(session, "priming the pool", result);
+        }
     }
     return raw;
 }
