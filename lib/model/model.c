@@ -7,8 +7,8 @@
  * that weir__model.state has when nothing is unusual, and any difference (a fault plan, a
  * measurement, a reset, a fork) leads to the slow path.  The gate takes no lock on the fast path.
  *
- * The clock is one atomic counter of nanoseconds that every call of every thread advances.  So
- * calls of several threads take as long together as one after the other; this is how the real
+ * The clock is one counter of nanoseconds that every call of every thread advances, at the latest
+ * when that thread looks at it.  So calls of several threads take as long together as one after the other; this is how the real
  * driver's lock behaves for most calls, but not for the five that scale, and waiting for that lock
  * costs more on the real one than the model charges.
  *
@@ -148,12 +148,15 @@ struct model_thread *weir__model_join(void) {
 
 /* ---- The clock ---- */
 
+_Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("initial-exec")));
+
 uint64_t weir__model_now_ns(void) {
     return weir__model_now();
 }
 
 void weir__model_advance(uint64_t ns) {
     weir__model_charge(ns);
+    (void)weir__model_now(); /* for all threads to see at once */
 }
 
 void weir__model_wait_until(uint64_t ns) {
@@ -458,6 +461,7 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     weir__model.device_count = devices;
     make_devices(setup);
     atomic_store(&weir__model.clock_ns, 0);
+    weir__model_owed_ns = 0;
     atomic_store(&weir__model.host_ns, 0);
     state = (state & (MODEL_INITIALISED | ~(uint64_t)(MODEL_GENERATION - 1))) + MODEL_GENERATION;
     atomic_store(&weir__model.state, state);
