@@ -39,7 +39,11 @@
 #define RECORDS_MAX ((size_t)UINT32_MAX)
 #define HASH_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads equal strides */
 #define FIRST_RECORDS ((size_t)64)
-#define FIRST_STARTS_BITS 6u
+#define FIRST_BUCKETS ((size_t)16)
+#define START_IDS 6u
+#define START_BYTES UINT64_C(0x010101010101) /* one in each byte that is a tag */
+#define START_PASSED_SHIFT 48
+#define START_PASSED_MOST UINT64_C(0xffff) /* not counted further, neither up nor down */
 #define FIRST_STREAMS ((size_t)16)
 #define CLEAN_OCTAVE_BITS 8
 #define STREAM_OCTAVE_BITS 6
@@ -63,6 +67,18 @@ struct chunk {
         uint64_t sequence;  /* free: of the latest free in it; 0: never used, or observed */
         uint64_t region;    /* border: index into region */
     };
+};
+
+/* Six live blocks by their addresses.  A byte of tags is 0 (empty) or 0x80 and seven bits of the
+ * hash; the upper two bytes count the blocks that belong here, or before, and had to go further. */
+struct bucket {
+    uint64_t tags;
+    uint32_t id[START_IDS];
+};
+
+struct start_place {
+    size_t bucket;
+    unsigned i;
 };
 
 /* Beside the record of a tagged chunk. */
@@ -95,13 +111,14 @@ struct stream {
 struct weir_placement {
     /* what each take and give touches */
     unsigned shift;       /* log2 of the granularity */
-    unsigned start_shift; /* of a 32-bit hash to its slot */
+    unsigned start_shift; /* of a hash to its bucket */
     uint64_t mask;        /* granularity - 1 */
     uint64_t waste;       /* of the split rule, in granules, rounded up */
     uint64_t only;        /* the one stream seen so far; 0: none yet, or several */
     struct chunk *chunk;
     uint8_t *kind;
-    uint64_t *start;    /* hash of the address << 32 | number of the record; 0: empty */
+    struct bucket *start;
+    size_t start_mask;
     uint32_t unused;    /* head of the chain of unused records */
     uint32_t fresh;     /* records from here on have never been used; record 0 never is */
     size_t room;        /* unused records, fresh ones included */
@@ -123,6 +140,7 @@ struct weir_placement {
     size_t tag_length;
     size_t records;          /* the least of them */
     void *chunk_memory;      /* chunk is this, aligned */
+    void *start_memory;      /* start is this, aligned */
     size_t chunks;           /* live and free ones */
     struct stream **streams; /* open addressing by id, at most half full */
     size_t stream_slots;
@@ -235,89 +253,109 @@ static inline uint64_t key_of(const struct chunk *c) {
 
 /* ------------------------------------------------------------------ starts -- */
 
+/* A multiplication spreads addresses; its top bits name the bucket, the seven below them the tag. */
 static inline uint64_t start_hash(uint64_t address) {
-    return address * HASH_FACTOR >> 32;
+    return address * HASH_FACTOR;
 }
 
-/* The record of the live block at `address`, and its slot; 0: there is none. */
-static inline uint32_t start_find(const struct weir_placement *p, uint64_t address, size_t *slot) {
+static inline size_t start_bucket(const struct weir_placement *p, uint64_t hash) {
+    return (size_t)(hash >> p->start_shift);
+}
+
+static inline uint64_t start_tag(const struct weir_placement *p, uint64_t hash) {
+    return (hash >> (p->start_shift - 7)) | 0x80;
+}
+
+/* The record of the live block at `address`, and where its bucket holds it; 0: there is none.  All
+ * six tags are compared at once: a byte of `same` has its top bit set where the tag is equal, or,
+ * rarely, above such a byte, which the address then settles. */
+static inline uint32_t start_find(const struct weir_placement *p, uint64_t address,
+                                  struct start_place *place) {
     uint64_t hash = start_hash(address);
-    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
+    uint64_t tag = (start_tag(p, hash) & 0xff) * START_BYTES;
 
-    for (size_t i = (size_t)(hash >> p->start_shift);; i = (i + 1) & mask) {
-        uint64_t start = p->start[i];
+    for (size_t b = start_bucket(p, hash);; b = (b + 1) & p->start_mask) {
+        const struct bucket *bucket = &p->start[b];
+        uint64_t differ = (bucket->tags ^ tag) & ~(UINT64_C(0xffff) << START_PASSED_SHIFT);
+        uint64_t same = (differ - START_BYTES) & ~differ & (START_BYTES << 7);
 
-        if (start == 0) {
+        for (; same != 0; same &= same - 1) {
+            unsigned i = (unsigned)__builtin_ctzll(same) / 8;
+
+            if (p->chunk[bucket->id[i]].address == address) {
+                place->bucket = b;
+                place->i = i;
+                return bucket->id[i];
+            }
+        }
+        if (bucket->tags >> START_PASSED_SHIFT == 0) {
             return 0;
         }
-        if (start >> 32 == hash && p->chunk[(uint32_t)start].address == address) {
-            *slot = i;
-            return (uint32_t)start;
+    }
+}
+
+static inline void start_put(struct weir_placement *p, uint64_t address, uint32_t id) {
+    uint64_t hash = start_hash(address);
+    struct bucket *bucket = &p->start[start_bucket(p, hash)];
+    uint64_t empty = ~bucket->tags & (START_BYTES << 7);
+    unsigned i;
+
+    while (empty == 0) {
+        if (bucket->tags >> START_PASSED_SHIFT != START_PASSED_MOST) {
+            bucket->tags += UINT64_C(1) << START_PASSED_SHIFT;
+        }
+        bucket = &p->start[(size_t)(bucket - p->start + 1) & p->start_mask];
+        empty = ~bucket->tags & (START_BYTES << 7);
+    }
+    i = (unsigned)__builtin_ctzll(empty) / 8;
+    bucket->tags |= (start_tag(p, hash) & 0xff) << (8 * i);
+    bucket->id[i] = id;
+}
+
+static inline void start_erase(struct weir_placement *p, uint64_t address,
+                               const struct start_place *place) {
+    p->start[place->bucket].tags &= ~(UINT64_C(0xff) << (8 * place->i));
+    for (size_t b = start_bucket(p, start_hash(address)); b != place->bucket;
+         b = (b + 1) & p->start_mask) {
+        if (p->start[b].tags >> START_PASSED_SHIFT != START_PASSED_MOST) {
+            p->start[b].tags -= UINT64_C(1) << START_PASSED_SHIFT;
         }
     }
 }
 
-static inline void start_put(struct weir_placement *p, uint64_t start) {
-    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
-    size_t i = (size_t)(start >> 32 >> p->start_shift);
-
-    while (p->start[i] != 0) {
-        i = (i + 1) & mask;
-    }
-    p->start[i] = start;
+static size_t starts_bytes(size_t buckets) {
+    return buckets == 0 ? 0 : buckets * sizeof(struct bucket) + RECORD_LINE - 1;
 }
 
-/* Empties a slot and moves up what was displaced beyond it, so that no probe ends too early. */
-static inline void start_erase(struct weir_placement *p, size_t hole) {
-    size_t mask = (size_t)(UINT32_MAX >> p->start_shift);
-    size_t i = hole;
-
-    for (;;) {
-        uint64_t start;
-        size_t home;
-
-        i = (i + 1) & mask;
-        start = p->start[i];
-        if (start == 0) {
-            break;
-        }
-        home = (size_t)(start >> 32 >> p->start_shift);
-        if (((i - home) & mask) >= ((i - hole) & mask)) {
-            p->start[hole] = start;
-            hole = i;
-        }
-    }
-    p->start[hole] = 0;
-}
-
-/* Makes room for one more block: the table is at most 5/8 full.  1 or 0. */
+/* Makes room for one more block: three to a bucket on average, of six.  1 or 0. */
 static int starts_reserve(struct weir_placement *p) {
-    unsigned bits = p->start == NULL ? FIRST_STARTS_BITS : 32 - p->start_shift + 1;
-    size_t slots = (size_t)1 << bits;
-    size_t old_slots = p->start == NULL ? 0 : (size_t)1 << (32 - p->start_shift);
-    uint64_t *old = p->start;
-    uint64_t *grown;
+    size_t old_buckets = p->start == NULL ? 0 : p->start_mask + 1;
+    size_t buckets = p->start == NULL ? FIRST_BUCKETS : 2 * old_buckets;
+    struct bucket *old = p->start;
+    void *old_memory = p->start_memory;
+    char *memory;
 
     if (p->blocks < p->start_limit) {
         return 1;
     }
-    if (bits > 32) {
+    memory = weir__hostmem_resize(&p->host, NULL, 0, starts_bytes(buckets));
+    if (memory == NULL) {
         return 0;
     }
-    grown = weir__hostmem_resize(&p->host, NULL, 0, slots * sizeof *grown);
-    if (grown == NULL) {
-        return 0;
-    }
-    memset(grown, 0, slots * sizeof *grown);
-    p->start = grown;
-    p->start_shift = 32 - bits;
-    p->start_limit = slots / 8 * 5;
-    for (size_t i = 0; i < old_slots; i++) {
-        if (old[i] != 0) {
-            start_put(p, old[i]);
+    p->start_memory = memory;
+    p->start = (struct bucket *)(void *)(memory + (-(uintptr_t)memory & (RECORD_LINE - 1)));
+    memset(p->start, 0, buckets * sizeof *p->start);
+    p->start_mask = buckets - 1;
+    p->start_shift = 64 - (unsigned)__builtin_ctzll(buckets);
+    p->start_limit = 3 * buckets;
+    for (size_t b = 0; b < old_buckets; b++) {
+        for (unsigned i = 0; i < START_IDS; i++) {
+            if ((old[b].tags >> (8 * i) & 0xff) != 0) {
+                start_put(p, p->chunk[old[b].id[i]].address, old[b].id[i]);
+            }
         }
     }
-    weir__hostmem_resize(&p->host, old, old_slots * sizeof *old, 0);
+    weir__hostmem_resize(&p->host, old_memory, starts_bytes(old_buckets), 0);
     return 1;
 }
 
@@ -711,8 +749,7 @@ static void second_stream(struct weir_placement *p) {
 }
 
 /* Notes that `stream` takes or frees. */
-static inline void stream_seen(struct weir_placement *p, uint64_t stream)
-{
+static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
     if (p->several || (stream == p->only && stream != 0)) {
         return;
     }
@@ -811,7 +848,7 @@ static inline struct chunk *take_carve(struct weir_placement *p, struct weir__be
         }
     }
     p->kind[id] = LIVE;
-    start_put(p, start_hash(c->address) << 32 | id);
+    start_put(p, c->address, id);
     return c;
 }
 
@@ -923,12 +960,12 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
 
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
-    size_t slot = 0;
+    struct start_place place;
     uint32_t id = 0;
     struct chunk *c;
 
     if ((address & p->mask) == 0 && p->start != NULL) {
-        id = start_find(p, address >> p->shift, &slot);
+        id = start_find(p, address >> p->shift, &place);
     }
     if (id == 0) {
         return diagnose(p, address, NULL);
@@ -938,7 +975,7 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
     if (out != NULL) {
         block_show(p, c, out);
     }
-    start_erase(p, slot);
+    start_erase(p, c->address, &place);
     p->used -= c->size;
     p->requested -= c->requested;
     p->blocks--;
@@ -953,11 +990,11 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
 
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out) {
-    size_t slot;
+    struct start_place place;
     uint32_t id = 0;
 
     if ((address & p->mask) == 0 && p->start != NULL) {
-        id = start_find(p, address >> p->shift, &slot);
+        id = start_find(p, address >> p->shift, &place);
     }
     if (id == 0) {
         return diagnose(p, address, out);
@@ -1061,7 +1098,7 @@ void weir__placement_destroy(struct weir_placement *p) {
     weir__bestfit_pool_drop(&p->pool);
     host = p->host;
     weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
-    weir__hostmem_resize(&host, p->start, 0, 0);
+    weir__hostmem_resize(&host, p->start_memory, 0, 0);
     weir__hostmem_resize(&host, p->chunk_memory, 0, 0);
     weir__hostmem_resize(&host, p->kind, 0, 0);
     weir__hostmem_resize(&host, p->tag, 0, 0);
@@ -1291,12 +1328,12 @@ static int complain_of(FILE *complain, const char *what, uint64_t address) {
 /* A live block: found by its start, as large as asked. */
 static const char *check_block(const struct weir_placement *p, uint32_t id, struct tally *sum) {
     const struct chunk *c = &p->chunk[id];
-    size_t slot;
+    struct start_place place;
 
     sum->blocks++;
     sum->used += c->size;
     sum->requested += c->requested;
-    if (start_find(p, c->address, &slot) != id) {
+    if (start_find(p, c->address, &place) != id) {
         return "a live block is not found by its start";
     }
     if (c->requested == 0 || c->requested > c->size << p->shift) {
@@ -1436,14 +1473,12 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
     return NULL;
 }
 
-/* Live blocks are found by probing from where their hash leads, so every filled slot must be
- * reached without a gap: as many filled as there are blocks, each found, is enough. */
+/* Each block was found; as many entries as blocks, then, and none is a block's no more. */
 static const char *check_starts(const struct weir_placement *p) {
-    size_t slots = p->start == NULL ? 0 : (size_t)1 << (32 - p->start_shift);
     size_t filled = 0;
 
-    for (size_t i = 0; i < slots; i++) {
-        filled += p->start[i] != 0;
+    for (size_t b = 0; p->start != NULL && b <= p->start_mask; b++) {
+        filled += (size_t)__builtin_popcountll(p->start[b].tags & (START_BYTES << 7));
     }
     return filled == p->blocks ? NULL : "the table of starts holds what is not live";
 }
