@@ -38,6 +38,8 @@ struct weir_host {
 struct weir_engine {
     /* Nonzero: frees may be pending that `reclaim` cannot count; only another try tells. */
     int hides_pending;
+    /* Nonzero: `trim` waits for the device. */
+    int trim_waits;
     /* Makes the engine; nothing is taken from the device yet. */
     weir_status (*open)(struct weir_host *host, void **engine);
     /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */

@@ -24,7 +24,7 @@
  * bookkeeping) is quarantined: it serves nobody until the whole device was waited for, which a
  * region's cuMemFree does.
  *
- * Locks: one mutex over everything here; under it driver calls for events and growth, and the
+ * Locks: one lock over everything here; under it driver calls for events and growth, and the
  * books' lock.  Taken once an operation.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
@@ -34,6 +34,7 @@
 
 #include "engine.h"
 #include "growth.h"
+#include "lock.h"
 #include "placement.h"
 #include "size.h"
 
@@ -76,7 +77,7 @@ struct region {
 
 struct arena {
     struct weir_host *host;
-    pthread_mutex_t lock; /* guards all that follows */
+    struct weir_lock lock; /* guards all that follows */
     struct weir_placement *placement;
     struct weir_growth_cursor cursor;
     struct region *regions; /* in order of base, as the placement walks them */
@@ -562,7 +563,6 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
         free(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
-    pthread_mutex_init(&a->lock, NULL);
     *engine = a;
     return WEIR_OK;
 }
@@ -601,7 +601,6 @@ static void arena_close(void *engine) {
         weir__driver_leave(a->host->driver, &scope);
     }
     weir__placement_destroy(a->placement);
-    pthread_mutex_destroy(&a->lock);
     free(a->regions);
     free(a->streams);
     free(a->spare);
@@ -661,14 +660,14 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
     id = id_of(a, stream, &result);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     s = stream_of(a, id);
     if (s && a->several)
         tend(a, s, stream);
     status = s ? place(a, bytes, id, grew, &placed) : weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (status == WEIR_OK)
         account(a, &placed);
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         *block = placed.address;
     return status;
@@ -721,14 +720,14 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
 
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     if (a->pending && is_pending(a, block))
         status = weir__engine_refuse(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give(a, block, id, stream);
     else
         status = free_with_uses(a, block, stream, uses);
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
     return status;
 }
 
@@ -742,7 +741,7 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     if (!weir__size_round_up((size_t)target, GRANULARITY, &rounded))
         rounded = SIZE_MAX;
     wanted = rounded < most ? rounded : most;
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     if (wanted > a->reserve) {
         size_t bytes = (size_t)(wanted - a->reserve);
 
@@ -753,7 +752,7 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     }
     if (status == WEIR_OK && a->reserve < target)
         status = weir__engine_refuse(target > most ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
     return status;
 }
 
@@ -763,7 +762,7 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     CUresult result = CUDA_SUCCESS;
     size_t at;
 
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     look_around(a);
     before = a->reserve;
     while (result == CUDA_SUCCESS && a->reserve > keep &&
@@ -773,7 +772,7 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,
                           weir__engine_since(a->host, started), a->reserve);
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
     return weir__engine_status(a->host, result);
 }
 
@@ -781,7 +780,7 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
     struct arena *a = engine;
     size_t waiting, unrecorded = 0;
 
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     look_around(a);
     waiting = a->pending_count;
     for (size_t i = 0; i < a->stream_count; i++) {
@@ -790,7 +789,7 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
     }
     if (silent)
         *silent = a->several ? unrecorded : 0;
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
     return waiting;
 }
 
@@ -798,7 +797,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
     struct arena *a = engine;
     struct weir_placement_figures figures;
 
-    pthread_mutex_lock(&a->lock);
+    weir__lock_take(&a->lock);
     weir__placement_figures(a->placement, &figures);
     out->requested = a->requested;
     out->requested_peak = a->requested_peak;
@@ -808,10 +807,11 @@ static void arena_figures(void *engine, weir_statistics *out) {
     out->reserve_peak = a->reserve_peak;
     out->extent = figures.extent;
     out->host_bytes = figures.host_bytes;
-    pthread_mutex_unlock(&a->lock);
+    weir__lock_give(&a->lock);
 }
 
 const struct weir_engine weir__engine_arena = {
+    .trim_waits = 1,
     .open = arena_open,
     .close = arena_close,
     .alloc = arena_alloc,

@@ -198,8 +198,12 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target) {
             break;
         }
     }
-    while (count > 0)
-        driver->cuMemFreeAsync(probes[--count], p->grow_stream);
+    while (count > 0) {
+        count--;
+        /* A probe that stays would be lost for good, so one refusal is not taken for an answer. */
+        if (driver->cuMemFreeAsync(probes[count], p->grow_stream) != CUDA_SUCCESS)
+            driver->cuMemFreeAsync(probes[count], p->grow_stream);
+    }
     return reserve;
 }
 
@@ -216,7 +220,7 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     if (host->options.growth == WEIR_GROWTH_EXACT || !p->has_figures)
         return;
     device_free = weir__engine_device_free(host);
-    state.request = request;
+    state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
     state.reserve = (size_t)(reserve - got);
     state.in_use = (size_t)read_in_use(p);
     state.limit = (size_t)p->limit;

@@ -6,6 +6,8 @@
  *   2. frees that are still pending: polled, with growing pauses, until the deadline (never an
  *      unbounded wait: the stream that holds the memory may wait for the caller);
  *   3. a trim of all idle reserve, so that scattered room becomes the device's again, and one try.
+ *      An engine's trim may wait for the device, however long that takes; it is left out where no
+ *      waiting at all was asked for.
  * A request that could not fit even if everything idle and pending came free skips the wait.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
@@ -55,6 +57,15 @@ static int could_fit(const weir_refusal *r) {
     return r->asked <= idle + (device < room ? device : room);
 }
 
+/* Rung 3: 1 if there is room that was not there before. */
+static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host) {
+    size_t released = 0;
+
+    if (ops->trim_waits && deadline_ns(host) == 0)
+        return 0;
+    return ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK && released > 0;
+}
+
 /* Rung 1 and 2.  The status of the last try; *asked is set to 1 if there was one. */
 static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
@@ -98,14 +109,12 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     uint64_t started = host->driver->ticks();
     weir_status status = why;
     weir_refusal refusal;
-    size_t released = 0;
     int asked = 0;
 
     read_refusal(ops, engine, host, bytes, &refusal);
     if (could_fit(&refusal)) {
         status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &asked);
-        if (is_refusal(status) && ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
-            released > 0) {
+        if (is_refusal(status) && give_back(ops, engine, host)) {
             asked = 1;
             status = ops->alloc(engine, bytes, stream, block, grew);
         }

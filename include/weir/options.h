@@ -122,7 +122,8 @@ typedef struct weir_options {
     weir_amount release_threshold;
 
     /* Longest wait for completed frees when memory ran out, and for pending frees at destroy;
-     * milliseconds.  0: 1000.  UINT32_MAX: do not wait at all. */
+     * milliseconds.  0: 1000.  UINT32_MAX: do not wait at all.  When nothing else helps, the arena
+     * gives idle regions back, which waits for the device beside this time. */
     uint32_t recovery_timeout_ms;
 
     uint32_t event_ring; /* growth events kept; 0: 1024.  At most 1048576. */

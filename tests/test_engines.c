@@ -1,0 +1,1730 @@
+/* SPDX-License-Identifier: MIT */
+/* test_engines.c: what only a modelled device can show of the engines.
+ *
+ * The driver calls of a hit, counted.  Virtual time: who may have a block when, how long the
+ * out-of-memory ladder waits.  Growth, step by step, against figures worked out by hand.  Faults:
+ * each driver call of each operation fails once, and so does each request for host memory.  Drivers
+ * that lack what newer ones have.
+ *
+ * The random run at the end knows no address map and no policy, only one rule: no two blocks overlap
+ * unless a happens-before edge (same stream, event wait, the passing of time) lies between the free
+ * of the first, with all its uses, and the allocation of the second.
+ */
+#include "support.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "allocator_internal.h"
+#include "driver.h"
+#include "model/model.h"
+
+#define MS UINT64_C(1000000)
+
+static const struct weir_driver *driver;
+static CUcontext primary;
+static CUstream A, B, C;
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void start_device(size_t capacity) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = capacity}), 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&C, CU_STREAM_NON_BLOCKING));
+}
+
+static void open_device(void) {
+    start_device(4 * GIB);
+}
+
+static size_t device_free(void) {
+    size_t free_bytes, total;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+static weir_allocator *make_on(const struct weir_driver *table, const weir_options *options) {
+    weir_allocator *a = NULL;
+    char message[320] = "";
+    weir_status status = weir__allocator_create_on(table, options, &a, message, sizeof message);
+
+    ck_assert_msg(status == WEIR_OK, "%s: %s", weir_status_name(status), message);
+    return a;
+}
+
+static weir_allocator *make(const weir_options *options) {
+    return make_on(driver, options);
+}
+
+/* No waiting, unless a test says so. */
+static weir_options plain(int kind, size_t limit) {
+    weir_options options = options_of(kind, "model", limit);
+
+    if (limit)
+        options.limit = bytes_amount(limit);
+    options.recovery_timeout_ms = UINT32_MAX;
+    return options;
+}
+
+static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    return block;
+}
+
+static void give(weir_allocator *a, void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+static void busy(CUstream stream, uint64_t ns) {
+    CU(weir__model_kernel(stream, ns));
+}
+
+static uint64_t reserve(weir_allocator *a) {
+    return stats_of(a).reserve;
+}
+
+static void destroy(weir_allocator *a) {
+    const char *wrong;
+
+    OK(weir_allocator_destroy(a));
+    wrong = weir__model_pool_check();
+    ck_assert_msg(wrong == NULL, "%s", wrong);
+}
+
+/* ---- counting calls -------------------------------------------------------------------------- */
+
+static uint64_t calls_before[WEIR_ENTRY_COUNT];
+
+static void count_from_here(void) {
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+        calls_before[i] = weir__model_calls((enum weir_driver_entry)i);
+}
+
+static uint64_t calls(enum weir_driver_entry entry) {
+    return weir__model_calls(entry) - calls_before[entry];
+}
+
+/* Exactly these calls since count_from_here, and no others. */
+#define EXPECT_CALLS(...)                                                                          \
+    expect_calls(__LINE__, (const struct expected[]){__VA_ARGS__, {WEIR_ENTRY_COUNT, 0}})
+
+struct expected {
+    enum weir_driver_entry entry;
+    uint64_t times;
+};
+
+static void expect_calls(int line, const struct expected *list) {
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++) {
+        uint64_t times = 0;
+
+        for (const struct expected *e = list; e->entry != WEIR_ENTRY_COUNT; e++)
+            if (e->entry == (enum weir_driver_entry)i)
+                times = e->times;
+        ck_assert_msg(calls((enum weir_driver_entry)i) == times,
+                      "line %d: %s was called %llu times", line,
+                      weir__driver_entry_name((enum weir_driver_entry)i),
+                      (unsigned long long)calls((enum weir_driver_entry)i));
+    }
+}
+
+START_TEST(a_hit_of_the_pool_costs_one_call) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+    void *block;
+
+    give(a, take(a, 1000, A), A);
+    count_from_here();
+    block = take(a, 1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1});
+    count_from_here();
+    give(a, block, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
+    destroy(a);
+    /* With a finite threshold the reserve may fall unseen: it is asked for, twice. */
+    options.release_threshold = bytes_amount(64 * MIB);
+    a = make(&options);
+    give(a, take(a, 1000, A), A);
+    count_from_here();
+    block = take(a, 1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2});
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(a_hit_of_the_arena_costs_no_memory_call) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block;
+
+    give(a, take(a, 1000, A), A);
+    count_from_here();
+    block = take(a, 1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    count_from_here();
+    give(a, block, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamGetId, 1});
+    count_from_here();
+    OK(weir_use(a, take(a, 1000, A), B));
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+}
+END_TEST
+
+START_TEST(a_block_of_the_platform_is_one_call) {
+    weir_options options = plain(KIND_PLATFORM, 0);
+    weir_allocator *a = make(&options);
+    void *block;
+
+    count_from_here();
+    block = take(a, 1000, A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuMemAlloc, 1},
+                 {WEIR_ENTRY_cuCtxPushCurrent, 1}, {WEIR_ENTRY_cuCtxPopCurrent, 1},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
+    count_from_here();
+    give(a, block, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 1);
+    destroy(a);
+}
+END_TEST
+
+/* ---- the arena and its streams --------------------------------------------------------------- */
+
+START_TEST(one_stream_never_records) {
+    weir_options options = plain(_i, 256 * MIB);
+    weir_allocator *a = make(&options);
+    uint64_t random = 5;
+    void *held[50] = {NULL};
+
+    count_from_here();
+    for (int i = 0; i < 2000; i++) {
+        void **slot = &held[next_random(&random) % 50];
+
+        give(a, *slot, A);
+        *slot = NULL;
+        busy(A, MS);
+        if (next_random(&random) % 4 != 0)
+            *slot = take(a, random_size(&random, 4 * MIB), A);
+    }
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventCreate), 0);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventQuery), 0);
+    for (int i = 0; i < 50; i++)
+        give(a, held[i], A);
+    destroy(a);
+}
+END_TEST
+
+/* What A freed while busy is A's at once, and B's when A was observed past it: not before A's next
+ * call has recorded, and not before the event has completed. */
+START_TEST(freed_on_a_busy_stream) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block, *none = &none, *other;
+
+    block = take(a, 64 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    ck_assert_ptr_eq(take(a, 64 * MIB, A), block); /* on its own stream at once */
+    busy(A, 5 * MS);
+    give(a, block, A);
+    count_from_here();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, B, &none));
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0); /* nothing on A in a call of B */
+    weir__model_advance(20 * MS);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, B, &none)); /* idle, but nobody knows */
+    busy(A, 5 * MS);
+    count_from_here();
+    other = take(a, 1000, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, B, &none));
+    weir__model_advance(4 * MS);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, B, &none));
+    ck_assert_ptr_eq(none, &none);
+    weir__model_advance(MS);
+    give(a, take(a, MIB, B), B);
+    give(a, other, A);
+    destroy(a);
+}
+END_TEST
+
+/* Frees pile up without events; a stream that runs dry asks for them, and the owner's next call
+ * records one for all. */
+START_TEST(a_dry_stream_makes_the_owner_record_once) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a = make(&options);
+    void *block[40];
+
+    for (int i = 0; i < 10; i++)
+        block[i] = take(a, MIB, A);
+    give(a, take(a, 1000, B), B);
+    give(a, take(a, 1000, A), A); /* B was dry already: that is answered here */
+    count_from_here();
+    for (int i = 0; i < 10; i++)
+        give(a, block[i], A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    take(a, 200 * MIB, B); /* dry: it grows */
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc), 1);
+    count_from_here();
+    block[0] = take(a, 1000, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
+    block[1] = take(a, 1000, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1); /* one for the batch */
+    give(a, block[0], A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 1);
+    /* Without anybody dry, one for sixteen frees. */
+    for (int i = 0; i < 40; i++)
+        block[i] = take(a, 1000, A);
+    count_from_here();
+    for (int i = 0; i < 40; i++)
+        give(a, block[i], A);
+    ck_assert_uint_ge(calls(WEIR_ENTRY_cuEventRecord), 2);
+    ck_assert_uint_le(calls(WEIR_ENTRY_cuEventRecord), 3);
+    ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 3);
+}
+END_TEST
+
+/* Events are used again: their number follows what is under way, not what was. */
+START_TEST(events_are_recycled) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a = make(&options);
+
+    count_from_here();
+    for (int i = 0; i < 5000; i++) {
+        void *block = take(a, 100000, i % 2 ? A : B);
+
+        if (i % 5 == 0)
+            OK(weir_use(a, block, C));
+        busy(i % 2 ? A : B, 10000);
+        give(a, block, i % 2 ? A : B);
+        weir__model_advance(20000);
+    }
+    ck_assert_uint_ge(calls(WEIR_ENTRY_cuEventRecord), 1000);
+    ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 100);
+    ck_assert_uint_le(reserve(a), 64 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* A destroyed stream's handle is another stream's at once: its frees are not taken for the other's. */
+START_TEST(a_recycled_handle_is_another_stream) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+    CUstream s, t;
+    void *block, *none;
+
+    give(a, take(a, 1000, A), A);
+    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    block = take(a, 63 * MIB, s);
+    busy(s, 50 * MS);
+    give(a, block, s);
+    CU(driver->cuStreamDestroy(s));
+    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    ck_assert_ptr_eq(s, t);
+    for (int i = 0; i < 3; i++)
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 63 * MIB, t, &none));
+    /* A trim waits for the device, and then knows. */
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_ge(weir__model_now_ns(), 50 * MS);
+    give(a, take(a, 63 * MIB, t), t);
+    destroy(a);
+}
+END_TEST
+
+/* The space that nobody used is nobody's, though it touched what the first stream freed. */
+START_TEST(a_second_stream_finds_the_unused_space) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block, *other;
+
+    give(a, take(a, 1, A), A);
+    block = take(a, 5, A);
+    other = take(a, 32 * MIB, B);
+    give(a, other, B);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* ---- noted uses ------------------------------------------------------------------------------ */
+
+/* The block of A that B uses for 5 ms is freed on A: for those 5 ms nobody has it, A least of all is
+ * made to wait, and then it is there for all.  Pool and arena alike. */
+START_TEST(a_noted_use_holds_the_block) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, 64 * MIB, A), *none = &none;
+    uint64_t start;
+
+    OK(weir_use(a, block, B));
+    busy(B, 5 * MS);
+    start = weir__model_now_ns();
+    give(a, block, A);
+    ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    ck_assert_uint_eq(driver->cuStreamQuery(A), CUDA_SUCCESS);
+    ck_assert_uint_eq(check_identities(a).in_use, 0);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 64 * MIB, i == 0 ? A : i == 1 ? B : C, &none));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+        weir__model_advance(MS);
+    }
+    weir__model_advance(MS);
+    block = take(a, 64 * MIB, C);
+    give(a, block, C);
+    destroy(a);
+}
+END_TEST
+
+/* Work given to the noted stream after weir_use but before the free counts; later work does not. */
+START_TEST(the_free_is_the_point_in_order) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, 64 * MIB, A), *none;
+
+    OK(weir_use(a, block, B));
+    busy(B, 2 * MS);
+    give(a, block, A);
+    busy(B, 50 * MS);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 64 * MIB, A, &none));
+    weir__model_advance(3 * MS);
+    block = take(a, 64 * MIB, A);
+    give(a, block, A);
+}
+END_TEST
+
+/* The platform engine waits for the device itself. */
+START_TEST(the_platform_waits_for_uses) {
+    weir_options options = plain(KIND_PLATFORM, 0);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+
+    OK(weir_use(a, block, B));
+    busy(B, 5 * MS);
+    give(a, block, A);
+    ck_assert_uint_ge(weir__model_now_ns(), 5 * MS);
+    destroy(a);
+}
+END_TEST
+
+/* A note about memory that is no live block is gone when the address is handed out. */
+START_TEST(stale_notes_are_dropped) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+
+    give(a, block, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    ck_assert_ptr_eq(take(a, MIB, A), block);
+    count_from_here();
+    give(a, block, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 0);
+    ck_assert_ptr_eq(take(a, MIB, A), block);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* Notes of live blocks are still there when the allocator goes, and are given up with it. */
+START_TEST(notes_do_not_outlive_the_allocator) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+
+    for (uintptr_t i = 1; i < 300; i++)
+        for (int k = 0; k < 6; k++)
+            OK(weir_use(a, (void *)(i * 4096), (CUstream)(uintptr_t)(100 + k)));
+    destroy(a);
+}
+END_TEST
+
+/* ---- growth ---------------------------------------------------------------------------------- */
+
+enum { MOST_STEPS = 8 };
+
+struct growth_case {
+    const char *name, *growth;
+    size_t limit, request;
+    size_t reserve[MOST_STEPS]; /* MiB, after each of as many requests; 0: refused */
+};
+
+/* Requests of one size, none freed.  The pool takes units of 32 MiB. */
+static const struct growth_case pool_cases[] = {
+    {"exact", "exact", 0, 40, {64, 96, 128, 160, 224, 256, 288, 320}},
+    {"step", "step:64MiB", 0, 40, {64, 128, 128, 192, 256, 256, 320, 320}},
+    {"large step", "step:256MiB", 0, 40, {256, 256, 256, 256, 256, 256, 512, 512}},
+    {"step under a limit", "step:128MiB", 200, 40, {128, 128, 128, 192, 0, 0, 0, 0}},
+    {"geometric", "geometric:2", 0, 40, {64, 128, 128, 256, 256, 256, 512, 512}},
+    {"geometric, capped", "geometric:2:64MiB", 0, 40, {64, 128, 128, 192, 256, 256, 320, 320}},
+    {"one and a half", "geometric:1.5", 0, 40, {64, 96, 128, 192, 288, 288, 288, 416}},
+    {"remaining", "remaining:0.5", 1024, 200, {512, 512, 768, 896, 1024, 0, 0, 0}},
+    {"bfc", "bfc", 0, 40, {64, 128, 128, 256, 256, 256, 512, 512}},
+};
+
+static const struct growth_case arena_cases[] = {
+    {"exact", "exact", 0, 40, {40, 80, 120, 160, 200, 240, 280, 320}},
+    {"step", "step:64MiB", 0, 40, {64, 128, 192, 256, 320, 384, 448, 512}},
+    {"large step", "step:256MiB", 0, 40, {256, 256, 256, 256, 256, 256, 512, 512}},
+    {"step under a limit", "step:128MiB", 200, 40, {128, 128, 128, 200, 0, 0, 0, 0}},
+    {"geometric", "geometric:2", 0, 40, {40, 80, 160, 160, 320, 320, 320, 320}},
+    {"geometric, capped", "geometric:2:64MiB", 0, 40, {40, 80, 144, 208, 272, 336, 400, 464}},
+    {"remaining", "remaining:0.5", 1024, 200, {512, 512, 768, 968, 0, 0, 0, 0}},
+    {"bfc", "bfc", 0, 40, {64, 128, 256, 256, 256, 512, 512, 512}},
+};
+
+/* The events add up to the reserve, and causes are what they should be. */
+static void check_growth_events(weir_allocator *a, int is_pool) {
+    weir_event events[32];
+    uint64_t total = 0, grown = 0;
+    size_t count;
+
+    OK(weir_events(a, 0, events, sizeof events[0], 32, &count));
+    for (size_t i = 0; i < count; i++) {
+        total += events[i].shrink ? -events[i].got : events[i].got;
+        ck_assert_uint_eq(events[i].reserve_after, total);
+        ck_assert_int_eq(events[i].shrink, events[i].cause == WEIR_EVENT_RECOVERY);
+        if (events[i].shrink)
+            continue;
+        grown += events[i].got;
+        if (events[i].cause == WEIR_EVENT_POLICY) {
+            ck_assert_int_eq(is_pool, 1);
+            ck_assert_int_eq(events[i - 1].cause, WEIR_EVENT_REQUEST); /* it tops one up */
+        } else {
+            ck_assert_int_eq(events[i].cause, WEIR_EVENT_REQUEST);
+        }
+        ck_assert_uint_gt(events[i].stall_ns, 0);
+    }
+    ck_assert_uint_eq(total, reserve(a));
+    ck_assert_uint_eq(stats_of(a).growth_bytes, grown);
+}
+
+static void run_growth_case(const struct growth_case *c, int kind) {
+    weir_options options = plain(kind, c->limit * MIB);
+    weir_allocator *a;
+    uint64_t before = 0;
+
+    OK(weir_options_set(&options, "growth", c->growth, NULL, 0));
+    a = make(&options);
+    for (int i = 0; i < MOST_STEPS; i++) {
+        void *block;
+        weir_status status = weir_alloc(a, c->request * MIB, A, &block);
+        weir_statistics s = check_identities(a);
+
+        if (c->reserve[i] == 0) {
+            EXPECT(WEIR_E_LIMIT, status);
+            ck_assert_uint_le(s.reserve, before); /* the ladder gave idle units back */
+            continue;
+        }
+        OK(status);
+        ck_assert_msg(s.reserve == c->reserve[i] * MIB, "%s, request %d: %zu MiB, not %zu", c->name,
+                      i + 1, (size_t)(s.reserve / MIB), c->reserve[i]);
+        ck_assert_uint_eq(s.hits, (uint64_t)(i + 1) - s.growth_allocs);
+        before = s.reserve;
+    }
+    check_growth_events(a, kind == KIND_POOL);
+}
+
+START_TEST(pool_grows_by_its_policy) {
+    run_growth_case(&pool_cases[_i], KIND_POOL);
+}
+END_TEST
+
+START_TEST(arena_grows_by_its_policy) {
+    run_growth_case(&arena_cases[_i], KIND_REGIONS);
+}
+END_TEST
+
+/* TensorFlow's own sequence for small requests: 2, 4, 8 MiB, ... */
+START_TEST(bfc_regions_double) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a = make(&options);
+    static const size_t mib[] = {2, 2, 6, 6, 6, 6, 14, 14, 14, 14, 14, 14, 14, 14, 30};
+
+    for (size_t i = 0; i < sizeof mib / sizeof mib[0]; i++) {
+        take(a, MIB, A);
+        ck_assert_uint_eq(reserve(a), mib[i] * MIB);
+    }
+}
+END_TEST
+
+static weir_growth_state told[4];
+static int times_told;
+
+static size_t hundred(const weir_growth_state *state, void *context) {
+    ck_assert_ptr_eq(context, &times_told);
+    told[times_told++] = *state;
+    return 100 * MIB;
+}
+
+START_TEST(a_callback_is_told_the_figures) {
+    weir_options options = plain(_i, 1000 * MIB);
+    weir_allocator *a;
+
+    options.growth = WEIR_GROWTH_CALLBACK;
+    options.growth_function = hundred;
+    options.growth_context = &times_told;
+    times_told = 0;
+    a = make(&options);
+    take(a, 40 * MIB, A);
+    ck_assert_int_eq(times_told, 1);
+    ck_assert_uint_eq(told[0].size, sizeof told[0]);
+    ck_assert_uint_eq(told[0].request, 40 * MIB);
+    ck_assert_uint_eq(told[0].reserve, 0);
+    ck_assert_uint_eq(told[0].limit, (_i == KIND_POOL ? 992 : 1000) * MIB);
+    ck_assert_uint_eq(told[0].device_free, 4 * GIB);
+    ck_assert_uint_eq(told[0].steps, 0);
+    ck_assert_uint_eq(told[0].last_step, 0);
+    ck_assert_uint_eq(reserve(a), (_i == KIND_POOL ? 96 : 100) * MIB);
+    take(a, 40 * MIB, A);
+    take(a, 40 * MIB, A);
+    ck_assert_int_eq(times_told, 2);
+    ck_assert_uint_eq(told[1].steps, 1);
+    ck_assert_uint_eq(told[1].last_step, (_i == KIND_POOL ? 96 : 100) * MIB);
+    ck_assert_uint_eq(told[1].reserve, (_i == KIND_POOL ? 96 : 100) * MIB);
+    ck_assert_uint_ge(told[1].in_use, 80 * MIB);
+}
+END_TEST
+
+/* Another program holds most of the device: a step is cut to what is there, the request served. */
+START_TEST(a_nearly_full_device_cuts_the_step) {
+    static const char *const policies[] = {"step:512MiB", "remaining:1", "geometric:8", "bfc"};
+    weir_options options = plain(_i % 2 ? KIND_POOL : KIND_REGIONS, 0);
+    weir_allocator *a;
+    CUdeviceptr others;
+    void *none;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 200 * MIB));
+    OK(weir_options_set(&options, "growth", policies[_i / 2], NULL, 0));
+    a = make(&options);
+    take(a, 40 * MIB, A);
+    take(a, 40 * MIB, A);
+    take(a, 40 * MIB, A);
+    ck_assert_uint_le(reserve(a), 200 * MIB);
+    check_growth_events(a, _i % 2);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 150 * MIB, A, &none));
+    CU(driver->cuMemFree(others));
+    take(a, 150 * MIB, A); /* the next call works */
+    check_identities(a);
+}
+END_TEST
+
+/* A step that the device refuses for long does not make the next one larger. */
+START_TEST(refused_steps_do_not_double) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a;
+    CUdeviceptr others;
+    void *none;
+
+    options.recovery_timeout_ms = 500;
+    a = make(&options);
+    take(a, MIB, A);
+    give(a, take(a, MIB, B), B); /* a silent stream, so that the ladder asks many times */
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 2 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * MIB, A, &none));
+    CU(driver->cuMemFree(others));
+    take(a, 2 * MIB, A);
+    ck_assert_uint_eq(reserve(a), 6 * MIB);
+}
+END_TEST
+
+/* Runs `what` with standard error in a file, whose text is returned. */
+static const char *logged(void (*what)(void)) {
+    static char text[4096];
+    char name[] = "/tmp/weir-test-XXXXXX";
+    int file = mkstemp(name), saved = dup(STDERR_FILENO);
+    ssize_t bytes;
+
+    ck_assert_int_ge(file, 0);
+    unlink(name);
+    dup2(file, STDERR_FILENO);
+    what();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    bytes = pread(file, text, sizeof text - 1, 0);
+    text[bytes < 0 ? 0 : bytes] = '\0';
+    close(file);
+    return text;
+}
+
+static weir_options logging;
+
+static void create_and_destroy(void) {
+    destroy(make(&logging));
+}
+
+START_TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
+    logging = plain(KIND_POOL, 0);
+    logging.log = WEIR_LOG_WARNING;
+    logging.growth = WEIR_GROWTH_STEP;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.release_threshold = bytes_amount(0);
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "warning: the release threshold"));
+    logging.prealloc = bytes_amount(64 * MIB); /* raises the threshold */
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.prealloc = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    logging.growth = WEIR_GROWTH_EXACT;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.growth = WEIR_GROWTH_STEP;
+    logging.log = WEIR_LOG_ERROR;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.log = WEIR_LOG_WARNING;
+    logging.engine = WEIR_ENGINE_ARENA;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+}
+END_TEST
+
+/* ---- preallocation --------------------------------------------------------------------------- */
+
+START_TEST(preallocation_takes_what_is_there) {
+    weir_options options = plain(_i, 0);
+    weir_allocator *a = NULL;
+    weir_statistics s;
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
+    options.prealloc = bytes_amount(GIB);
+    if (_i == KIND_FIXED)
+        options.limit = bytes_amount(GIB);
+    a = make(&options);
+    s = check_identities(a);
+    ck_assert_uint_eq(s.prealloc_asked, GIB);
+    ck_assert_uint_le(s.prealloc_got, 300 * MIB);
+    ck_assert_uint_ge(s.prealloc_got, 224 * MIB);
+    ck_assert_uint_eq(s.prealloc_kept, s.prealloc_got);
+    ck_assert_uint_eq(s.reserve, s.prealloc_got);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    give(a, take(a, 200 * MIB, A), A);
+    destroy(a);
+    /* All of the device: nothing to be had. */
+    CU(driver->cuMemFree(others));
+    CU(driver->cuMemAlloc(&others, 4 * GIB));
+    a = NULL;
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    ck_assert_ptr_null(a);
+    CU(driver->cuMemFree(others));
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+END_TEST
+
+/* "max" and parts of the device are what they say. */
+START_TEST(amounts_are_of_the_device) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    CUdeviceptr others;
+    weir_allocator *a;
+
+    CU(driver->cuMemAlloc(&others, GIB));
+    options.prealloc = (weir_amount){.value = 250000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    a = make(&options);
+    ck_assert_uint_eq(reserve(a), GIB);
+    destroy(a);
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_FREE};
+    a = make(&options);
+    ck_assert_uint_eq(reserve(a), GIB + 512 * MIB);
+    destroy(a);
+    options.prealloc = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    a = make(&options);
+    ck_assert_uint_eq(reserve(a), 3 * GIB);
+    destroy(a);
+    options.limit = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    a = make(&options);
+    ck_assert_uint_eq(reserve(a), 2 * GIB);
+    destroy(a);
+    options = options_of(KIND_FIXED, "model", 0);
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    a = make(&options);
+    ck_assert_uint_eq(reserve(a), 3 * GIB); /* 75% of the device */
+    destroy(a);
+}
+END_TEST
+
+/* ---- the out-of-memory ladder ---------------------------------------------------------------- */
+
+/* Frees pending on a busy stream are waited for, and no longer than they take. */
+START_TEST(the_ladder_waits_for_frees) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a;
+    uint64_t start, took;
+    void *block;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    block = take(a, 64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(a, block, A);
+    start = weir__model_now_ns();
+    block = take(a, 64 * MIB, A);
+    took = weir__model_now_ns() - start;
+    ck_assert_uint_ge(took, 49 * MS);
+    ck_assert_uint_le(took, 53 * MS);
+    ck_assert_uint_eq(check_identities(a).retries, 1);
+    ck_assert_uint_ge(stats_of(a).stall_ns, 49 * MS);
+    ck_assert_uint_eq(stats_of(a).refusals, 0);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* The same without a noted use, where the driver or an event has to tell. */
+START_TEST(the_ladder_waits_for_another_stream) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a;
+    uint64_t start;
+    void *block, *none;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    block = take(a, 64 * MIB, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 64 * MIB, B, &none)); /* dry: A's next call records */
+    busy(A, 50 * MS);
+    give(a, block, A);
+    start = weir__model_now_ns();
+    block = take(a, 64 * MIB, B);
+    ck_assert_uint_ge(weir__model_now_ns() - start, 45 * MS);
+    ck_assert_uint_le(weir__model_now_ns() - start, 55 * MS);
+    give(a, block, B);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(the_deadline_is_kept) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_refusal r = {.size = sizeof r};
+    uint64_t start, took;
+    weir_allocator *a;
+    void *block, *none = &none;
+
+    options.recovery_timeout_ms = 100;
+    a = make(&options);
+    block = take(a, 64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 5000 * MS);
+    give(a, block, A);
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, A, &none));
+    took = weir__model_now_ns() - start;
+    ck_assert_uint_ge(took, 100 * MS);
+    ck_assert_uint_le(took, 110 * MS);
+    OK(weir_last_refusal(&r));
+    ck_assert_uint_ge(r.waited_ns, 100 * MS);
+    ck_assert_uint_le(r.waited_ns, took);
+    ck_assert_uint_eq(r.reserve, 64 * MIB);
+    ck_assert_uint_eq(r.in_use, 0);
+    ck_assert_uint_eq(r.asked, MIB);
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    /* Destroy has the same deadline, and what it leaves is whole. */
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    took = weir__model_now_ns() - start;
+    ck_assert_uint_ge(took, 100 * MS);
+    ck_assert_uint_le(took, 110 * MS);
+    weir__model_advance(5000 * MS);
+    give(a, take(a, 64 * MIB, A), A);
+    destroy(a);
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+END_TEST
+
+START_TEST(no_deadline_no_wait) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, 64 * MIB, A), *none;
+    uint64_t start;
+
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(a, block, A);
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, A, &none));
+    ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    weir__model_advance(50 * MS);
+    destroy(a);
+}
+END_TEST
+
+/* What cannot be is refused at once: more than the device has without asking the driver, more than
+ * could come free without waiting. */
+START_TEST(hopeless_requests_are_refused_at_once) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a;
+    void *block, *none;
+    uint64_t start;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    block = take(a, 40 * MIB, A);
+    count_from_here();
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 4 * GIB + 1, A, &none));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, A, &none));
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemAlloc) + calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 0);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 40 * MIB, A, &none));
+    ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    ck_assert_uint_eq(check_identities(a).refusals, 3);
+    ck_assert_uint_eq(stats_of(a).retries, 0);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* Idle regions are too small one by one: the last rung gives them back and takes one that fits. */
+START_TEST(the_ladder_trims_what_is_scattered) {
+    weir_options options = plain(KIND_REGIONS, 256 * MIB);
+    weir_event events[8];
+    weir_allocator *a;
+    size_t count;
+    void *block;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = 10;
+    a = make(&options);
+    OK(weir_preallocate(a, 128 * MIB, NULL));
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    block = take(a, 200 * MIB, A);
+    ck_assert_uint_eq(reserve(a), 200 * MIB);
+    OK(weir_events(a, 2, events, sizeof events[0], 8, &count));
+    ck_assert_uint_eq(count, 2);
+    ck_assert_int_eq(events[0].cause, WEIR_EVENT_RECOVERY);
+    ck_assert_int_eq(events[0].shrink, 1);
+    ck_assert_uint_eq(events[0].got, 256 * MIB);
+    ck_assert_uint_eq(events[0].reserve_after, 0);
+    ck_assert_int_eq(events[1].cause, WEIR_EVENT_REQUEST);
+    ck_assert_uint_eq(stats_of(a).trims, 0); /* nobody asked for it */
+    ck_assert_uint_eq(stats_of(a).retries, 1);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* The driver refuses for want of memory, the ladder succeeds: the thread's driver result stays. */
+START_TEST(a_recovered_request_leaves_the_driver_result) {
+    weir_options options = plain(_i, 0);
+    weir_allocator *a;
+    void *block;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    EXPECT(WEIR_E_INVALID, weir_alloc(a, 1, A, NULL));
+    block = take(a, 3 * GIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 20 * MS);
+    give(a, block, A);
+    block = take(a, 2 * GIB, A);
+    ck_assert_uint_eq(stats_of(a).retries, 1);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* ---- trim ------------------------------------------------------------------------------------ */
+
+/* Frees that nobody observed: the pool keeps them, the arena's cuMemFree waits and knows. */
+START_TEST(trim_and_what_was_not_observed) {
+    weir_options options = plain(_i, 256 * MIB);
+    weir_allocator *a = make(&options);
+    void *x = take(a, 64 * MIB, A), *y = take(a, 64 * MIB, B);
+    size_t released = 1;
+
+    busy(A, 5 * MS);
+    busy(B, 7 * MS);
+    give(a, x, A);
+    give(a, y, B);
+    OK(weir_trim(a, 0, &released));
+    if (_i == KIND_POOL) {
+        ck_assert_uint_eq(released, 0);
+        ck_assert_uint_lt(weir__model_now_ns(), 5 * MS);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, &released));
+    }
+    ck_assert_uint_ge(weir__model_now_ns(), 7 * MS);
+    ck_assert_uint_ge(released, 128 * MIB);
+    ck_assert_uint_eq(reserve(a), 0);
+    destroy(a);
+}
+END_TEST
+
+/* The regions that go are those that fit what is to go, the largest first. */
+START_TEST(trim_chooses_regions) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    size_t released;
+    weir_allocator *a;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    for (size_t i = 1, sum = 0; i <= 16; i *= 2) {
+        sum += i;
+        OK(weir_preallocate(a, sum * MIB, NULL)); /* 1, 2, 4, 8, 16 */
+    }
+    ck_assert_uint_eq(reserve(a), 31 * MIB);
+    OK(weir_trim(a, 25 * MIB, &released));
+    ck_assert_uint_eq(released, 6 * MIB); /* 4 and 2 */
+    OK(weir_trim(a, 23 * MIB, &released));
+    ck_assert_uint_eq(released, 1 * MIB); /* 16 or 8 would be too much */
+    OK(weir_trim(a, 0, &released));
+    ck_assert_uint_eq(released, 24 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+START_TEST(the_primary_context_is_held_as_often_as_given_up) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a, *b;
+
+    count_from_here();
+    a = make(&options);
+    b = make(&options);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), 2);
+    give(a, take(a, MIB, A), A);
+    destroy(a);
+    options.prealloc = bytes_amount(100 * GIB);
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    destroy(b);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), 3);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuDevicePrimaryCtxRelease), 3);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
+}
+END_TEST
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* The operations whose driver calls fail one by one.  Each has an allocator before it, and afterwards
+ * is repeated without a fault. */
+enum operation {
+    OP_CREATE,
+    OP_GROW, /* a request that needs a growth step */
+    OP_HIT,  /* one that does not */
+    OP_DRY,  /* a request on a second stream */
+    OP_FREE,
+    OP_FREE_USED, /* of a block that another stream uses */
+    OP_FREE_MANY, /* on two streams, so that events are recorded */
+    OP_PREALLOCATE,
+    OP_TRIM,
+    OP_STATS,
+    OP_DESTROY,
+    OP_COUNT
+};
+
+static const char *const operation_names[OP_COUNT] = {
+    "create", "grow",        "hit",  "dry",   "free",   "free of a used block",
+    "frees",  "preallocate", "trim", "stats", "destroy"};
+
+struct scene {
+    weir_options options;
+    weir_allocator *a;
+    void *block[24];
+    int taken; /* blocks that the operation made or freed so far */
+};
+
+/* Brings the scene to where the operation may begin. */
+static void prepare(struct scene *s, int kind, enum operation op) {
+    s->options = plain(kind, 256 * MIB);
+    s->options.prealloc = bytes_amount(64 * MIB);
+    s->options.growth = WEIR_GROWTH_STEP;
+    s->a = NULL;
+    s->taken = 0;
+    memset(s->block, 0, sizeof s->block);
+    if (op == OP_CREATE)
+        return;
+    s->a = make(&s->options);
+    s->block[20] = take(s->a, 1000, A); /* stays */
+    if (op == OP_HIT)
+        give(s->a, take(s->a, MIB, A), A);
+    if (op == OP_DRY) {
+        void *all = take(s->a, 32 * MIB, A);
+
+        busy(A, MS);
+        give(s->a, all, A);
+    }
+    if (op == OP_FREE || op == OP_FREE_USED || op == OP_TRIM)
+        s->block[0] = take(s->a, 100 * MIB, A);
+    if (op == OP_FREE_USED)
+        OK(weir_use(s->a, s->block[0], B));
+    for (int i = 0; op == OP_FREE_MANY && i < 20; i++)
+        s->block[i] = take(s->a, 1000, i % 2 ? A : B);
+    if (op == OP_TRIM) {
+        give(s->a, s->block[0], A);
+        s->block[0] = NULL;
+        CU(driver->cuCtxSynchronize());
+    }
+    if (op == OP_DESTROY) {
+        give(s->a, s->block[20], A);
+        s->block[20] = NULL;
+    }
+}
+
+static weir_status free_many(struct scene *s) {
+    while (s->taken < 20) {
+        weir_status status = weir_free(s->a, s->block[s->taken], s->taken % 2 ? A : B);
+
+        if (status != WEIR_OK)
+            return status;
+        s->block[s->taken++] = NULL;
+    }
+    return WEIR_OK;
+}
+
+static weir_status run(struct scene *s, enum operation op) {
+    weir_statistics stats = {.size = sizeof stats};
+    weir_status status;
+    size_t bytes;
+
+    switch (op) {
+    case OP_CREATE:
+        return weir__allocator_create_on(driver, &s->options, &s->a, NULL, 0);
+    case OP_GROW:
+        return weir_alloc(s->a, 150 * MIB, A, &s->block[0]);
+    case OP_HIT:
+        return weir_alloc(s->a, MIB, A, &s->block[0]);
+    case OP_DRY:
+        return weir_alloc(s->a, 40 * MIB, B, &s->block[0]);
+    case OP_FREE:
+    case OP_FREE_USED:
+        status = weir_free(s->a, s->block[0], A);
+        if (status == WEIR_OK)
+            s->block[0] = NULL;
+        return status;
+    case OP_FREE_MANY:
+        return free_many(s);
+    case OP_PREALLOCATE:
+        return weir_preallocate(s->a, 200 * MIB, &bytes);
+    case OP_TRIM:
+        return weir_trim(s->a, 0, &bytes);
+    case OP_STATS:
+        return weir_stats(s->a, &stats);
+    default:
+        return weir_allocator_destroy(s->a);
+    }
+}
+
+/* Makes the k-th call of the entry fail within the operation; 0 if it makes fewer. */
+static int run_with_fault(int kind, enum operation op, enum weir_driver_entry entry, uint64_t k,
+                          CUresult result) {
+    struct scene s;
+    weir_status status;
+    CUcontext current;
+    int reached, by_itself;
+
+    CU(driver->cuCtxGetCurrent(&current));
+    MUST(current == primary);
+    prepare(&s, kind, op);
+    count_from_here();
+    weir__model_fail(entry, k, result, 0);
+    status = run(&s, op);
+    reached = calls(entry) >= k;
+    weir__model_faults_clear();
+    by_itself = op == OP_PREALLOCATE && kind == KIND_PLATFORM && status == WEIR_E_NOT_SUPPORTED;
+    if (status != WEIR_OK && status != WEIR_E_DRIVER && status != WEIR_E_NO_MEMORY &&
+        status != WEIR_E_LIMIT && !by_itself)
+        ck_abort_msg("%s on %s, call %llu of %s: %s", operation_names[op], kind_names[kind],
+                     (unsigned long long)k, weir__driver_entry_name(entry),
+                     weir_status_name(status));
+    CU(driver->cuCtxGetCurrent(&current));
+    MUST(current == primary);
+    if (op == OP_DESTROY && status == WEIR_OK)
+        return reached; /* what the driver does not take back is the driver's */
+    if (status != WEIR_OK && !by_itself)
+        OK(run(&s, op)); /* the next call works */
+    check_identities(s.a);
+    for (int i = 0; i < 24; i++)
+        give(s.a, s.block[i], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(s.a);
+    MUST_EQ(device_free(), 4 * GIB);
+    return reached;
+}
+
+/* What a scope cannot undo when it fails itself is left out: the pop, and the mode put back. */
+START_TEST(each_driver_call_fails_once) {
+    enum operation op = (enum operation)(_i % OP_COUNT);
+    int kind = _i / OP_COUNT, faults = 0;
+
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++) {
+        if (entry == WEIR_ENTRY_cuCtxPopCurrent ||
+            entry == WEIR_ENTRY_cuThreadExchangeStreamCaptureMode ||
+            entry == WEIR_ENTRY_cuDevicePrimaryCtxRelease || entry == WEIR_ENTRY_cuCtxGetCurrent)
+            continue;
+        for (uint64_t k = 1; k < 60; k++) {
+            start_device(4 * GIB);
+            if (!run_with_fault(kind, op, (enum weir_driver_entry)entry, k, CUDA_ERROR_UNKNOWN))
+                break;
+            start_device(4 * GIB);
+            run_with_fault(kind, op, (enum weir_driver_entry)entry, k, CUDA_ERROR_OUT_OF_MEMORY);
+            faults++;
+        }
+    }
+    if (op != OP_STATS && op != OP_PREALLOCATE && op != OP_TRIM && kind != KIND_PLATFORM)
+        ck_assert_int_gt(faults, 0);
+}
+END_TEST
+
+/* From one fatal result on nothing works but the figures, as last seen, and the end. */
+START_TEST(a_lost_device) {
+    static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
+                                     CUDA_ERROR_LAUNCH_FAILED,
+                                     CUDA_ERROR_ECC_UNCORRECTABLE,
+                                     CUDA_ERROR_CONTEXT_IS_DESTROYED,
+                                     710,
+                                     702,
+                                     716};
+    enum { COUNT = sizeof fatal / sizeof fatal[0] };
+    weir_options options = plain(_i / COUNT, 64 * MIB);
+    CUresult result = fatal[_i % COUNT];
+    weir_allocator *a = make(&options);
+    weir_statistics before, after;
+    void *block = take(a, 10 * MIB, A), *none = &none;
+    size_t bytes = 77;
+
+    before = stats_of(a);
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        if (entry != WEIR_ENTRY_cuGetErrorName)
+            weir__model_fail((enum weir_driver_entry)entry, 1, result, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 60 * MIB, A, &none));
+    ck_assert_int_eq(weir_last_driver_result(), (int)result);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 10, A, &none));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_use(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(a, MIB, &bytes));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, &bytes));
+    ck_assert_ptr_eq(none, &none);
+    ck_assert_uint_eq(bytes, 77);
+    after = stats_of(a);
+    ck_assert_mem_eq(&before, &after, sizeof before);
+    OK(weir_allocator_destroy(a));
+    weir__model_faults_clear();
+}
+END_TEST
+
+/* ---- host memory ----------------------------------------------------------------------------- */
+
+/* malloc and its kin, of which the k-th call fails.  Under a sanitizer they are the sanitizer's. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#if defined(__GLIBC__) && !defined(SANITIZED)
+#define CAN_REFUSE_HOST_MEMORY 1
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *memory, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+static _Thread_local uint64_t refuse_in; /* 0: never; 1: the next one */
+static _Thread_local int was_refused;
+
+static int refused(void) {
+    if (refuse_in == 0 || --refuse_in > 0)
+        return 0;
+    was_refused = 1;
+    return 1;
+}
+
+void *malloc(size_t bytes) {
+    return refused() ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+    return refused() ? NULL : __libc_calloc(count, bytes);
+}
+void *realloc(void *memory, size_t bytes) {
+    return refused() ? NULL : __libc_realloc(memory, bytes);
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    return refused() ? NULL : __libc_memalign(alignment, bytes);
+}
+
+/* 1 if the k-th request was reached. */
+static int run_without_host_memory(int kind, enum operation op, uint64_t k) {
+    struct scene s;
+    weir_status status;
+    int by_itself;
+
+    prepare(&s, kind, op);
+    was_refused = 0;
+    refuse_in = k;
+    status = run(&s, op);
+    refuse_in = 0;
+    by_itself = op == OP_PREALLOCATE && kind == KIND_PLATFORM && status == WEIR_E_NOT_SUPPORTED;
+    /* The model's own bookkeeping is refused too, and says what the driver would. */
+    if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY && status != WEIR_E_NO_MEMORY &&
+        status != WEIR_E_LIMIT && status != WEIR_E_DRIVER && !by_itself)
+        ck_abort_msg("%s on %s, request %llu: %s", operation_names[op], kind_names[kind],
+                     (unsigned long long)k, weir_status_name(status));
+    if (status != WEIR_OK && !by_itself)
+        OK(run(&s, op));
+    if (op == OP_DESTROY)
+        return was_refused;
+    check_identities(s.a);
+    for (int i = 0; i < 24; i++)
+        give(s.a, s.block[i], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(s.a);
+    MUST_EQ(device_free(), 4 * GIB);
+    return was_refused;
+}
+
+START_TEST(each_request_for_host_memory_fails_once) {
+    enum operation op = (enum operation)(_i % OP_COUNT);
+    int more = 1;
+
+    for (uint64_t k = 1; k < 200 && more; k++) {
+        start_device(4 * GIB);
+        more = run_without_host_memory(_i / OP_COUNT, op, k);
+    }
+    ck_assert_int_eq(more, 0);
+}
+END_TEST
+#endif
+
+START_TEST(weir_use_without_host_memory) {
+#if CAN_REFUSE_HOST_MEMORY
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+
+    for (uint64_t k = 1;; k++) {
+        weir_status status;
+
+        was_refused = 0;
+        refuse_in = k;
+        status = weir_use(a, block, B);
+        refuse_in = 0;
+        if (!was_refused)
+            break;
+        EXPECT(WEIR_E_HOST_MEMORY, status);
+    }
+    busy(B, 5 * MS);
+    give(a, block, A);
+    weir__model_advance(5 * MS);
+    destroy(a);
+#endif
+}
+END_TEST
+
+/* ---- drivers that lack something ------------------------------------------------------------- */
+
+static struct weir_driver older;
+static int has_pools;
+
+static CUresult no_figures(CUmemoryPool pool, CUmemPool_attribute which, void *value) {
+    return which >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+               ? CUDA_ERROR_INVALID_VALUE
+               : driver->cuMemPoolGetAttribute(pool, which, value);
+}
+
+static CUresult no_maximum(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    CUmemPoolProps ignored = *properties;
+
+    MUST_EQ(properties->maxSize, 0); /* those bytes were reserved, and had to be zero */
+    ignored.maxSize = 0;
+    return driver->cuMemPoolCreate(pool, &ignored);
+}
+
+static CUresult pools_or_not(int *value, CUdevice_attribute attribute, CUdevice device) {
+    CUresult result = driver->cuDeviceGetAttribute(value, attribute, device);
+
+    if (attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)
+        *value = has_pools;
+    return result;
+}
+
+/* As a driver without these capabilities. */
+static const struct weir_driver *older_driver(unsigned without) {
+    older = *driver;
+    older.capabilities &= ~without;
+    has_pools = 1;
+    older.cuDeviceGetAttribute = pools_or_not;
+    if (without & WEIR_CAP_STREAM_ID)
+        older.cuStreamGetId = NULL;
+    if (without & WEIR_CAP_POOL_FIGURES)
+        older.cuMemPoolGetAttribute = no_figures;
+    if (without & WEIR_CAP_POOL_MAX_SIZE)
+        older.cuMemPoolCreate = no_maximum;
+    return &older;
+}
+
+START_TEST(a_device_without_pools) {
+    const struct weir_driver *table = older_driver(0);
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = NULL;
+
+    has_pools = 0;
+    if (_i == KIND_POOL) {
+        EXPECT(WEIR_E_NO_DEVICE, weir__allocator_create_on(table, &options, &a, NULL, 0));
+        ck_assert_ptr_null(a);
+        return;
+    }
+    a = make_on(table, &options);
+    give(a, take(a, MIB, A), A);
+    destroy(a);
+}
+END_TEST
+
+/* Sizes and double frees are weir's to know then; the reserve is an estimate in units. */
+START_TEST(a_pool_without_figures) {
+    const struct weir_driver *table = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make_on(table, &options);
+    void *block[10];
+
+    for (int i = 0; i < 10; i++) {
+        block[i] = take(a, 5 * MIB, A);
+        ck_assert_uint_eq(check_identities(a).requested, (uint64_t)(i + 1) * 5 * MIB);
+    }
+    ck_assert_uint_eq(reserve(a), 64 * MIB);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (char *)block[0] + 256, A));
+    OK(weir_use(a, block[0], B));
+    for (int i = 0; i < 10; i++) {
+        give(a, block[i], A);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    }
+    ck_assert_uint_eq(check_identities(a).requested, 0);
+    ck_assert_uint_eq(stats_of(a).requested_peak, 50 * MIB);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
+    OK(weir_trim(a, 0, NULL));
+    destroy(a);
+}
+END_TEST
+
+/* A limit that the driver does not keep is kept by undoing what passed it. */
+START_TEST(a_pool_without_maximum) {
+    weir_options options = plain(KIND_POOL, 100 * MIB);
+    weir_allocator *a = make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), &options);
+    void *block[10], *none = &none;
+    int count = 0;
+
+    while (count < 10 && weir_alloc(a, 16 * MIB, A, &block[count]) == WEIR_OK)
+        count++;
+    ck_assert_int_eq(count, 6);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 16 * MIB, A, &none));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 97 * MIB, A, &none));
+    ck_assert_ptr_eq(none, &none);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_trim(a, 96 * MIB, NULL));
+    ck_assert_uint_eq(check_identities(a).reserve, 96 * MIB);
+    ck_assert_uint_eq(stats_of(a).requested, 96 * MIB);
+    while (count > 0)
+        give(a, block[--count], A);
+    destroy(a);
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+END_TEST
+
+/* An event that cannot be recorded at a free without ids must not be made good by one on another
+ * stream later. */
+START_TEST(without_ids_a_lost_event_is_not_replaced) {
+    weir_options options = plain(KIND_FIXED, 256 * MIB);
+    weir_allocator *a = make_on(older_driver(WEIR_CAP_STREAM_ID), &options);
+    void *block = take(a, 120 * MIB, A), *other = take(a, 1000, B), *none;
+
+    busy(A, 50 * MS);
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
+    give(a, block, A);
+    ck_assert_uint_eq(check_identities(a).in_use, 1024);
+    give(a, other, B);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 140 * MIB, B, &none));
+        give(a, take(a, 1000, B), B);
+    }
+    weir__model_advance(50 * MS);
+    OK(weir_trim(a, 0, NULL));
+    give(a, take(a, 140 * MIB, B), B);
+    destroy(a);
+}
+END_TEST
+
+/* ---- the rule, under random work ------------------------------------------------------------- */
+
+enum { STREAMS = 5, MOST = 120, MOST_FREED = 4000 };
+
+/* A point on a stream: its place in the stream's order, and a time before which it is not over. */
+struct point {
+    int stream;
+    uint64_t sequence, end_ns;
+};
+
+struct freed {
+    uintptr_t from, to;
+    int count;
+    struct point point[STREAMS]; /* the free and the uses: all must lie behind the next owner */
+};
+
+struct world {
+    weir_allocator *a;
+    CUstream stream[STREAMS];
+    uint64_t sequence[STREAMS], end_ns[STREAMS];
+    uint64_t knows[STREAMS][STREAMS]; /* [s][t]: s is ordered behind t up to here */
+    struct {
+        uintptr_t at;
+        size_t bytes;
+        int stream;
+    } held[MOST];
+    int count;
+    struct freed freed[MOST_FREED];
+    int freed_count;
+    uint64_t random;
+};
+
+static uint64_t dice(struct world *w, uint64_t sides) {
+    return next_random(&w->random) % sides;
+}
+
+static void work(struct world *w, int s) {
+    uint64_t ns = dice(w, 20) == 0 ? 3 * MS : dice(w, 200000), now = weir__model_now_ns();
+
+    busy(w->stream[s], ns);
+    w->sequence[s]++;
+    w->end_ns[s] = (w->end_ns[s] > now ? w->end_ns[s] : now) + ns;
+}
+
+/* s waits for all of t so far. */
+static void follow(struct world *w, int s, int t) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, w->stream[t]));
+    CU(driver->cuStreamWaitEvent(w->stream[s], event, 0));
+    CU(driver->cuEventDestroy(event));
+    w->knows[t][t] = w->sequence[t];
+    for (int i = 0; i < STREAMS; i++)
+        if (w->knows[s][i] < w->knows[t][i])
+            w->knows[s][i] = w->knows[t][i];
+    if (w->end_ns[s] < w->end_ns[t])
+        w->end_ns[s] = w->end_ns[t];
+    w->sequence[s]++;
+}
+
+static int is_behind(const struct world *w, int s, const struct point *p) {
+    return p->stream == s || w->knows[s][p->stream] >= p->sequence ||
+           p->end_ns <= weir__model_now_ns();
+}
+
+static void expect_nobody_there(struct world *w, uintptr_t from, uintptr_t to, int s) {
+    for (int i = 0; i < w->count; i++)
+        if (from < w->held[i].at + w->held[i].bytes && w->held[i].at < to)
+            ck_abort_msg("a live block is handed out again");
+    for (int i = 0; i < w->freed_count; i++) {
+        struct freed *f = &w->freed[i];
+        uint64_t last = 0;
+
+        for (int k = 0; k < f->count; k++) {
+            if (from < f->to && f->from < to && !is_behind(w, s, &f->point[k]))
+                ck_abort_msg("stream %d gets memory that stream %d still uses", s,
+                             f->point[k].stream);
+            if (last < f->point[k].end_ns)
+                last = f->point[k].end_ns;
+        }
+        if (last <= weir__model_now_ns())
+            *f = w->freed[--w->freed_count], i--;
+    }
+}
+
+static void take_random(struct world *w) {
+    size_t bytes = random_size(&w->random, 4 * MIB);
+    int s = (int)dice(w, STREAMS);
+    void *block;
+
+    if (weir_alloc(w->a, bytes, w->stream[s], &block) != WEIR_OK)
+        return; /* a small fixed arena, and others busy */
+    expect_nobody_there(w, (uintptr_t)block, (uintptr_t)block + bytes, s);
+    w->held[w->count].at = (uintptr_t)block;
+    w->held[w->count].bytes = bytes;
+    w->held[w->count++].stream = s;
+    work(w, s);
+}
+
+static void give_random(struct world *w) {
+    int which = (int)dice(w, (uint64_t)w->count), s = w->held[which].stream;
+    struct freed *f = &w->freed[w->freed_count];
+    void *block = (void *)w->held[which].at;
+    int used[STREAMS] = {0}, on = s;
+
+    MUST(w->freed_count < MOST_FREED);
+    for (uint64_t uses = dice(w, 6); uses > 3; uses--) {
+        int t = (int)dice(w, STREAMS);
+
+        follow(w, t, s);
+        OK(weir_use(w->a, block, w->stream[t]));
+        used[t] = 1;
+        work(w, t);
+    }
+    if (dice(w, 6) == 0) {
+        on = (int)dice(w, STREAMS);
+        follow(w, on, s);
+    }
+    if (dice(w, 2))
+        work(w, on);
+    *f = (struct freed){.from = (uintptr_t)block, .to = (uintptr_t)block + w->held[which].bytes};
+    used[on] = 1;
+    for (int t = 0; t < STREAMS; t++)
+        if (used[t])
+            f->point[f->count++] = (struct point){t, w->sequence[t], w->end_ns[t]};
+    w->freed_count++;
+    w->held[which] = w->held[--w->count];
+    give(w->a, block, w->stream[on]);
+}
+
+static void live_in(struct world *w, int steps) {
+    for (int i = 0; i < steps; i++) {
+        uint64_t what = dice(w, 1000);
+
+        if (w->count == 0 || (w->count < MOST && what < 550))
+            take_random(w);
+        else if (what < 970)
+            give_random(w);
+        else if (what < 980)
+            weir__model_advance(dice(w, 20 * MS));
+        else if (what < 990)
+            CU(driver->cuStreamSynchronize(w->stream[dice(w, STREAMS)]));
+        else if (what < 996)
+            OK(weir_trim(w->a, dice(w, 32) * MIB, NULL));
+        else {
+            int s = (int)dice(w, STREAMS), t = (int)dice(w, STREAMS);
+
+            follow(w, s, t);
+        }
+        check_identities(w->a);
+    }
+}
+
+static const struct {
+    int kind;
+    size_t limit;
+    unsigned without;
+} worlds[] = {
+    {KIND_POOL, 0, 0},
+    {KIND_POOL, 64 * MIB, 0},
+    {KIND_POOL, 0, WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_STREAM_ID},
+    {KIND_POOL, 64 * MIB, WEIR_CAP_POOL_MAX_SIZE},
+    {KIND_FIXED, 32 * MIB, 0},
+    {KIND_FIXED, 512 * MIB, 0},
+    {KIND_FIXED, 64 * MIB, WEIR_CAP_STREAM_ID},
+    {KIND_REGIONS, 0, 0},
+    {KIND_REGIONS, 64 * MIB, 0},
+    {KIND_REGIONS, 0, WEIR_CAP_STREAM_ID},
+    {KIND_PLATFORM, 0, 0},
+};
+enum { WORLDS = sizeof worlds / sizeof worlds[0], SEEDS = 3 };
+
+START_TEST(no_two_owners_without_an_order) {
+    struct world *w = calloc(1, sizeof *w);
+    weir_options options = plain(worlds[_i % WORLDS].kind, worlds[_i % WORLDS].limit);
+
+    w->random = (uint64_t)(_i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    options.recovery_timeout_ms = 5;
+    w->a = make_on(older_driver(worlds[_i % WORLDS].without), &options);
+    for (int s = 0; s < STREAMS; s++)
+        CU(driver->cuStreamCreate(&w->stream[s], CU_STREAM_NON_BLOCKING));
+    live_in(w, 20000);
+    while (w->count > 0)
+        give_random(w);
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(w->a).in_use, 0);
+    destroy(w->a);
+    MUST_EQ(device_free(), 4 * GIB);
+    free(w);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+#define ARENAS KIND_FIXED, KIND_REGIONS + 1
+#define POOL_AND_ARENAS KIND_POOL, KIND_REGIONS + 1
+#define EVERY_KIND 0, KIND_COUNT
+#define COUNT_OF(array) (int)(sizeof(array) / sizeof((array)[0]))
+#define LOOP(tests, test, ...) tcase_add_loop_test(tests, test, __VA_ARGS__)
+
+static TCase *add_case(Suite *suite, const char *name) {
+    TCase *tests = tcase_create(name);
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, open_device, NULL);
+    suite_add_tcase(suite, tests);
+    return tests;
+}
+
+static void add_order(TCase *tests) {
+    tcase_add_test(tests, a_hit_of_the_pool_costs_one_call);
+    LOOP(tests, a_hit_of_the_arena_costs_no_memory_call, ARENAS);
+    tcase_add_test(tests, a_block_of_the_platform_is_one_call);
+    LOOP(tests, one_stream_never_records, ARENAS);
+    tcase_add_test(tests, freed_on_a_busy_stream);
+    tcase_add_test(tests, a_dry_stream_makes_the_owner_record_once);
+    tcase_add_test(tests, events_are_recycled);
+    tcase_add_test(tests, a_recycled_handle_is_another_stream);
+    tcase_add_test(tests, a_second_stream_finds_the_unused_space);
+    LOOP(tests, a_noted_use_holds_the_block, POOL_AND_ARENAS);
+    LOOP(tests, the_free_is_the_point_in_order, POOL_AND_ARENAS);
+    tcase_add_test(tests, the_platform_waits_for_uses);
+    LOOP(tests, stale_notes_are_dropped, POOL_AND_ARENAS);
+    LOOP(tests, notes_do_not_outlive_the_allocator, EVERY_KIND);
+}
+
+static void add_growth(TCase *tests) {
+    LOOP(tests, pool_grows_by_its_policy, 0, COUNT_OF(pool_cases));
+    LOOP(tests, arena_grows_by_its_policy, 0, COUNT_OF(arena_cases));
+    tcase_add_test(tests, bfc_regions_double);
+    LOOP(tests, a_callback_is_told_the_figures, KIND_POOL, KIND_POOL + 1);
+    LOOP(tests, a_callback_is_told_the_figures, KIND_REGIONS, KIND_REGIONS + 1);
+    LOOP(tests, a_nearly_full_device_cuts_the_step, 0, 8);
+    tcase_add_test(tests, refused_steps_do_not_double);
+    tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
+    LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
+    tcase_add_test(tests, amounts_are_of_the_device);
+}
+
+static void add_recovery(TCase *tests) {
+    LOOP(tests, the_ladder_waits_for_frees, POOL_AND_ARENAS);
+    LOOP(tests, the_ladder_waits_for_another_stream, POOL_AND_ARENAS);
+    LOOP(tests, the_deadline_is_kept, POOL_AND_ARENAS);
+    LOOP(tests, no_deadline_no_wait, POOL_AND_ARENAS);
+    LOOP(tests, hopeless_requests_are_refused_at_once, EVERY_KIND);
+    tcase_add_test(tests, the_ladder_trims_what_is_scattered);
+    LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_POOL, KIND_POOL + 1);
+    LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_REGIONS, KIND_REGIONS + 1);
+    LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
+    tcase_add_test(tests, trim_chooses_regions);
+    LOOP(tests, the_primary_context_is_held_as_often_as_given_up, EVERY_KIND);
+}
+
+static void add_faults(TCase *tests) {
+    LOOP(tests, each_driver_call_fails_once, 0, KIND_COUNT * OP_COUNT);
+    LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
+#if CAN_REFUSE_HOST_MEMORY
+    LOOP(tests, each_request_for_host_memory_fails_once, 0, KIND_COUNT * OP_COUNT);
+#endif
+    LOOP(tests, weir_use_without_host_memory, EVERY_KIND);
+    LOOP(tests, a_device_without_pools, EVERY_KIND);
+    tcase_add_test(tests, a_pool_without_figures);
+    tcase_add_test(tests, a_pool_without_maximum);
+    tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
+}
+
+int main(void) {
+    Suite *suite = suite_create("engines");
+
+    add_order(add_case(suite, "order"));
+    add_growth(add_case(suite, "growth"));
+    add_recovery(add_case(suite, "recovery"));
+    add_faults(add_case(suite, "faults"));
+    LOOP(add_case(suite, "random"), no_two_owners_without_an_order, 0, WORLDS * SEEDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}
