@@ -30,6 +30,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
+	lib/lock.c \
+	lib/lock.h \
 	lib/log.c \
 	lib/log.h \
 	lib/map.c \
