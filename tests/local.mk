@@ -33,6 +33,7 @@ unit_tests = \
 	tests/test_bestfit \
 	tests/test_budget \
 	tests/test_driver \
+	tests/test_engines \
 	tests/test_growth \
 	tests/test_histogram \
 	tests/test_model \
