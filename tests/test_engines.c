@@ -437,6 +437,78 @@ START_TEST(stale_notes_are_dropped) {
 }
 END_TEST
 
+/* A stream noted twice is waited for once. */
+START_TEST(notes_do_not_pile_up) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+
+    for (int i = 0; i < 100; i++) {
+        OK(weir_use(a, block, B));
+        OK(weir_use(a, block, C));
+    }
+    count_from_here();
+    give(a, block, A);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuEventRecord), 3); /* A, B, C */
+    destroy(a);
+}
+END_TEST
+
+/* A free that failed has changed nothing: the next one still waits for the noted stream. */
+START_TEST(notes_survive_a_failed_free) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, 64 * MIB, A), *none;
+
+    OK(weir_use(a, block, B));
+    busy(B, 5 * MS);
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 2, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_free(a, block, A));
+    ck_assert_int_eq(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    ck_assert_uint_eq(check_identities(a).blocks, 1);
+    give(a, block, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 64 * MIB, A, &none));
+    weir__model_advance(5 * MS);
+    give(a, take(a, 64 * MIB, A), A);
+    destroy(a);
+}
+END_TEST
+
+/* Another thread gets the address, and notes a use of its own, before the free that made way has
+ * returned: played by a driver whose free does both. */
+static struct weir_driver hasty;
+static weir_allocator *shared;
+static void *quick_block;
+
+static CUresult free_and_be_overtaken(CUdeviceptr block, CUstream stream) {
+    CUresult result = driver->cuMemFreeAsync(block, stream);
+
+    hasty.cuMemFreeAsync = driver->cuMemFreeAsync; /* once */
+    quick_block = take(shared, 64 * MIB, C);
+    ck_assert_uint_eq((uintptr_t)quick_block, block);
+    OK(weir_use(shared, quick_block, B));
+    return result;
+}
+
+START_TEST(notes_of_the_next_owner_stay) {
+    weir_options options = plain(KIND_POOL, 64 * MIB);
+    void *block, *none;
+
+    hasty = *driver;
+    shared = make_on(&hasty, &options);
+    block = take(shared, 64 * MIB, A);
+    OK(weir_use(shared, block, C));
+    hasty.cuMemFreeAsync = free_and_be_overtaken;
+    give(shared, block, A);
+    busy(B, 5 * MS);
+    give(shared, quick_block, C);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(shared, 64 * MIB, C, &none));
+    weir__model_advance(5 * MS);
+    give(shared, take(shared, 64 * MIB, C), C);
+    destroy(shared);
+}
+END_TEST
+
 /* Notes of live blocks are still there when the allocator goes, and are given up with it. */
 START_TEST(notes_do_not_outlive_the_allocator) {
     weir_options options = plain(_i, 64 * MIB);
@@ -1675,6 +1747,9 @@ static void add_order(TCase *tests) {
     LOOP(tests, the_free_is_the_point_in_order, POOL_AND_ARENAS);
     tcase_add_test(tests, the_platform_waits_for_uses);
     LOOP(tests, stale_notes_are_dropped, POOL_AND_ARENAS);
+    LOOP(tests, notes_do_not_pile_up, POOL_AND_ARENAS);
+    LOOP(tests, notes_survive_a_failed_free, POOL_AND_ARENAS);
+    tcase_add_test(tests, notes_of_the_next_owner_stay);
     LOOP(tests, notes_do_not_outlive_the_allocator, EVERY_KIND);
 }
 
