@@ -67,7 +67,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
  * E_INVALID: allocator NULL; E_NOT_OWNED: nothing changed (the pool engine sees this as the driver
  * does: a block of another pool or of cuMemAlloc is not told apart and is freed); E_STREAM;
- * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+ * E_CAPTURE: a stream is being captured and the block was not allocated in that capture (pool), or
+ * has noted streams: nothing changed, free it after the capture; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
