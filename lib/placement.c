@@ -1,27 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: best fit, split and coalesce over address ranges, in logarithmic time.
+/* placement.c: best fit, split and coalesce over address ranges, in logarithmic
+ * time.
  *
- * Addresses and sizes are counted in granules.  Chunks are records in one array, named by their
- * number, and linked in the order of addresses; each region's chunks and one border record form a
- * ring, so that every chunk has two neighbours.  What a record is stands apart in one byte each: a
- * free looks at both neighbours' bytes and need not touch the records of live ones.  Three
+ * Addresses and sizes are counted in granules.  Chunks are records in one
+ * array, named by their number, and linked in the order of addresses; each
+ * region's chunks and one border record form a ring, so that every chunk has
+ * two neighbours.  What a record is stands apart in one byte each: a free looks
+ * at both neighbours' bytes and need not touch the records of live ones.  Three
  * structures lead to records:
  *
  *   starts   an open-addressing table from the address of each live block
- *   fits     ordered sets of free chunks (bestfit.h): one of the clean ones, one per stream
- *   lists    per stream, its tagged chunks in the order of sequences
+ *   fits     ordered sets of free chunks (bestfit.h): one of the clean ones,
+ * one per stream lists    per stream, its tagged chunks in the order of
+ * sequences
  *
- * While only one stream was seen, all free chunks are in the clean set; a chunk then remembers just
- * the latest sequence it was freed with, and the tags are made up when a second stream appears.
+ * While only one stream was seen, all free chunks are in the clean set; a chunk
+ * then remembers just the latest sequence it was freed with, and the tags are
+ * made up when a second stream appears.
  *
- * A take reserves all that it needs before it changes anything.  A free needs no memory except for
- * nodes of a set or for a stream seen first; where the host refuses that, the chunk stays outside
- * the sets and lists as a stray, and the next take brings it in, or fails for want of memory.
- * Invariants are spelt out, and checked, in weir__placement_check.
+ * A take reserves all that it needs before it changes anything.  A free needs
+ * no memory except for nodes of a set or for a stream seen first; where the
+ * host refuses that, the chunk stays outside the sets and lists as a stray, and
+ * the next take brings it in, or fails for want of memory. Invariants are spelt
+ * out, and checked, in weir__placement_check.
  *
- * Nothing here leads from an address inside a block to the block: that is no part of any ordinary
- * path, and an ordered structure for it would cost each of them.  Such an address is answered by a
- * walk over its region.
+ * Nothing here leads from an address inside a block to the block: that is no
+ * part of any ordinary path, and an ordered structure for it would cost each of
+ * them.  Such an address is answered by a walk over its region.
  *
  * Must not know: drivers, locks, what is behind an address, what a stream is.
  */
@@ -37,7 +42,9 @@
 #define NONE WEIR__BESTFIT_NONE
 #define RECORD_LINE ((size_t)32) /* records are 32 bytes and cross no cache line */
 #define RECORDS_MAX ((size_t)UINT32_MAX)
-#define HASH_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads equal strides */
+#define HASH_FACTOR                                                                                \
+    UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads equal strides   \
+                                */
 #define FIRST_RECORDS ((size_t)64)
 #define FIRST_BUCKETS ((size_t)16)
 #define START_IDS 6u
@@ -61,16 +68,19 @@ struct chunk {
     uint64_t address; /* of a border: the region's end */
     uint64_t size;    /* of a border: 0 */
     uint32_t prev;    /* by address */
-    uint32_t next;    /* by address; of an unused record: the next of the chain, 0 ends it */
+    uint32_t next;    /* by address; of an unused record: the next of the chain, 0
+                       ends it */
     union {
         uint64_t requested; /* live: bytes */
-        uint64_t sequence;  /* free: of the latest free in it; 0: never used, or observed */
+        uint64_t sequence;  /* free: of the latest free in it; 0: never used, or
+                           observed */
         uint64_t region;    /* border: index into region */
     };
 };
 
-/* Six live blocks by their addresses.  A byte of tags is 0 (empty) or 0x80 and seven bits of the
- * hash; the upper two bytes count the blocks that belong here, or before, and had to go further. */
+/* Six live blocks by their addresses.  A byte of tags is 0 (empty) or 0x80 and
+ * seven bits of the hash; the upper two bytes count the blocks that belong
+ * here, or before, and had to go further. */
 struct bucket {
     uint64_t tags;
     uint32_t id[START_IDS];
@@ -119,6 +129,17 @@ struct weir_placement {
     uint8_t *kind;
     struct bucket *start;
     size_t start_mask;
+    uint64_t latest_address;
+    uint32_t latest; /* the live block that start does not lead to; 0: none */
+
+    /* the last take, for as long as nothing else has happened */
+    uint32_t last_taken; /* 0: something has */
+    uint32_t last_rest;  /* what was cut off and stayed free; 0: nothing */
+    uint64_t last_want;
+    uint64_t last_stream;
+    uint32_t parked; /* the block of the last take, if it was given back
+                      meanwhile; else 0 */
+
     uint32_t unused;    /* head of the chain of unused records */
     uint32_t fresh;     /* records from here on have never been used; record 0 never is */
     size_t room;        /* unused records, fresh ones included */
@@ -156,9 +177,11 @@ struct weir_placement {
     struct weir__hostmem host;
 };
 
-/* ----------------------------------------------------------------- records -- */
+/* ----------------------------------------------------------------- records --
+ */
 
-/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
+/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL:
+ * nothing changed. */
 static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
                         size_t element) {
     void *grown;
@@ -177,7 +200,8 @@ static void *array_grow(struct weir__hostmem *host, void *array, size_t *length,
     return grown;
 }
 
-/* The same for the records, which stay aligned: the memory has one more than is used. */
+/* The same for the records, which stay aligned: the memory has one more than is
+ * used. */
 static int chunk_grow(struct weir_placement *p, size_t want) {
     size_t old_bytes = p->chunk_length * sizeof(struct chunk);
     size_t skew = p->chunk_length == 0 ? 0 : (size_t)((char *)p->chunk - (char *)p->chunk_memory);
@@ -251,9 +275,11 @@ static inline uint64_t key_of(const struct chunk *c) {
     return weir__bestfit_key(c->size, c->address);
 }
 
-/* ------------------------------------------------------------------ starts -- */
+/* ------------------------------------------------------------------ starts --
+ */
 
-/* A multiplication spreads addresses; its top bits name the bucket, the seven below them the tag. */
+/* A multiplication spreads addresses; its top bits name the bucket, the seven
+ * below them the tag. */
 static inline uint64_t start_hash(uint64_t address) {
     return address * HASH_FACTOR;
 }
@@ -266,9 +292,10 @@ static inline uint64_t start_tag(const struct weir_placement *p, uint64_t hash) 
     return (hash >> (p->start_shift - 7)) | 0x80;
 }
 
-/* The record of the live block at `address`, and where its bucket holds it; 0: there is none.  All
- * six tags are compared at once: a byte of `same` has its top bit set where the tag is equal, or,
- * rarely, above such a byte, which the address then settles. */
+/* The record of the live block at `address`, and where the table holds it; 0:
+ * it does not.  All six tags are compared at once: a byte of `same` has its top
+ * bit set where the tag is equal, or, rarely, above such a byte, which the
+ * address then settles. */
 static inline uint32_t start_find(const struct weir_placement *p, uint64_t address,
                                   struct start_place *place) {
     uint64_t hash = start_hash(address);
@@ -323,11 +350,57 @@ static inline void start_erase(struct weir_placement *p, uint64_t address,
     }
 }
 
+/* A block goes live.  The latest one stays outside the table, since it is the
+ * one that is most often given back next. */
+static inline void block_enter(struct weir_placement *p, uint64_t address, uint32_t id) {
+    if (p->latest != 0) {
+        start_put(p, p->latest_address, p->latest);
+    }
+    p->latest = id;
+    p->latest_address = address;
+}
+
+/* The record of the live block that starts at `address` (in bytes); 0: there is
+ * none. */
+static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
+    struct start_place place;
+
+    if ((address & p->mask) != 0) {
+        return 0;
+    }
+    if (p->latest != 0 && p->latest_address == address >> p->shift) {
+        return p->latest;
+    }
+    return p->start == NULL ? 0 : start_find(p, address >> p->shift, &place);
+}
+
+/* The same, and the block is live no more. */
+static inline uint32_t block_leave(struct weir_placement *p, uint64_t address) {
+    struct start_place place;
+    uint32_t id;
+
+    if ((address & p->mask) != 0 || p->start == NULL) {
+        return 0;
+    }
+    address >>= p->shift;
+    if (p->latest != 0 && p->latest_address == address) {
+        id = p->latest;
+        p->latest = 0;
+        return id;
+    }
+    id = start_find(p, address, &place);
+    if (id != 0) {
+        start_erase(p, address, &place);
+    }
+    return id;
+}
+
 static size_t starts_bytes(size_t buckets) {
     return buckets == 0 ? 0 : buckets * sizeof(struct bucket) + RECORD_LINE - 1;
 }
 
-/* Makes room for one more block: three to a bucket on average, of six.  1 or 0. */
+/* Makes room for one more block: three to a bucket on average, of six.  1 or 0.
+ */
 static int starts_reserve(struct weir_placement *p) {
     size_t old_buckets = p->start == NULL ? 0 : p->start_mask + 1;
     size_t buckets = p->start == NULL ? FIRST_BUCKETS : 2 * old_buckets;
@@ -359,7 +432,8 @@ static int starts_reserve(struct weir_placement *p) {
     return 1;
 }
 
-/* ----------------------------------------------------------------- streams -- */
+/* ----------------------------------------------------------------- streams --
+ */
 
 static size_t stream_slot(const struct weir_placement *p, uint64_t id) {
     size_t mask = p->stream_slots - 1;
@@ -404,8 +478,9 @@ static void stream_drop(struct weir_placement *p, struct stream *s) {
     weir__hostmem_resize(&p->host, s, sizeof *s, 0);
 }
 
-/* Makes room for one more stream.  Those that have no tagged chunk left are forgotten only here:
- * a program that keeps making streams must not make the table grow for ever.  1 or 0. */
+/* Makes room for one more stream.  Those that have no tagged chunk left are
+ * forgotten only here: a program that keeps making streams must not make the
+ * table grow for ever.  1 or 0. */
 static int streams_reserve(struct weir_placement *p) {
     struct stream **old = p->streams;
     size_t old_slots = p->stream_slots;
@@ -457,8 +532,9 @@ static struct stream *stream_make(struct weir_placement *p, uint64_t id) {
     return s;
 }
 
-/* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
- * comes late counts as the latest, so that lists stay in order. */
+/* The sequence under which a free is kept: 0 if the stream was already observed
+ * past it.  One that comes late counts as the latest, so that lists stay in
+ * order. */
 static inline uint64_t pace_admit(struct pace *pace, uint64_t sequence) {
     sequence += sequence == 0;
     if (sequence <= pace->observed) {
@@ -480,9 +556,11 @@ static void pace_observe(struct pace *pace, uint64_t sequence) {
     }
 }
 
-/* ------------------------------------------------------------------- lists -- */
+/* ------------------------------------------------------------------- lists --
+ */
 
-/* Into the list by its sequence: at the end, but for a stray that comes back. */
+/* Into the list by its sequence: at the end, but for a stray that comes back.
+ */
 static void list_insert(struct weir_placement *p, struct stream *s, uint32_t id) {
     uint32_t older = s->newest;
     uint32_t newer = 0;
@@ -527,7 +605,8 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     return first;
 }
 
-/* Sorts the chain that starts at `id` (through newer) by sequence; the first. */
+/* Sorts the chain that starts at `id` (through newer) by sequence; the first.
+ */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i */
     uint32_t all = 0;
@@ -550,7 +629,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* ------------------------------------------------------------- free chunks -- */
+/* ------------------------------------------------------------- free chunks --
+ */
 
 static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned kind) {
     return (p->kind[id] & ~(unsigned)STRAY) == kind;
@@ -564,7 +644,8 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, const
     return chunk_is(p, id, TAGGED) && p->tag[id].stream == s->id;
 }
 
-/* A free chunk is about to change: off its list.  The key that its set still has, or NONE. */
+/* A free chunk is about to change: off its list.  The key that its set still
+ * has, or NONE. */
 static inline uint64_t chunk_unsettle(struct weir_placement *p, struct stream *s, uint32_t id) {
     if ((p->kind[id] & STRAY) != 0) {
         p->strays--;
@@ -589,9 +670,10 @@ static inline void chunk_join(struct weir_placement *p, uint32_t left, uint32_t 
     p->chunks--;
 }
 
-/* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
- * neighbours.  Its sequence is set.  The record that it ends up in. */
-static inline uint32_t chunk_settle(struct weir_placement *p, struct stream *s, uint32_t id) {
+/* A chunk in no set and no list becomes free space of `s`, or clean for NULL,
+ * and joins its neighbours.  Its sequence is set.  The record that it ends up
+ * in. */
+static inline uint32_t settle(struct weir_placement *p, struct stream *s, uint32_t id) {
     struct weir__bestfit *fit = s == NULL ? &p->clean : &s->fit;
     uint32_t prev = p->chunk[id].prev;
     uint32_t next = p->chunk[id].next;
@@ -632,6 +714,19 @@ static inline uint32_t chunk_settle(struct weir_placement *p, struct stream *s, 
     return id;
 }
 
+/* Two copies, so that the one for clean space need not ask. */
+static uint32_t settle_clean(struct weir_placement *p, uint32_t id) {
+    return settle(p, NULL, id);
+}
+
+static uint32_t settle_tagged(struct weir_placement *p, struct stream *s, uint32_t id) {
+    return settle(p, s, id);
+}
+
+static uint32_t chunk_settle(struct weir_placement *p, struct stream *s, uint32_t id) {
+    return s == NULL ? settle_clean(p, id) : settle_tagged(p, s, id);
+}
+
 /* Brings the strays back.  1, or 0 if memory still lacks. */
 static int strays_adopt(struct weir_placement *p) {
     for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
@@ -661,10 +756,39 @@ static int strays_adopt(struct weir_placement *p) {
     return 1;
 }
 
-/* ----------------------------------------------------------- second stream -- */
+/* ----------------------------------------------------------------- parking --
+ */
 
-/* If the last chunk of `r` was used in part, cuts off what lies above the high mark.  If it was not
- * used at all, its sequence is that of a block that it had joined and that was taken again. */
+/* A block that is given back as the very next thing after it was taken is
+ * parked: it counts as free but is laid out as if it were live.  If the next
+ * thing is a take of the same size, the block is what that take gets: all is as
+ * it was when it was the best fit.  Anything else unparks it first, which is
+ * the free that was put off. */
+static void unpark(struct weir_placement *p) {
+    uint32_t id = p->parked;
+
+    p->last_taken = 0;
+    if (id != 0) {
+        p->parked = 0;
+        chunk_settle(p, p->several ? stream_find(p, p->last_stream) : NULL, id);
+    }
+}
+
+/* For those that only look: nothing that they can see depends on whether a
+ * block is parked. */
+static const struct weir_placement *unparked(const struct weir_placement *p) {
+    if (p->parked != 0) {
+        unpark((struct weir_placement *)(uintptr_t)p);
+    }
+    return p;
+}
+
+/* ----------------------------------------------------------- second stream --
+ */
+
+/* If the last chunk of `r` was used in part, cuts off what lies above the high
+ * mark.  If it was not used at all, its sequence is that of a block that it had
+ * joined and that was taken again. */
 static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
     uint32_t id = p->chunk[r->border].prev;
     struct chunk *c = &p->chunk[id];
@@ -687,8 +811,9 @@ static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
     p->chunks++;
 }
 
-/* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
- * no order through `newer`; the first of them is returned. */
+/* Makes every free chunk a stray, with the tag that it has earned.  The tagged
+ * ones are chained in no order through `newer`; the first of them is returned.
+ */
 static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     uint32_t chain = 0;
 
@@ -721,7 +846,8 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     return chain;
 }
 
-/* From here on tags count.  This is linear in the number of chunks, once for a placement. */
+/* From here on tags count.  This is linear in the number of chunks, once for a
+ * placement. */
 static void second_stream(struct weir_placement *p) {
     uint64_t first = p->only;
     struct stream *s;
@@ -760,10 +886,12 @@ static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
     second_stream(p);
 }
 
-/* -------------------------------------------------------------------- take -- */
+/* -------------------------------------------------------------------- take --
+ */
 
-/* All that a take may need: a record for the remainder, a slot for the start, no strays.  A record
- * per region stays in reserve for the second stream, which a free may bring. */
+/* All that a take may need: a record for the remainder, a slot for the start,
+ * no strays.  A record per region stays in reserve for the second stream, which
+ * a free may bring. */
 static int take_reserve(struct weir_placement *p) {
     return records_reserve(p, p->regions + 1) && starts_reserve(p) &&
            (p->strays == 0 || strays_adopt(p));
@@ -783,7 +911,8 @@ static inline struct weir__bestfit *take_find(struct weir_placement *p, struct s
     return hit->key == NONE ? NULL : &p->clean;
 }
 
-/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
+/* Cuts chunk `id` to `want` and links what remains behind it; its sets and
+ * lists are untouched. */
 static inline uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
     uint32_t rest = record_take(p);
     struct chunk *c = &p->chunk[id];
@@ -819,17 +948,24 @@ static inline void rest_settle(struct weir_placement *p, struct weir__bestfit *f
     }
 }
 
-/* Makes a live block of what was found; `own` if the chunk carries that stream's tag, else NULL. */
-static inline struct chunk *take_carve(struct weir_placement *p, struct weir__bestfit *fit,
-                                       struct stream *own, const struct weir__bestfit_hit *hit,
-                                       uint64_t want) {
+/* Makes a live block of what was found; `own` if the chunk carries that
+ * stream's tag, else NULL. */
+static inline void take_carve(struct weir_placement *p, struct weir__bestfit *fit,
+                              struct stream *own, const struct weir__bestfit_hit *hit,
+                              uint64_t want) {
     uint32_t id = (uint32_t)hit->value;
     struct chunk *c = &p->chunk[id];
     uint32_t next = c->next;
 
     if (c->size >= 2 * want || c->size - want >= p->waste) {
-        rest_settle(p, fit, own, hit, chunk_cut(p, id, want));
+        p->last_rest = chunk_cut(p, id, want);
+        if (own == NULL) {
+            rest_settle(p, fit, NULL, hit, p->last_rest);
+        } else {
+            rest_settle(p, fit, own, hit, p->last_rest);
+        }
     } else {
+        p->last_rest = 0;
         weir__bestfit_erase_hit(fit, hit);
         if (own != NULL) {
             list_remove(p, own, id);
@@ -848,8 +984,6 @@ static inline struct chunk *take_carve(struct weir_placement *p, struct weir__be
         }
     }
     p->kind[id] = LIVE;
-    start_put(p, c->address, id);
-    return c;
 }
 
 static inline void block_show(const struct weir_placement *p, const struct chunk *c,
@@ -859,18 +993,50 @@ static inline void block_show(const struct weir_placement *p, const struct chunk
     out->size = c->size << p->shift;
 }
 
+static inline void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
+                               struct weir_placement_block *out) {
+    struct chunk *c = &p->chunk[id];
+
+    block_enter(p, c->address, id);
+    c->requested = bytes;
+    p->used += c->size;
+    p->requested += bytes;
+    p->blocks++;
+    block_show(p, c, out);
+}
+
+/* The parked block again.  What was cut off from it would have joined it and
+ * been cut off anew. */
+static inline void take_parked(struct weir_placement *p, size_t bytes,
+                               struct weir_placement_block *out) {
+    uint32_t id = p->parked;
+
+    p->parked = 0;
+    if (p->several) {
+        p->tagged -= p->chunk[id].size;
+    } else if (p->last_rest != 0) {
+        p->chunk[p->last_rest].sequence = p->chunk[id].sequence;
+    }
+    block_begin(p, id, bytes, out);
+}
+
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out) {
     struct stream *own = NULL;
     struct weir__bestfit *fit;
     struct weir__bestfit_hit hit;
-    struct chunk *c;
     size_t rounded;
     uint64_t want;
 
     if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
         return WEIR_PLACEMENT_INVALID;
     }
+    want = rounded >> p->shift;
+    if (p->parked != 0 && want == p->last_want && stream == p->last_stream) {
+        take_parked(p, bytes, out);
+        return WEIR_PLACEMENT_OK;
+    }
+    unpark(p);
     if (stream != p->only || stream == 0) {
         stream_seen(p, stream);
         own = p->several && stream != 0 ? stream_find(p, stream) : NULL;
@@ -879,7 +1045,6 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
         !take_reserve(p)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
-    want = rounded >> p->shift;
     if (want >> WEIR__BESTFIT_BITS != 0) {
         return WEIR_PLACEMENT_NO_FIT;
     }
@@ -887,16 +1052,16 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     if (fit == NULL) {
         return WEIR_PLACEMENT_NO_FIT;
     }
-    c = take_carve(p, fit, fit == &p->clean ? NULL : own, &hit, want);
-    c->requested = bytes;
-    p->used += c->size;
-    p->requested += bytes;
-    p->blocks++;
-    block_show(p, c, out);
+    p->last_taken = (uint32_t)hit.value;
+    p->last_want = want;
+    p->last_stream = stream;
+    take_carve(p, fit, fit == &p->clean ? NULL : own, &hit, want);
+    block_begin(p, p->last_taken, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
-/* -------------------------------------------------------------------- give -- */
+/* -------------------------------------------------------------------- give --
+ */
 
 /* The position in by_base of the first region that ends above `address`. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
@@ -915,7 +1080,8 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return low;
 }
 
-/* What an address is at which no live block starts; the block around it in *out (may be NULL). */
+/* What an address is at which no live block starts; the block around it in *out
+ * (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
@@ -938,74 +1104,81 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
-/* A freed chunk whose tags count. */
-static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence) {
+/* A block of `stream` ends; `park` if it was the last thing taken. */
+static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
+                        int park) {
     struct stream *s = stream_make(p, stream);
     struct chunk *c = &p->chunk[id];
 
     c->sequence = s != NULL ? pace_admit(&s->pace, sequence) : sequence + (sequence == 0);
     if (c->sequence == 0) {
-        chunk_settle(p, NULL, id);
+        settle_clean(p, id);
         return;
     }
     p->tagged += c->size;
-    if (s != NULL) {
-        chunk_settle(p, s, id);
+    if (s == NULL) {
+        p->kind[id] = TAGGED | STRAY;
+        p->tag[id].stream = stream;
+        p->strays++;
         return;
     }
-    p->kind[id] = TAGGED | STRAY;
-    p->tag[id].stream = stream;
-    p->strays++;
+    if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, s) &&
+        !chunk_joins(p, c->next, s)) {
+        p->last_taken = id;
+        p->parked = id;
+        return;
+    }
+    settle_tagged(p, s, id);
 }
 
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
-    struct start_place place;
-    uint32_t id = 0;
-    struct chunk *c;
+    uint32_t id = block_leave(p, address);
+    struct chunk *c = &p->chunk[id];
+    int park = id == p->last_taken;
 
-    if ((address & p->mask) == 0 && p->start != NULL) {
-        id = start_find(p, address >> p->shift, &place);
-    }
     if (id == 0) {
-        return diagnose(p, address, NULL);
+        return diagnose(unparked(p), address, NULL);
     }
-    stream_seen(p, stream);
-    c = &p->chunk[id];
+    if (!park || stream != p->only) {
+        unpark(p);
+        stream_seen(p, stream);
+    }
     if (out != NULL) {
         block_show(p, c, out);
     }
-    start_erase(p, c->address, &place);
     p->used -= c->size;
     p->requested -= c->requested;
     p->blocks--;
     if (p->several) {
-        give_tagged(p, id, stream, sequence);
+        give_tagged(p, id, stream, sequence, park);
+        return WEIR_PLACEMENT_OK;
+    }
+    c->sequence = pace_admit(&p->pace, sequence);
+    if (park) {
+        p->parked = id;
     } else {
-        c->sequence = pace_admit(&p->pace, sequence);
-        chunk_settle(p, NULL, id);
+        settle_clean(p, id);
     }
     return WEIR_PLACEMENT_OK;
 }
 
 int weir__placement_find(const struct weir_placement *p, uint64_t address,
                          struct weir_placement_block *out) {
-    struct start_place place;
-    uint32_t id = 0;
+    uint32_t id = block_find(p, address);
 
-    if ((address & p->mask) == 0 && p->start != NULL) {
-        id = start_find(p, address >> p->shift, &place);
-    }
     if (id == 0) {
-        return diagnose(p, address, out);
+        return diagnose(unparked(p), address, out);
     }
     block_show(p, &p->chunk[id], out);
     return WEIR_PLACEMENT_OK;
 }
 
-/* ----------------------------------------------------------------- observe -- */
+/* ----------------------------------------------------------------- observe --
+ */
 
-/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it ends up in. */
+/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it
+ * ends up in. */
 static uint32_t chunk_clean(struct weir_placement *p, struct stream *s, uint32_t id) {
     uint64_t key = chunk_unsettle(p, s, id);
 
@@ -1041,6 +1214,7 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
         }
         return;
     }
+    unpark(p);
     if (p->strays > 0) {
         observe_strays(p, stream, sequence);
     }
@@ -1054,7 +1228,8 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
     }
 }
 
-/* ----------------------------------------------------------------- regions -- */
+/* ----------------------------------------------------------------- regions --
+ */
 
 static int is_power_of_two(uint64_t n) {
     return n != 0 && (n & (n - 1)) == 0;
@@ -1107,7 +1282,8 @@ void weir__placement_destroy(struct weir_placement *p) {
     weir__hostmem_resize(&host, p, 0, 0);
 }
 
-/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out. */
+/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out.
+ */
 static int region_reserve(struct weir_placement *p, size_t *slot) {
     size_t length = p->region_length;
     size_t want = p->regions < length ? length : 2 * length + 1;
@@ -1163,6 +1339,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     if (position < p->regions && p->region[p->by_base[position]].base < end) {
         return WEIR_PLACEMENT_INVALID;
     }
+    unpark(p);
     if (!records_reserve(p, p->regions + 3) || !region_reserve(p, &slot)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
@@ -1191,6 +1368,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
     struct region *r;
     uint32_t id;
 
+    unpark(p);
     if (position == p->regions || (base & p->mask) != 0 ||
         p->region[p->by_base[position]].base != base >> p->shift) {
         return WEIR_PLACEMENT_FOREIGN;
@@ -1220,6 +1398,7 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
 int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, size_t *bytes) {
     const struct region *best = NULL;
 
+    unparked(p);
     for (size_t i = 0; i < p->regions; i++) {
         const struct region *r = &p->region[p->by_base[i]];
 
@@ -1235,7 +1414,8 @@ int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, 
     return 1;
 }
 
-/* ----------------------------------------------------------------- figures -- */
+/* ----------------------------------------------------------------- figures --
+ */
 
 /* The size of the largest free chunk, in granules. */
 static uint64_t largest_free(const struct weir_placement *p) {
@@ -1261,7 +1441,7 @@ static uint64_t largest_free(const struct weir_placement *p) {
 }
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out) {
-    size_t tagged = p->tagged;
+    size_t tagged = unparked(p)->tagged;
 
     if (!p->several && p->pace.last > p->pace.observed) {
         tagged = p->extent - p->used;
@@ -1281,6 +1461,7 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context) {
+    unparked(p);
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
 
@@ -1303,7 +1484,8 @@ void weir__placement_walk(const struct weir_placement *p,
     }
 }
 
-/* ------------------------------------------------------------------- check -- */
+/* ------------------------------------------------------------------- check --
+ */
 
 /* What the walk over all chunks adds up, to be compared with what is kept. */
 struct tally {
@@ -1328,12 +1510,11 @@ static int complain_of(FILE *complain, const char *what, uint64_t address) {
 /* A live block: found by its start, as large as asked. */
 static const char *check_block(const struct weir_placement *p, uint32_t id, struct tally *sum) {
     const struct chunk *c = &p->chunk[id];
-    struct start_place place;
 
     sum->blocks++;
     sum->used += c->size;
     sum->requested += c->requested;
-    if (start_find(p, c->address, &place) != id) {
+    if (block_find(p, c->address << p->shift) != id) {
         return "a live block is not found by its start";
     }
     if (c->requested == 0 || c->requested > c->size << p->shift) {
@@ -1342,7 +1523,8 @@ static const char *check_block(const struct weir_placement *p, uint32_t id, stru
     return NULL;
 }
 
-/* A free chunk: in the one right set, and not beside one that it should have joined. */
+/* A free chunk: in the one right set, and not beside one that it should have
+ * joined. */
 static const char *check_free(struct weir_placement *p, uint32_t id, struct tally *sum) {
     const struct chunk *c = &p->chunk[id];
     unsigned kind = p->kind[id] & ~(unsigned)STRAY;
@@ -1473,18 +1655,34 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
     return NULL;
 }
 
-/* Each block was found; as many entries as blocks, then, and none is a block's no more. */
+/* Each block was found; as many entries as blocks, then, and none is a block's no more.  Every step
+ * that an entry is away from its own bucket is counted once on the way. */
 static const char *check_starts(const struct weir_placement *p) {
-    size_t filled = 0;
+    size_t filled = p->latest != 0;
+    size_t steps = 0;
+    size_t passed = 0;
 
     for (size_t b = 0; p->start != NULL && b <= p->start_mask; b++) {
-        filled += (size_t)__builtin_popcountll(p->start[b].tags & (START_BYTES << 7));
+        const struct bucket *bucket = &p->start[b];
+
+        passed += bucket->tags >> START_PASSED_SHIFT;
+        for (unsigned i = 0; i < START_IDS; i++) {
+            if ((bucket->tags >> (8 * i) & 0xff) != 0) {
+                uint64_t hash = start_hash(p->chunk[bucket->id[i]].address);
+
+                filled++;
+                steps += (b - start_bucket(p, hash)) & p->start_mask;
+            }
+        }
     }
-    return filled == p->blocks ? NULL : "the table of starts holds what is not live";
+    if (filled != p->blocks) {
+        return "the table of starts holds what is not live";
+    }
+    return passed == steps ? NULL : "the table of starts has lost count of what went further";
 }
 
 int weir__placement_check(const struct weir_placement *constant, FILE *complain) {
-    struct weir_placement view = *constant; /* looking up a stream notes it as recent */
+    struct weir_placement view = *unparked(constant); /* looking up a stream notes it as recent */
     struct tally sum = {0};
     uint64_t end = 0;
     const char *wrong;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement.c: placement against layouts worked out by hand, and against a slow model.
+/* test_placement.c: placement against layouts worked out by hand, and against a
+ * slow model.
  *
- * The rules that the comments below apply are those of TensorFlow's BFC allocator: sizes are
- * rounded up to 256; the smallest free chunk that fits is taken, the lowest of equals; it is cut
- * from its lower end if it is at least twice the rounded size or if at least the waste limit would
- * be left over; a freed chunk joins free neighbours at once.  Tags are those of placement.h.
+ * The rules that the comments below apply are those of TensorFlow's BFC
+ * allocator: sizes are rounded up to 256; the smallest free chunk that fits is
+ * taken, the lowest of equals; it is cut from its lower end if it is at least
+ * twice the rounded size or if at least the waste limit would be left over; a
+ * freed chunk joins free neighbours at once.  Tags are those of placement.h.
  *
- * The model is one linear list and the same rules, with no index, no hash and no cleverness; random
- * sequences run on both, every answer and the whole layout are compared after each step, and
- * placement checks its own invariants.  The seam for refusing memory is the `resize` member of the
- * rule.
+ * The model is one linear list and the same rules, with no index, no hash and
+ * no cleverness; random sequences run on both, every answer and the whole
+ * layout are compared after each step, and placement checks its own invariants.
+ * The seam for refusing memory is the `resize` member of the rule.
  */
 #include "placement.h"
 
@@ -31,7 +33,8 @@ static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste 
 static struct weir_placement *p; /* under test; each test runs in a process of its own */
 static uint64_t clock_of_frees;
 
-/* Check writes a note to a file at each of its assertions, which is too slow for long runs. */
+/* Check writes a note to a file at each of its assertions, which is too slow
+ * for long runs. */
 #define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
 #define MUST_EQUAL(a, b) must_equal(__LINE__, #a, (uint64_t)(a), #b, (uint64_t)(b))
 
@@ -40,7 +43,8 @@ static void must_equal(int line, const char *a, uint64_t x, const char *b, uint6
         ck_abort_msg("line %d: %s is %" PRIu64 ", %s is %" PRIu64, line, a, x, b, y);
 }
 
-/* ---------------------------------------------------------------- helpers ---- */
+/* ---------------------------------------------------------------- helpers ----
+ */
 
 static void begin(const struct weir_placement_rule *rule, size_t bytes) {
     clock_of_frees = 0;
@@ -102,7 +106,8 @@ static struct weir_placement_figures figures(void) {
     return f;
 }
 
-/* The layout as text: "live 0+512; free 512+1024; A@3 1536+256", offsets from BASE. */
+/* The layout as text: "live 0+512; free 512+1024; A@3 1536+256", offsets from
+ * BASE. */
 static char *show_into;
 
 static int show(void *context, const struct weir_placement_span *span) {
@@ -132,7 +137,8 @@ static const char *layout(void) {
     return text + 1;
 }
 
-/* ------------------------------------------------------------------ rules ---- */
+/* ------------------------------------------------------------------ rules ----
+ */
 
 START_TEST(rules_that_make_no_sense_are_refused) {
     struct weir_placement_rule rule = bfc;
@@ -233,10 +239,12 @@ START_TEST(granularity_may_be_one) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------ split ---- */
+/* ------------------------------------------------------------------ split ----
+ */
 
-/* A hole of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a request of `bytes`
- * gets.  The hole is smaller than the rest, so that it is the best fit. */
+/* A hole of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a
+ * request of `bytes` gets.  The hole is smaller than the rest, so that it is
+ * the best fit. */
 static void split_case(const struct weir_placement_rule *rule, size_t hole, size_t bytes,
                        size_t expected) {
     size_t at;
@@ -274,7 +282,8 @@ START_TEST(waste_of_one_granule_always_cuts) {
 }
 END_TEST
 
-/* A limit between granules acts as the next one: 1000 wasted bytes cannot be, 1024 can. */
+/* A limit between granules acts as the next one: 1000 wasted bytes cannot be,
+ * 1024 can. */
 START_TEST(waste_need_not_be_a_multiple) {
     static const struct weir_placement_rule odd = {.granularity = 256, .split_waste = 1000};
 
@@ -283,10 +292,12 @@ START_TEST(waste_need_not_be_a_multiple) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------- fit ---- */
+/* -------------------------------------------------------------------- fit ----
+ */
 
-/* Blocks of the given sizes from 0 on, each followed by one of 256 that stays; then all given
- * back.  A last block fills the region, so that only the holes are free. */
+/* Blocks of the given sizes from 0 on, each followed by one of 256 that stays;
+ * then all given back.  A last block fills the region, so that only the holes
+ * are free. */
 static void holes(const size_t *sizes, size_t count, size_t *at) {
     for (size_t i = 0; i < count; i++) {
         at[i] = take(sizes[i], A);
@@ -343,7 +354,8 @@ START_TEST(lowest_address_of_equals_is_taken) {
 }
 END_TEST
 
-/* Equal sizes with addresses that differ only in their lowest or only in their highest bits. */
+/* Equal sizes with addresses that differ only in their lowest or only in their
+ * highest bits. */
 START_TEST(lowest_address_of_equals_across_regions) {
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + (UINT64_C(1) << 40), 512), WEIR_PLACEMENT_OK);
@@ -371,7 +383,8 @@ START_TEST(size_decides_before_address_within_an_octave) {
 }
 END_TEST
 
-/* --------------------------------------------------------------- coalesce ---- */
+/* --------------------------------------------------------------- coalesce ----
+ */
 
 START_TEST(freed_chunk_joins_the_next) {
     begin(&bfc, 8192);
@@ -425,7 +438,8 @@ START_TEST(regions_never_join) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------- regions ---- */
+/* ---------------------------------------------------------------- regions ----
+ */
 
 START_TEST(idle_regions_can_be_removed) {
     uint64_t base = 0;
@@ -483,7 +497,8 @@ START_TEST(tagged_regions_are_busy) {
 }
 END_TEST
 
-/* ------------------------------------------------------------ wrong frees ---- */
+/* ------------------------------------------------------------ wrong frees ----
+ */
 
 START_TEST(wrong_addresses_are_diagnosed) {
     struct weir_placement_block block = {0};
@@ -518,7 +533,51 @@ START_TEST(wrong_addresses_are_diagnosed) {
 }
 END_TEST
 
-/* A stream that is named only with a wrong address was not seen: A still has all to itself. */
+/* A block that is given back right after it was taken, and nothing looks at the placement between:
+ * it is free in every respect. */
+START_TEST(block_that_comes_and_goes_is_free) {
+    struct weir_placement_block block;
+    uint64_t base;
+    size_t bytes;
+
+    begin(&bfc, 8192);
+    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 2, NULL), WEIR_PLACEMENT_FREE);
+    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 3, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_find(p, BASE, &block), WEIR_PLACEMENT_FREE);
+    MUST_EQUAL(weir__placement_take(p, 500, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 4, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(block.address, BASE);
+    MUST_EQUAL(block.requested, 512);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 5, NULL), WEIR_PLACEMENT_OK);
+    weir__placement_observe(p, A, 5);
+    MUST_EQUAL(weir__placement_idle_region(p, &base, &bytes), 1);
+    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 6, NULL), WEIR_PLACEMENT_OK);
+    weir__placement_observe(p, A, 6);
+    MUST_EQUAL(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    end();
+}
+END_TEST
+
+/* A new region may hold a better fit than where the same size just was. */
+START_TEST(new_region_counts_for_the_size_that_just_went) {
+    struct weir_placement_block block;
+
+    begin(&bfc, 8192);
+    MUST_EQUAL(weir__placement_take(p, 512, A, &block), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_give(p, BASE, A, 1, NULL), WEIR_PLACEMENT_OK);
+    MUST_EQUAL(weir__placement_add(p, BASE + 65536, 512), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(take(512, A), 65536);
+    end();
+}
+END_TEST
+
+/* A stream that is named only with a wrong address was not seen: A still has
+ * all to itself. */
 START_TEST(wrong_frees_bring_no_stream) {
     begin(&bfc, 1024);
     take(512, A);
@@ -529,7 +588,8 @@ START_TEST(wrong_frees_bring_no_stream) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------- tags ---- */
+/* ------------------------------------------------------------------- tags ----
+ */
 
 START_TEST(own_stream_is_served_at_once_others_when_observed) {
     uint64_t q;
@@ -684,7 +744,8 @@ START_TEST(late_sequence_counts_as_the_latest) {
 }
 END_TEST
 
-/* More streams than the table keeps: those with nothing left are forgotten, the others not. */
+/* More streams than the table keeps: those with nothing left are forgotten, the
+ * others not. */
 START_TEST(streams_come_and_go) {
     size_t at[40];
 
@@ -706,9 +767,11 @@ START_TEST(streams_come_and_go) {
 }
 END_TEST
 
-/* ---------------------------------------------------------- second stream ---- */
+/* ---------------------------------------------------------- second stream ----
+ */
 
-/* A has used up to 3072; B takes: what lies above the mark is clean, what lies below A's. */
+/* A has used up to 3072; B takes: what lies above the mark is clean, what lies
+ * below A's. */
 START_TEST(second_stream_cuts_at_the_high_mark) {
     begin(&bfc, 8192);
     take(1024, A), take(512, A), take(1024, A), take(512, A); /* 0, 1024, 1536, 2560 */
@@ -759,8 +822,8 @@ START_TEST(what_was_observed_before_the_second_stream_is_clean) {
 }
 END_TEST
 
-/* The space above the mark joined a freed block, which was then taken again: what is left of the two
- * was never used, and not a byte of it is A's. */
+/* The space above the mark joined a freed block, which was then taken again:
+ * what is left of the two was never used, and not a byte of it is A's. */
 START_TEST(space_above_the_mark_is_nobodys) {
     begin(&bfc, 8192);
     take(512, A);
@@ -830,7 +893,8 @@ START_TEST(second_stream_orders_what_the_first_freed) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------- figures ---- */
+/* ---------------------------------------------------------------- figures ----
+ */
 
 START_TEST(figures_add_up) {
     struct weir_placement_figures f;
@@ -878,7 +942,8 @@ START_TEST(host_memory_follows_the_chunks) {
 }
 END_TEST
 
-/* Every chunk of one size, none beside another: the order is by address alone. */
+/* Every chunk of one size, none beside another: the order is by address alone.
+ */
 START_TEST(a_hundred_thousand_of_one_size) {
     enum { N = 100000 };
     struct weir_placement_block block;
@@ -899,7 +964,8 @@ START_TEST(a_hundred_thousand_of_one_size) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------ model ---- */
+/* ------------------------------------------------------------------ model ----
+ */
 
 enum { PIECES = 1024, STREAMS = 5, REGIONS = 8 };
 
@@ -1115,7 +1181,8 @@ static int model_waits(const struct piece *c) {
            (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
 }
 
-/* The piece that is all of a region that may be removed: the largest, then the lowest; or NULL. */
+/* The piece that is all of a region that may be removed: the largest, then the
+ * lowest; or NULL. */
 static struct piece *model_idle(void) {
     struct piece *best = NULL;
 
@@ -1131,7 +1198,8 @@ static struct piece *model_idle(void) {
     return best;
 }
 
-/* ----------------------------------------------------------- differential ---- */
+/* ----------------------------------------------------------- differential ----
+ */
 
 static uint64_t random_state;
 
@@ -1191,12 +1259,20 @@ static size_t random_bytes(void) {
     return 1 + random_below(limit);
 }
 
-static void differ_take(uint64_t stream) {
+/* What was taken last; the next step may well give it back, or take its size
+ * again. */
+static struct weir_placement_block last;
+static uint64_t last_stream;
+
+static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
-    size_t bytes = random_bytes();
 
     MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), model_take(bytes, stream, &theirs));
+    if (ours.size != 0) {
+        last = ours;
+        last_stream = stream;
+    }
     MUST_EQUAL(ours.address, theirs.address);
     MUST_EQUAL(ours.requested, theirs.requested);
     MUST_EQUAL(ours.size, theirs.size);
@@ -1211,11 +1287,9 @@ static const struct piece *random_piece(void) {
     return c;
 }
 
-static void differ_give(uint64_t stream, uint64_t sequence) {
+static void differ_give_at(uint64_t address, uint64_t stream, uint64_t sequence) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
-    const struct piece *c = random_piece();
-    uint64_t address = c->base + (random_below(40) == 0 ? random_below(2 * c->size) : 0);
     int expected = model_give(address, stream, sequence, &theirs);
 
     MUST_EQUAL(weir__placement_find(p, address, &ours), expected);
@@ -1225,7 +1299,35 @@ static void differ_give(uint64_t stream, uint64_t sequence) {
     MUST_EQUAL(ours.size, theirs.size);
 }
 
-/* Adds a region at one of eight places that touch each other, or removes the idle one. */
+static void differ_give(uint64_t stream, uint64_t sequence) {
+    const struct piece *c = random_piece();
+
+    differ_give_at(c->base + (random_below(40) == 0 ? random_below(2 * c->size) : 0), stream,
+                   sequence);
+}
+
+/* A block comes and goes, again and again: what a placement may take a short
+ * cut for. */
+static void differ_again(uint64_t stream, uint64_t *sequence) {
+    size_t bytes = random_bytes();
+
+    differ_take(stream, bytes);
+    for (size_t i = random_below(4); i > 0; i--) {
+        if (random_below(8) == 0)
+            stream = last_stream;
+        differ_give_at(last.address, stream, ++*sequence);
+        if (random_below(8) == 0) {
+            weir__placement_observe(p, stream, *sequence);
+            model_observe(stream, *sequence);
+        }
+        if (random_below(4) == 0)
+            bytes = random_below(2) == 0 ? last.requested : last.size;
+        differ_take(stream, bytes);
+    }
+}
+
+/* Adds a region at one of eight places that touch each other, or removes the
+ * idle one. */
 static void differ_region(void) {
     const struct piece *idle = model_idle();
     uint64_t base = BASE + random_below(8) * 64 * KIB;
@@ -1252,9 +1354,10 @@ static void differ_region(void) {
         model_add(base, bytes);
 }
 
-/* `steps` random operations by `streams` streams, stream 0 among them from three on. */
+/* `steps` random operations by `streams` streams, stream 0 among them from four
+ * on.  The layouts are compared after each step in `look`. */
 static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t streams,
-                   size_t steps) {
+                   size_t steps, size_t look) {
     static const uint64_t ids[] = {A, B, C, 0, 1};
     uint64_t sequence = 0;
 
@@ -1271,11 +1374,13 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
 
         sequence++;
         if (what < takes) {
-            differ_take(stream);
+            differ_take(stream, random_bytes());
         } else if (what < 88) {
             uint64_t late = random_below(30) == 0 ? 1 + random_below(60) : 0;
 
             differ_give(stream, late < sequence ? sequence - late : sequence);
+        } else if (what < 92) {
+            differ_again(stream, &sequence);
         } else if (what < 97) {
             uint64_t past = sequence - random_below(sequence < 60 ? sequence : 60);
 
@@ -1284,8 +1389,12 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
         } else {
             differ_region();
         }
-        same_layout();
+        /* To look may undo a short cut: runs of steps without a look are tested
+     * too. */
+        if (look == 1 || random_below(look) == 0)
+            same_layout();
     }
+    same_layout();
     end();
 }
 
@@ -1304,12 +1413,12 @@ static const struct weir_placement_rule rules[] = {
 enum { RULES = sizeof rules / sizeof rules[0] };
 
 START_TEST(one_stream_as_the_model) {
-    differ(&rules[_i % RULES], test_seed(_i), 1, 25000);
+    differ(&rules[_i % RULES], test_seed(_i), 1, 25000, _i < 4 ? 1 : 7);
 }
 END_TEST
 
 START_TEST(streams_as_the_model) {
-    differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000);
+    differ(&rules[_i % RULES], test_seed(100 + _i), 2 + (size_t)_i % 4, 25000, _i < 8 ? 1 : 7);
 }
 END_TEST
 
@@ -1317,11 +1426,12 @@ END_TEST
 START_TEST(second_streams_as_the_model) {
     for (int i = 0; i < 100; i++)
         differ(&rules[i % RULES], test_seed(1000 + 100 * _i + i), 2 + (size_t)(i % 2) * 2,
-               20 + (size_t)i);
+               20 + (size_t)i, 1 + (size_t)_i);
 }
 END_TEST
 
-/* --------------------------------------------------------- refused memory ---- */
+/* --------------------------------------------------------- refused memory ----
+ */
 
 /* Refuses request `refuse_at`, and all later ones too if `refuse_on`. */
 static struct {
@@ -1403,7 +1513,8 @@ static void short_end(uint64_t *live, size_t count) {
     MUST_EQUAL(memory.held, 0);
 }
 
-/* A run in which request `refuse_at` is refused; 1 if there was such a request. */
+/* A run in which request `refuse_at` is refused; 1 if there was such a request.
+ */
 static int short_run(long refuse_at, int refuse_on) {
     struct weir_placement_rule rule = bfc;
     uint64_t live[150] = {0};
@@ -1453,7 +1564,8 @@ START_TEST(all_requests_from_one_on_may_be_refused) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------- main ---- */
+/* ------------------------------------------------------------------- main ----
+ */
 
 static void add_layout_tests(Suite *suite) {
     TCase *rule = tcase_create("rules"), *fit = tcase_create("fit"),
@@ -1484,6 +1596,8 @@ static void add_layout_tests(Suite *suite) {
     tcase_add_test(region, idle_regions_can_be_removed);
     tcase_add_test(region, tagged_regions_are_busy);
     tcase_add_test(region, wrong_addresses_are_diagnosed);
+    tcase_add_test(region, block_that_comes_and_goes_is_free);
+    tcase_add_test(region, new_region_counts_for_the_size_that_just_went);
     tcase_add_test(region, wrong_frees_bring_no_stream);
     suite_add_tcase(suite, region);
 
@@ -1522,8 +1636,8 @@ static void add_random_tests(Suite *suite) {
     TCase *model_case = tcase_create("model"), *memory_case = tcase_create("memory");
 
     tcase_set_timeout(model_case, 120);
-    tcase_add_loop_test(model_case, one_stream_as_the_model, 0, 8);
-    tcase_add_loop_test(model_case, streams_as_the_model, 0, 8);
+    tcase_add_loop_test(model_case, one_stream_as_the_model, 0, 12);
+    tcase_add_loop_test(model_case, streams_as_the_model, 0, 16);
     tcase_add_loop_test(model_case, second_streams_as_the_model, 0, 4);
     suite_add_tcase(suite, model_case);
 
