@@ -104,6 +104,12 @@ static void destroy(weir_allocator *a) {
     ck_assert_msg(wrong == NULL, "%s", wrong);
 }
 
+/* With its live blocks, as after the loss of the device. */
+static void abandon(weir_allocator *a) {
+    atomic_store(&a->host.lost, 1);
+    OK(weir_allocator_destroy(a));
+}
+
 /* ---- counting calls -------------------------------------------------------------------------- */
 
 static uint64_t calls_before[WEIR_ENTRY_COUNT];
@@ -180,6 +186,7 @@ START_TEST(a_hit_of_the_arena_costs_no_memory_call) {
     count_from_here();
     OK(weir_use(a, take(a, 1000, A), B));
     EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    abandon(a);
 }
 END_TEST
 
@@ -293,6 +300,7 @@ START_TEST(a_dry_stream_makes_the_owner_record_once) {
     ck_assert_uint_ge(calls(WEIR_ENTRY_cuEventRecord), 2);
     ck_assert_uint_le(calls(WEIR_ENTRY_cuEventRecord), 3);
     ck_assert_uint_le(calls(WEIR_ENTRY_cuEventCreate), 3);
+    abandon(a);
 }
 END_TEST
 
@@ -401,6 +409,7 @@ START_TEST(the_free_is_the_point_in_order) {
     weir__model_advance(3 * MS);
     block = take(a, 64 * MIB, A);
     give(a, block, A);
+    abandon(a);
 }
 END_TEST
 
@@ -605,6 +614,7 @@ static void run_growth_case(const struct growth_case *c, int kind) {
         before = s.reserve;
     }
     check_growth_events(a, kind == KIND_POOL);
+    abandon(a);
 }
 
 START_TEST(pool_grows_by_its_policy) {
@@ -627,6 +637,7 @@ START_TEST(bfc_regions_double) {
         take(a, MIB, A);
         ck_assert_uint_eq(reserve(a), mib[i] * MIB);
     }
+    abandon(a);
 }
 END_TEST
 
@@ -665,6 +676,7 @@ START_TEST(a_callback_is_told_the_figures) {
     ck_assert_uint_eq(told[1].last_step, (_i == KIND_POOL ? 96 : 100) * MIB);
     ck_assert_uint_eq(told[1].reserve, (_i == KIND_POOL ? 96 : 100) * MIB);
     ck_assert_uint_ge(told[1].in_use, 80 * MIB);
+    abandon(a);
 }
 END_TEST
 
@@ -688,6 +700,7 @@ START_TEST(a_nearly_full_device_cuts_the_step) {
     CU(driver->cuMemFree(others));
     take(a, 150 * MIB, A); /* the next call works */
     check_identities(a);
+    abandon(a);
 }
 END_TEST
 
@@ -707,6 +720,7 @@ START_TEST(refused_steps_do_not_double) {
     CU(driver->cuMemFree(others));
     take(a, 2 * MIB, A);
     ck_assert_uint_eq(reserve(a), 6 * MIB);
+    abandon(a);
 }
 END_TEST
 
