@@ -39,6 +39,7 @@ unit_tests = \
 	tests/test_model \
 	tests/test_options \
 	tests/test_placement \
+	tests/test_stats \
 	tests/test_status \
 	tests/test_summary \
 	tests/test_trace
@@ -48,7 +49,9 @@ tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 
 public_tests = \
+	tests/test_public_api \
 	tests/test_public_library
+tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
 
 # These compile against the headers of the CUDA toolkit, and need no more of it.

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* test_public_api.c: weir as a program uses it: one header, one library, the environment.
+ *
+ * Plain C, no test framework, nothing internal: what stands here is what a reader of the manual would
+ * write.  The default allocator is set up by variables, several threads share it, figures and events
+ * are read, a trace is parsed; then an allocator of one's own with a growth policy of one's own.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+static int number, failures;
+
+static void check(int holds, const char *what) {
+    printf("%s %d - %s\n", holds ? "ok" : "not ok", ++number, what);
+    failures += !holds;
+}
+
+/* The per-thread default stream: as cudaStreamPerThread. */
+static weir_stream own_stream(void) {
+    return (weir_stream)0x2;
+}
+
+static void *work(void *arg) {
+    weir_allocator *allocator = arg;
+    void *blocks[10];
+
+    for (int round = 0; round < 200; round++) {
+        for (size_t i = 0; i < 10; i++)
+            if (weir_alloc(allocator, (i + 1) * 10000, own_stream(), &blocks[i]) != WEIR_OK)
+                return "a request was refused";
+        for (size_t i = 0; i < 10; i++)
+            if (weir_free(allocator, blocks[i], own_stream()) != WEIR_OK)
+                return "a free was refused";
+    }
+    return NULL;
+}
+
+static void test_default_allocator(void) {
+    weir_statistics s = {.size = sizeof s};
+    weir_allocator *allocator = NULL;
+    weir_event events[4];
+    pthread_t thread[4];
+    size_t count = 0;
+    int fine = 1;
+
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_PREALLOC", "256MiB", 1);
+    check(weir_default_allocator(&allocator) == WEIR_OK, "the default allocator is there");
+    for (int i = 0; i < 4; i++)
+        fine &= pthread_create(&thread[i], NULL, work, allocator) == 0;
+    for (int i = 0; i < 4; i++) {
+        void *wrong = "not run";
+
+        fine &= pthread_join(thread[i], &wrong) == 0 && !wrong;
+    }
+    check(fine, "four threads allocate and free");
+    check(weir_stats(allocator, &s) == WEIR_OK && s.size == sizeof s, "statistics can be read");
+    check(s.allocs == 8000 && s.frees == 8000 && s.blocks == 0, "they counted every call");
+    check(s.prealloc_kept == UINT64_C(256) << 20 && s.hits == s.allocs,
+          "the preallocation served everything");
+    check(weir_events(allocator, 0, events, sizeof events[0], 4, &count) == WEIR_OK && count == 1 &&
+              strcmp(weir_event_cause_word(events[0].cause), "prealloc") == 0,
+          "its one growth step is an event");
+    check(weir_trim(allocator, 0, NULL) == WEIR_OK, "idle memory can be given back");
+}
+
+/* Always twice what was asked. */
+static size_t twice(const weir_growth_state *state, void *context) {
+    ++*(int *)context;
+    return 2 * state->request;
+}
+
+static void test_own_allocator(void) {
+    weir_allocator *allocator = NULL;
+    char message[200] = "";
+    weir_options options;
+    void *block = NULL, *other = NULL;
+    int steps = 0;
+
+    weir_options_init(&options);
+    options.growth = WEIR_GROWTH_CALLBACK;
+    options.growth_function = twice;
+    options.growth_context = &steps;
+    check(weir_options_set(&options, "limit", "1GiB", message, sizeof message) == WEIR_OK &&
+              weir_options_set(&options, "device", "model", message, sizeof message) == WEIR_OK,
+          "options can be set by name");
+    check(weir_options_set(&options, "limit", "much", message, sizeof message) == WEIR_E_PARSE &&
+              strstr(message, "much") != NULL,
+          "a wrong value is named in the message");
+    check(weir_allocator_create(&options, &allocator) == WEIR_OK, "an allocator of one's own");
+    check(weir_alloc(allocator, (size_t)64 << 20, own_stream(), &block) == WEIR_OK && block &&
+              weir_alloc(allocator, (size_t)64 << 20, own_stream(), &other) == WEIR_OK && other,
+          "two blocks");
+    check(steps == 1, "the growth policy was asked once: its step holds both");
+    check(weir_use(allocator, block, (weir_stream)0x1) == WEIR_OK, "another stream uses one");
+    check(weir_allocator_destroy(allocator) == WEIR_E_BUSY, "live blocks hold the allocator");
+    check(weir_free(allocator, block, own_stream()) == WEIR_OK &&
+              weir_free(allocator, other, own_stream()) == WEIR_OK &&
+              weir_allocator_destroy(allocator) == WEIR_OK,
+          "freed, it goes");
+}
+
+static void test_refusal(void) {
+    weir_refusal refusal = {.size = sizeof refusal};
+    weir_allocator *allocator = NULL;
+    weir_options options;
+    void *block = &options;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.engine = WEIR_ENGINE_ARENA;
+    options.limit = (weir_amount){.value = 1 << 20, .kind = WEIR_AMOUNT_BYTES};
+    if (weir_allocator_create(&options, &allocator) != WEIR_OK)
+        return check(0, "an arena");
+    check(weir_alloc(allocator, 2 << 20, own_stream(), &block) == WEIR_E_LIMIT &&
+              block == (void *)&options,
+          "a request above the limit is refused and nothing written");
+    check(weir_last_refusal(&refusal) == WEIR_OK && refusal.asked == 2 << 20 &&
+              refusal.limit == 1 << 20,
+          "the refusal has its figures");
+    check(strcmp(weir_status_name(WEIR_E_LIMIT), "WEIR_E_LIMIT") == 0 &&
+              strlen(weir_status_message(WEIR_E_LIMIT)) > 0,
+          "its status has a name and a message");
+    check(weir_allocator_destroy(allocator) == WEIR_OK, "the arena goes");
+}
+
+struct text {
+    const char *at;
+};
+
+static ptrdiff_t bring(void *context, char *buffer, size_t bytes, char *message,
+                       size_t message_bytes) {
+    struct text *text = context;
+    size_t left = strlen(text->at);
+
+    (void)message, (void)message_bytes;
+    if (bytes > left)
+        bytes = left;
+    memcpy(buffer, text->at, bytes);
+    text->at += bytes;
+    return (ptrdiff_t)bytes;
+}
+
+static void test_trace(void) {
+    struct text text = {"# weir-trace 1\n0 a 1 4096 0\n5 f 1 4096 0\n9 m end\n"};
+    weir_trace_reader *reader = NULL;
+    weir_trace_event event = {0};
+    int events = 0;
+
+    check(weir_trace_reader_create(bring, &text, &reader) == WEIR_OK, "a trace is opened");
+    while (weir_trace_next(reader, &event) == WEIR_OK && event.operation != 0)
+        events++;
+    check(events == 3 && weir_trace_message(reader)[0] == '\0', "it has three events");
+    weir_trace_reader_destroy(reader);
+}
+
+int main(void) {
+    check(weir_version()[0] != '\0', "the library has a version");
+    test_default_allocator();
+    test_own_allocator();
+    test_refusal();
+    test_trace();
+    printf("1..%d\n", number);
+    return failures != 0;
+}
