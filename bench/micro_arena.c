@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: MIT */
 /* micro_arena.c: what the arena's bookkeeping costs on the host, in ns per pair of take and give.
  *
- * No driver call is in any figure: the addresses are numbers in a made-up range of 104 GiB that is
- * never touched.  Cases:
+ *     bench/micro_arena [--placement] [--engine] ... [--case TEXT] [--cpu N] [--json FILE]
+ *
+ * No GPU is needed, and no memory behind the addresses is touched.  Cases:
  *
  *   hot      take 64 KiB and give it back, beside N other live blocks of 512 B to 1 MiB (sizes
  *            log-uniform), laid down in order ("packed"), or twice as many with a random half
- *            given back ("holes")
+ *            given back ("holes").  "two at a time": take two, give them back in the same order,
+ *            so that no pair is the mere undoing of what was just done
  *   churn    give back a random one of N live blocks and take a new one of a random size
- *   memory   host memory for N live blocks after a churn: as the bookkeeping counts it, and as the
- *            resident set grows
+ *
+ * Beside the times stand the host memory as the bookkeeping counts it and as the resident set grew.
  *
  * Each case runs in three fresh processes, pinned to one processor, seven times in each after a
- * warm-up; the table shows the median of all, and the least.  An idle thread is started first: a C
- * library may leave out the lock prefix in a process that never had a second one.  The harness's
- * own cost (random numbers, the array of live blocks, an indirect call) is measured with a backend
- * that does nothing and is shown, not subtracted.
+ * warm-up; the table shows the median of all, and the least.  Time is that of the thread on its
+ * processor, so that a busy machine disturbs by its caches alone.  An idle thread is started first:
+ * a C library may leave out the lock prefix in a process that never had a second one.  The
+ * harness's own cost (random numbers, the array of live blocks, indirect calls) is what --nothing
+ * measures; it is not subtracted.
  *
  * A backend is two functions, take and give, and what surrounds them: see `backends`.
  */
 #include "placement.h"
+#include "weir/weir.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -54,39 +58,73 @@ struct backend {
     void (*open)(void);
     uint64_t (*take)(size_t bytes);
     void (*give)(uint64_t address);
-    size_t (*host_bytes)(void);
+    size_t (*host_bytes)(void); /* NULL: not known */
 };
 
 static struct weir_placement *placement;
 static uint64_t sequence;
+static weir_allocator *allocator;
 
 static void die(const char *what) {
     fprintf(stderr, "micro_arena: %s\n", what);
     exit(1);
 }
 
-static void placement_open(void) {
+static void placement_open_with(size_t regions) {
     static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste = 128 * MIB};
 
-    if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK ||
-        weir__placement_add(placement, BASE, RANGE) != WEIR_PLACEMENT_OK) {
+    if (weir__placement_create(&bfc, &placement) != WEIR_PLACEMENT_OK) {
         die("no memory");
+    }
+    for (size_t i = 0; i < regions; i++) {
+        if (weir__placement_add(placement, BASE + i * (RANGE / regions), RANGE / regions) !=
+            WEIR_PLACEMENT_OK) {
+            die("no memory");
+        }
     }
 }
 
-static uint64_t placement_take(size_t bytes) {
+static void placement_open(void) {
+    placement_open_with(1);
+}
+
+static void regions_open(void) {
+    placement_open_with(52);
+}
+
+static uint64_t take_on(size_t bytes, uint64_t stream) {
     struct weir_placement_block block;
 
-    return weir__placement_take(placement, bytes, STREAM, &block) == WEIR_PLACEMENT_OK
+    return weir__placement_take(placement, bytes, stream, &block) == WEIR_PLACEMENT_OK
                ? block.address
                : 0;
 }
 
-static void placement_give(uint64_t address) {
+static void give_on(uint64_t address, uint64_t stream) {
     struct weir_placement_block block;
 
-    if (weir__placement_give(placement, address, STREAM, ++sequence, &block) != WEIR_PLACEMENT_OK) {
+    if (weir__placement_give(placement, address, stream, ++sequence, &block) != WEIR_PLACEMENT_OK) {
         die("a block could not be given back");
+    }
+}
+
+static uint64_t placement_take(size_t bytes) {
+    return take_on(bytes, STREAM);
+}
+
+static void placement_give(uint64_t address) {
+    give_on(address, STREAM);
+}
+
+/* Four streams in turn; each 64th free, one of them is observed up to some while ago. */
+static uint64_t streams_take(size_t bytes) {
+    return take_on(bytes, STREAM + sequence % 4);
+}
+
+static void streams_give(uint64_t address) {
+    give_on(address, STREAM + sequence % 4);
+    if (sequence % 64 == 0 && sequence > 256) {
+        weir__placement_observe(placement, STREAM + sequence / 64 % 4, sequence - 256);
     }
 }
 
@@ -95,6 +133,33 @@ static size_t placement_host_bytes(void) {
 
     weir__placement_figures(placement, &figures);
     return figures.host_bytes;
+}
+
+static void engine_open(void) {
+    weir_options options;
+
+    if (weir_options_init(&options) != WEIR_OK) {
+        die("options");
+    }
+    options.device = "model";
+    options.engine = WEIR_ENGINE_ARENA;
+    options.arena = WEIR_ARENA_FIXED;
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_BYTES, .value = RANGE};
+    if (weir_allocator_create(&options, &allocator) != WEIR_OK) {
+        die("the arena engine could not be made on the device model");
+    }
+}
+
+static uint64_t engine_take(size_t bytes) {
+    void *block = NULL;
+
+    return weir_alloc(allocator, bytes, NULL, &block) == WEIR_OK ? (uint64_t)(uintptr_t)block : 0;
+}
+
+static void engine_give(uint64_t address) {
+    if (weir_free(allocator, (void *)(uintptr_t)address, NULL) != WEIR_OK) {
+        die("a block could not be given back");
+    }
 }
 
 static void nothing_open(void) {
@@ -108,43 +173,49 @@ static void nothing_give(uint64_t address) {
     sequence += address;
 }
 
-static size_t nothing_host_bytes(void) {
-    return 0;
-}
+enum { PLACEMENT, ENGINE };
 
 static const struct backend backends[] = {
-    {"placement", "placement alone, one region, no lock", placement_open, placement_take,
+    [PLACEMENT] = {"placement", "placement alone: one region, one stream, no lock", placement_open,
+                   placement_take, placement_give, placement_host_bytes},
+    [ENGINE] = {"engine", "weir_alloc and weir_free, arena engine on the device model", engine_open,
+                engine_take, engine_give, NULL},
+    {"regions", "placement alone, 52 regions that touch", regions_open, placement_take,
      placement_give, placement_host_bytes},
-    {"nothing", "the harness itself", nothing_open, nothing_take, nothing_give, nothing_host_bytes},
+    {"streams", "placement alone, four streams in turn, observed after 256 frees", placement_open,
+     streams_take, streams_give, placement_host_bytes},
+    {"nothing", "the harness itself", nothing_open, nothing_take, nothing_give, NULL},
 };
 #define BACKENDS (sizeof backends / sizeof backends[0])
 
 /* ------------------------------------------------------------------- cases -- */
 
-enum pattern { HOT, CHURN };
+enum pattern { HOT, TWO, CHURN };
 
 struct bench_case {
     const char *name;
     enum pattern pattern;
     size_t live;
     int holes;
-    size_t largest; /* sizes are log-uniform from 512 B to this */
-    long pairs;     /* per run */
-    double target;  /* ns; 0: none.  For the backend "placement" */
+    size_t largest;   /* sizes are log-uniform from 512 B to this */
+    double target[2]; /* ns, of the backends PLACEMENT and ENGINE; 0: none */
 };
 
 static const struct bench_case cases[] = {
-    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, 2000000, 25},
-    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, 2000000, 25},
-    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, 2000000, 25},
-    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, 2000000, 25},
-    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, 2000000, 25},
-    {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, 1000000, 75},
-    {"churn 10^4 live, 512 B - 64 MiB", CHURN, 10000, 0, 64 * MIB, 1000000, 85},
-    {"churn 10^4 live, 512 B - 1 MiB", CHURN, 10000, 0, MIB, 1000000, 0},
-    {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, 1000000, 125},
+    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, {25, 60}},
+    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, {25, 60}},
+    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, {25, 60}},
+    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, {25, 60}},
+    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, {25, 60}},
+    {"hot, two at a time, 0 live", TWO, 0, 0, MIB, {0, 0}},
+    {"hot, two at a time, 10^5 holes", TWO, 100000, 1, MIB, {0, 0}},
+    {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, {75, 100}},
+    {"churn 10^4 live, 512 B - 64 MiB", CHURN, 10000, 0, 64 * MIB, {85, 110}},
+    {"churn 10^4 live, 512 B - 1 MiB", CHURN, 10000, 0, MIB, {0, 0}},
+    {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, {125, 150}},
 };
 #define CASES (sizeof cases / sizeof cases[0])
+#define PAIRS 1000000L /* per run */
 
 struct result {
     double ns[RUNS];
@@ -182,7 +253,7 @@ static void draw_sizes(size_t largest) {
 static double now_ns(void) {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
@@ -213,6 +284,19 @@ static double hot(const struct backend *b, long pairs) {
 
     for (long i = 0; i < pairs; i++) {
         b->give(take_or_die(b, 64 * KIB));
+    }
+    return (now_ns() - start) / (double)pairs;
+}
+
+static double two(const struct backend *b, long pairs) {
+    double start = now_ns();
+
+    for (long i = 0; i < pairs; i += 2) {
+        uint64_t first = take_or_die(b, 64 * KIB);
+        uint64_t second = take_or_die(b, 64 * KIB);
+
+        b->give(first);
+        b->give(second);
     }
     return (now_ns() - start) / (double)pairs;
 }
@@ -248,6 +332,13 @@ static void fill(const struct backend *b, const struct bench_case *c, uint64_t *
     }
 }
 
+static double run_once(const struct backend *b, const struct bench_case *c, uint64_t *live,
+                       long pairs, struct result *r) {
+    return c->pattern == HOT   ? hot(b, pairs)
+           : c->pattern == TWO ? two(b, pairs)
+                               : churn(b, live, c->live, pairs, &r->failed);
+}
+
 static void run_case(const struct backend *b, const struct bench_case *c, struct result *r) {
     uint64_t *live = calloc(2 * c->live + 1, sizeof *live);
     size_t before;
@@ -261,18 +352,13 @@ static void run_case(const struct backend *b, const struct bench_case *c, struct
     before = resident_bytes();
     b->open();
     fill(b, c, live);
-    if (c->pattern == CHURN) {
-        churn(b, live, c->live, 500000 + 20 * (long)c->live, &r->failed);
-    } else {
-        hot(b, c->pairs / 4);
-    }
+    run_once(b, c, live, c->pattern == CHURN ? PAIRS / 2 + 20 * (long)c->live : PAIRS / 4, r);
     r->failed = 0;
     for (int i = 0; i < RUNS; i++) {
-        r->ns[i] =
-            c->pattern == HOT ? hot(b, c->pairs) : churn(b, live, c->live, c->pairs, &r->failed);
+        r->ns[i] = run_once(b, c, live, PAIRS, r);
     }
     r->rss_growth = resident_bytes() - before;
-    r->host_bytes = b->host_bytes();
+    r->host_bytes = b->host_bytes == NULL ? 0 : b->host_bytes();
     free(live);
 }
 
@@ -347,8 +433,8 @@ static void measure(const struct backend *b, const struct bench_case *c, int cpu
         json_array_append_new(runs, json_real(ns[i]));
     }
     qsort(ns, PROCESSES * RUNS, sizeof ns[0], by_value);
-    if (c->target > 0 && strcmp(b->option, "placement") == 0) {
-        snprintf(target, sizeof target, "%.0f", c->target);
+    if (b <= &backends[ENGINE] && c->target[b - backends] > 0) {
+        snprintf(target, sizeof target, "%.0f", c->target[b - backends]);
     }
     printf("%-34s %8.1f %8.1f %8s %12zu %12zu %8zu\n", c->name, ns[PROCESSES * RUNS / 2], ns[0],
            target, r[0].host_bytes, r[0].rss_growth, r[0].failed);
@@ -363,13 +449,14 @@ static void measure(const struct backend *b, const struct bench_case *c, int cpu
 /* ------------------------------------------------------------------- main -- */
 
 static void usage(FILE *to) {
-    fprintf(to, "usage: micro_arena [--placement] [--nothing] [--case TEXT] [--cpu N]"
-                " [--json FILE]\n\n");
+    fprintf(to, "usage: micro_arena [BACKEND...] [--case TEXT] [--cpu N] [--json FILE]\n\n"
+                "Backends (without any: --placement):\n");
     for (size_t i = 0; i < BACKENDS; i++) {
         fprintf(to, "  --%-12s %s\n", backends[i].option, backends[i].what);
     }
-    fprintf(to, "  --case TEXT    only the cases whose name contains TEXT\n"
-                "  --cpu N        the processor to run on (1)\n"
+    fprintf(to, "Options:\n"
+                "  --case TEXT    only the cases whose name contains TEXT\n"
+                "  --cpu N        the processor to run on (the last)\n"
                 "  --json FILE    also write the figures to FILE\n");
 }
 
