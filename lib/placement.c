@@ -399,7 +399,7 @@ static size_t starts_bytes(size_t buckets) {
     return buckets == 0 ? 0 : buckets * sizeof(struct bucket) + RECORD_LINE - 1;
 }
 
-/* Makes room for one more block: three to a bucket on average, of six.  1 or 0.
+/* Makes room for one more block: four to a bucket on average, of six.  1 or 0.
  */
 static int starts_reserve(struct weir_placement *p) {
     size_t old_buckets = p->start == NULL ? 0 : p->start_mask + 1;
@@ -420,7 +420,7 @@ static int starts_reserve(struct weir_placement *p) {
     memset(p->start, 0, buckets * sizeof *p->start);
     p->start_mask = buckets - 1;
     p->start_shift = 64 - (unsigned)__builtin_ctzll(buckets);
-    p->start_limit = 3 * buckets;
+    p->start_limit = 4 * buckets;
     for (size_t b = 0; b < old_buckets; b++) {
         for (unsigned i = 0; i < START_IDS; i++) {
             if ((old[b].tags >> (8 * i) & 0xff) != 0) {
