@@ -22,6 +22,7 @@
  *
  * A backend is two functions, take and give, and what surrounds them: see `backends`.
  */
+#include "driver.h"
 #include "placement.h"
 #include "weir/weir.h"
 
@@ -64,6 +65,7 @@ struct backend {
 static struct weir_placement *placement;
 static uint64_t sequence;
 static weir_allocator *allocator;
+static CUstream stream;
 
 static void die(const char *what) {
     fprintf(stderr, "micro_arena: %s\n", what);
@@ -92,18 +94,17 @@ static void regions_open(void) {
     placement_open_with(52);
 }
 
-static uint64_t take_on(size_t bytes, uint64_t stream) {
+static uint64_t take_on(size_t bytes, uint64_t id) {
     struct weir_placement_block block;
 
-    return weir__placement_take(placement, bytes, stream, &block) == WEIR_PLACEMENT_OK
-               ? block.address
-               : 0;
+    return weir__placement_take(placement, bytes, id, &block) == WEIR_PLACEMENT_OK ? block.address
+                                                                                   : 0;
 }
 
-static void give_on(uint64_t address, uint64_t stream) {
+static void give_on(uint64_t address, uint64_t id) {
     struct weir_placement_block block;
 
-    if (weir__placement_give(placement, address, stream, ++sequence, &block) != WEIR_PLACEMENT_OK) {
+    if (weir__placement_give(placement, address, id, ++sequence, &block) != WEIR_PLACEMENT_OK) {
         die("a block could not be given back");
     }
 }
@@ -135,9 +136,25 @@ static size_t placement_host_bytes(void) {
     return figures.host_bytes;
 }
 
+/* A stream of its own in a current context, as a program that allocates has them. */
+static void stream_open(void) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("model", &failure);
+    CUcontext context;
+    CUdevice device;
+
+    if (driver == NULL || driver->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
+        driver->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
+        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+        die("the device model has no stream");
+    }
+}
+
 static void engine_open(void) {
     weir_options options;
 
+    stream_open();
     if (weir_options_init(&options) != WEIR_OK) {
         die("options");
     }
@@ -153,11 +170,11 @@ static void engine_open(void) {
 static uint64_t engine_take(size_t bytes) {
     void *block = NULL;
 
-    return weir_alloc(allocator, bytes, NULL, &block) == WEIR_OK ? (uint64_t)(uintptr_t)block : 0;
+    return weir_alloc(allocator, bytes, stream, &block) == WEIR_OK ? (uint64_t)(uintptr_t)block : 0;
 }
 
 static void engine_give(uint64_t address) {
-    if (weir_free(allocator, (void *)(uintptr_t)address, NULL) != WEIR_OK) {
+    if (weir_free(allocator, (void *)(uintptr_t)address, stream) != WEIR_OK) {
         die("a block could not be given back");
     }
 }
