@@ -300,7 +300,9 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, &name, &ordinal, message, sizeof message);
     if (status != WEIR_OK) {
-        weir__log(options && options->size >= sizeof *options ? options->log : WEIR_LOG_NONE,
+        weir__log(options && options->size >= sizeof *options && options->log <= WEIR_LOG_DEBUG
+                      ? options->log
+                      : WEIR_LOG_NONE,
                   WEIR_LOG_ERROR, "%s", message);
         return weir__engine_refuse(status);
     }

@@ -1537,6 +1537,73 @@ START_TEST(without_ids_a_lost_event_is_not_replaced) {
 }
 END_TEST
 
+/* ---- captures -------------------------------------------------------------------------------- */
+
+static weir_stream captured;
+static CUresult capture_result;
+
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status) {
+    CUresult result = driver->cuStreamIsCapturing(stream, status);
+
+    if (result == CUDA_SUCCESS && captured == stream) {
+        *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        result = capture_result;
+    }
+    return result;
+}
+
+static CUresult record_elsewhere(CUevent event, CUstream stream) {
+    MUST(!captured || stream != captured);
+    return driver->cuEventRecord(event, stream);
+}
+
+/* As a driver says it while a stream is captured, and as it says it of the legacy stream meanwhile:
+ * no request is served there, nothing is recorded there or asked, and the capture stays whole. */
+START_TEST(a_captured_stream) {
+    static const CUresult results[] = {CUDA_SUCCESS, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT};
+    int kind = _i / 2;
+    weir_options options = plain(kind, 256 * MIB);
+    void *block, *used, *none = &none;
+    weir_allocator *a;
+
+    hasty = *driver;
+    hasty.cuStreamIsCapturing = is_capturing;
+    hasty.cuEventRecord = record_elsewhere;
+    capture_result = results[_i % 2];
+    captured = NULL;
+    a = make_on(&hasty, &options);
+    give(a, take(a, 1000, B), B);
+    block = take(a, MIB, A);
+    used = take(a, MIB, B);
+    OK(weir_use(a, used, A));
+    captured = A;
+    count_from_here();
+    if (kind != KIND_POOL) { /* the pool's driver makes a node of it */
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
+        ck_assert_ptr_eq(none, &none);
+    }
+    if (kind != KIND_PLATFORM) {
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, used, B));
+        OK(weir_use(a, block, B));
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block, A));
+        ck_assert_uint_eq(check_identities(a).blocks, 2);
+    }
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), 0);
+    /* Frees without uses are taken, and make no event, however many there are. */
+    for (int i = 0; i < 40 && kind != KIND_POOL; i++) {
+        captured = NULL;
+        none = take(a, 1000, A);
+        captured = A;
+        give(a, none, A);
+    }
+    captured = NULL;
+    give(a, block, A);
+    give(a, used, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* ---- the rule, under random work ------------------------------------------------------------- */
 
 enum { STREAMS = 5, MOST = 120, MOST_FREED = 4000 };
@@ -1801,6 +1868,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, each_request_for_host_memory_fails_once, 0, KIND_COUNT * OP_COUNT);
 #endif
     LOOP(tests, weir_use_without_host_memory, EVERY_KIND);
+    LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);

@@ -20,7 +20,7 @@ extern "C" {
  * Times are of the allocator's device: virtual on the device model. */
 typedef struct weir_statistics {
     size_t size;               /* bytes that the library filled in */
-    uint64_t attempts;         /* weir_alloc calls with bytes > 0 and valid arguments */
+    uint64_t attempts;         /* weir_alloc calls that were served or met a refusal (below) */
     uint64_t allocs;           /* of these, served */
     uint64_t frees;            /* weir_free calls that freed a block */
     uint64_t hits;             /* served without a growth step */
