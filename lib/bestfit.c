@@ -262,8 +262,8 @@ static unsigned tree_height(ref r) {
     return height;
 }
 
-/* Adds below `r`.  Where `r` had to be cut the right part is returned and its lower bound stands
- * in *bound; else 0.  The pool holds enough nodes. */
+/* Adds below `r`.  Where `r` had to be cut the right part is returned and its lower bound stands in
+ * *bound; else 0.  The pool holds enough nodes. */
 static ref tree_insert(struct weir__bestfit_pool *pool, ref r, uint64_t key, uint64_t value,
                        uint64_t *bound) {
     node *n = node_of(r);
@@ -566,6 +566,12 @@ int weir__bestfit_from(const struct weir__bestfit *f, uint64_t key, struct weir_
     }
     hit->key = NONE;
     return 0;
+}
+
+void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint64_t value) {
+    node *leaf = leaf_for(f->root[key >> f->shift], key);
+
+    leaf->value[node_rank(leaf, key)] = value;
 }
 
 int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint64_t *value) {

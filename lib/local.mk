@@ -14,6 +14,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/books.h \
 	lib/budget.c \
 	lib/budget.h \
+	lib/chunks.c \
+	lib/chunks.h \
 	lib/cuda_abi.h \
 	lib/driver.c \
 	lib/driver.h \

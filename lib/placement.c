@@ -1,38 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* placement.c: best fit, split and coalesce over address ranges, in logarithmic
- * time.
+/* placement.c: best fit, split and coalesce over address ranges, in logarithmic time.
  *
- * Addresses and sizes are counted in granules.  Chunks are records in one
- * array, named by their number, and linked in the order of addresses; each
- * region's chunks and one border record form a ring, so that every chunk has
- * two neighbours.  What a record is stands apart in one byte each: a free looks
- * at both neighbours' bytes and need not touch the records of live ones.  Three
- * structures lead to records:
+ * Addresses and sizes are counted in granules.  Chunks are records in a table by address
+ * (chunks.h), named by their number, and linked in the order of addresses; each region's chunks and
+ * one border record form a ring, so that every chunk has two neighbours.  Free chunks are besides
  *
- *   starts   an open-addressing table from the address of each live block
- *   fits     ordered sets of free chunks (bestfit.h): one of the clean ones,
- * one per stream lists    per stream, its tagged chunks in the order of
- * sequences
+ *   in a set    ordered by size and address (bestfit.h): one of the clean ones, one per stream
+ *   in a list   if tagged: per stream, in the order of sequences
  *
- * While only one stream was seen, all free chunks are in the clean set; a chunk
- * then remembers just the latest sequence it was freed with, and the tags are
- * made up when a second stream appears.
+ * While only one stream was seen, all free chunks are in the clean set; a chunk then remembers just
+ * the latest sequence it was freed with, and the tags are made up when a second stream appears.
  *
- * A take reserves all that it needs before it changes anything.  A free needs
- * no memory except for nodes of a set or for a stream seen first; where the
- * host refuses that, the chunk stays outside the sets and lists as a stray, and
- * the next take brings it in, or fails for want of memory. Invariants are spelt
- * out, and checked, in weir__placement_check.
+ * A take reserves all that it needs before it changes anything.  A free needs no memory except for
+ * nodes of a set or for a stream seen first; where the host refuses that, the chunk stays outside
+ * the sets and lists as a stray, and the next take brings it in, or fails for want of memory.
+ * Invariants are spelt out, and checked, in weir__placement_check.
  *
- * Nothing here leads from an address inside a block to the block: that is no
- * part of any ordinary path, and an ordered structure for it would cost each of
- * them.  Such an address is answered by a walk over its region.
+ * Nothing here leads from an address inside a block to the block: that is no part of any ordinary
+ * path, and an ordered structure for it would cost each of them.  Such an address is answered by a
+ * walk over its region.
  *
  * Must not know: drivers, locks, what is behind an address, what a stream is.
  */
 #include "placement.h"
 
 #include "bestfit.h"
+#include "chunks.h"
 #include "hostmem.h"
 #include "size.h"
 
@@ -40,18 +33,9 @@
 #include <string.h>
 
 #define NONE WEIR__BESTFIT_NONE
-#define RECORD_LINE ((size_t)32) /* records are 32 bytes and cross no cache line */
-#define RECORDS_MAX ((size_t)UINT32_MAX)
-#define HASH_FACTOR                                                                                \
-    UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads equal strides   \
-                                */
-#define FIRST_RECORDS ((size_t)64)
-#define FIRST_BUCKETS ((size_t)16)
-#define START_IDS 6u
-#define START_BYTES UINT64_C(0x010101010101) /* one in each byte that is a tag */
-#define START_PASSED_SHIFT 48
-#define START_PASSED_MOST UINT64_C(0xffff) /* not counted further, neither up nor down */
+#define FIRST_RECORDS ((size_t)32)
 #define FIRST_STREAMS ((size_t)16)
+#define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 #define CLEAN_OCTAVE_BITS 8
 #define STREAM_OCTAVE_BITS 6
 
@@ -62,40 +46,6 @@ enum kind {
     CLEAN = 3,
     TAGGED = 4,
     STRAY = 8 /* with CLEAN or TAGGED: in no set and no list */
-};
-
-struct chunk {
-    uint64_t address; /* of a border: the region's end */
-    uint64_t size;    /* of a border: 0 */
-    uint32_t prev;    /* by address */
-    uint32_t next;    /* by address; of an unused record: the next of the chain, 0
-                       ends it */
-    union {
-        uint64_t requested; /* live: bytes */
-        uint64_t sequence;  /* free: of the latest free in it; 0: never used, or
-                           observed */
-        uint64_t region;    /* border: index into region */
-    };
-};
-
-/* Six live blocks by their addresses.  A byte of tags is 0 (empty) or 0x80 and
- * seven bits of the hash; the upper two bytes count the blocks that belong
- * here, or before, and had to go further. */
-struct bucket {
-    uint64_t tags;
-    uint32_t id[START_IDS];
-};
-
-struct start_place {
-    size_t bucket;
-    unsigned i;
-};
-
-/* Beside the record of a tagged chunk. */
-struct tag {
-    uint64_t stream;
-    uint32_t older; /* in the stream's list; 0: none */
-    uint32_t newer;
 };
 
 struct region {
@@ -119,50 +69,30 @@ struct stream {
 };
 
 struct weir_placement {
-    /* what each take and give touches */
-    unsigned shift;       /* log2 of the granularity */
-    unsigned start_shift; /* of a hash to its bucket */
-    uint64_t mask;        /* granularity - 1 */
-    uint64_t waste;       /* of the split rule, in granules, rounded up */
-    uint64_t only;        /* the one stream seen so far; 0: none yet, or several */
-    struct chunk *chunk;
-    uint8_t *kind;
-    struct bucket *start;
-    size_t start_mask;
-    uint64_t latest_address;
-    uint32_t latest; /* the live block that start does not lead to; 0: none */
-
-    /* the last take, for as long as nothing else has happened */
-    uint32_t last_taken; /* 0: something has */
-    uint32_t last_rest;  /* what was cut off and stayed free; 0: nothing */
-    uint64_t last_want;
-    uint64_t last_stream;
-    uint32_t parked; /* the block of the last take, if it was given back
-                      meanwhile; else 0 */
-
-    uint32_t unused;    /* head of the chain of unused records */
-    uint32_t fresh;     /* records from here on have never been used; record 0 never is */
-    size_t room;        /* unused records, fresh ones included */
-    size_t start_limit; /* most blocks before the table grows */
+    unsigned shift;          /* log2 of the granularity */
+    int several;             /* a second stream, or stream 0, was seen */
+    uint64_t mask;           /* granularity - 1 */
+    uint64_t waste;          /* of the split rule, in granules, rounded up */
+    uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
+    struct pace pace;        /* of the only stream */
+    struct weir__chunks all; /* the records */
+    size_t chunks;           /* live and free ones */
     size_t strays;
     size_t used;      /* granules in live blocks */
     size_t requested; /* bytes asked for live blocks */
     size_t blocks;
-    struct pace pace; /* of the only stream */
+    size_t tagged; /* granules in tagged chunks */
     struct weir__bestfit clean;
 
-    struct stream *recent; /* looked up last, or NULL */
-    struct tag *tag;
-    size_t tagged; /* granules in tagged chunks */
-    int several;   /* a second stream, or stream 0, was seen */
+    /* the last take, for as long as nothing else has happened */
+    uint32_t last_taken; /* 0: something has */
+    uint32_t last_rest;  /* what was cut off and stayed free; 0: nothing */
+    uint32_t parked;     /* last_taken, if it was given back meanwhile; else 0 */
+    uint64_t last_address;
+    uint64_t last_want;
+    uint64_t last_stream;
 
-    size_t chunk_length; /* of the arrays: each grows alone, so they may differ */
-    size_t kind_length;
-    size_t tag_length;
-    size_t records;          /* the least of them */
-    void *chunk_memory;      /* chunk is this, aligned */
-    void *start_memory;      /* start is this, aligned */
-    size_t chunks;           /* live and free ones */
+    struct stream *recent;   /* looked up last, or NULL */
     struct stream **streams; /* open addressing by id, at most half full */
     size_t stream_slots;
     size_t stream_count;
@@ -177,267 +107,15 @@ struct weir_placement {
     struct weir__hostmem host;
 };
 
-/* ----------------------------------------------------------------- records --
- */
-
-/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL:
- * nothing changed. */
-static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
-                        size_t element) {
-    void *grown;
-    size_t bytes;
-
-    if (*length >= want) {
-        return array;
-    }
-    if (!weir__size_mul(want, element, &bytes)) {
-        return NULL;
-    }
-    grown = weir__hostmem_resize(host, array, *length * element, bytes);
-    if (grown != NULL) {
-        *length = want;
-    }
-    return grown;
-}
-
-/* The same for the records, which stay aligned: the memory has one more than is
- * used. */
-static int chunk_grow(struct weir_placement *p, size_t want) {
-    size_t old_bytes = p->chunk_length * sizeof(struct chunk);
-    size_t skew = p->chunk_length == 0 ? 0 : (size_t)((char *)p->chunk - (char *)p->chunk_memory);
-    char *memory =
-        array_grow(&p->host, p->chunk_memory, &p->chunk_length, want + 1, sizeof(struct chunk));
-    char *aligned;
-
-    if (memory == NULL) {
-        return 0;
-    }
-    aligned = memory + (-(uintptr_t)memory & (RECORD_LINE - 1));
-    if (old_bytes > 0 && aligned != memory + skew) {
-        memmove(aligned, memory + skew, old_bytes - sizeof(struct chunk));
-    }
-    p->chunk_memory = memory;
-    p->chunk = (struct chunk *)(void *)aligned;
-    return 1;
-}
-
-/* Makes sure of `room` unused records.  1, or 0 if memory ran out. */
-static int records_reserve(struct weir_placement *p, size_t room) {
-    size_t grown = p->records + p->records / 4 + FIRST_RECORDS;
-    void *array;
-
-    if (p->room >= room) {
-        return 1;
-    }
-    if (grown < p->records + room) {
-        grown = p->records + room;
-    }
-    if (grown > RECORDS_MAX) {
-        return 0;
-    }
-    array = array_grow(&p->host, p->tag, &p->tag_length, grown, sizeof *p->tag);
-    if (array == NULL) {
-        return 0;
-    }
-    p->tag = array;
-    array = array_grow(&p->host, p->kind, &p->kind_length, grown, sizeof *p->kind);
-    if (array == NULL) {
-        return 0;
-    }
-    p->kind = array;
-    if (!chunk_grow(p, grown)) {
-        return 0;
-    }
-    p->room += grown - (p->records == 0 ? 1 : p->records); /* record 0 is no room */
-    p->records = grown;
-    return 1;
-}
-
-static inline uint32_t record_take(struct weir_placement *p) {
-    uint32_t id = p->unused;
-
-    p->room--;
-    if (id == 0) {
-        return p->fresh++;
-    }
-    p->unused = p->chunk[id].next;
-    return id;
-}
-
-static inline void record_give(struct weir_placement *p, uint32_t id) {
-    p->kind[id] = UNUSED;
-    p->chunk[id].next = p->unused;
-    p->unused = id;
-    p->room++;
-}
-
-static inline uint64_t key_of(const struct chunk *c) {
+static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
 }
 
-/* ------------------------------------------------------------------ starts --
- */
-
-/* A multiplication spreads addresses; its top bits name the bucket, the seven
- * below them the tag. */
-static inline uint64_t start_hash(uint64_t address) {
-    return address * HASH_FACTOR;
-}
-
-static inline size_t start_bucket(const struct weir_placement *p, uint64_t hash) {
-    return (size_t)(hash >> p->start_shift);
-}
-
-static inline uint64_t start_tag(const struct weir_placement *p, uint64_t hash) {
-    return (hash >> (p->start_shift - 7)) | 0x80;
-}
-
-/* The record of the live block at `address`, and where the table holds it; 0:
- * it does not.  All six tags are compared at once: a byte of `same` has its top
- * bit set where the tag is equal, or, rarely, above such a byte, which the
- * address then settles. */
-static inline uint32_t start_find(const struct weir_placement *p, uint64_t address,
-                                  struct start_place *place) {
-    uint64_t hash = start_hash(address);
-    uint64_t tag = (start_tag(p, hash) & 0xff) * START_BYTES;
-
-    for (size_t b = start_bucket(p, hash);; b = (b + 1) & p->start_mask) {
-        const struct bucket *bucket = &p->start[b];
-        uint64_t differ = (bucket->tags ^ tag) & ~(UINT64_C(0xffff) << START_PASSED_SHIFT);
-        uint64_t same = (differ - START_BYTES) & ~differ & (START_BYTES << 7);
-
-        for (; same != 0; same &= same - 1) {
-            unsigned i = (unsigned)__builtin_ctzll(same) / 8;
-
-            if (p->chunk[bucket->id[i]].address == address) {
-                place->bucket = b;
-                place->i = i;
-                return bucket->id[i];
-            }
-        }
-        if (bucket->tags >> START_PASSED_SHIFT == 0) {
-            return 0;
-        }
-    }
-}
-
-static inline void start_put(struct weir_placement *p, uint64_t address, uint32_t id) {
-    uint64_t hash = start_hash(address);
-    struct bucket *bucket = &p->start[start_bucket(p, hash)];
-    uint64_t empty = ~bucket->tags & (START_BYTES << 7);
-    unsigned i;
-
-    while (empty == 0) {
-        if (bucket->tags >> START_PASSED_SHIFT != START_PASSED_MOST) {
-            bucket->tags += UINT64_C(1) << START_PASSED_SHIFT;
-        }
-        bucket = &p->start[(size_t)(bucket - p->start + 1) & p->start_mask];
-        empty = ~bucket->tags & (START_BYTES << 7);
-    }
-    i = (unsigned)__builtin_ctzll(empty) / 8;
-    bucket->tags |= (start_tag(p, hash) & 0xff) << (8 * i);
-    bucket->id[i] = id;
-}
-
-static inline void start_erase(struct weir_placement *p, uint64_t address,
-                               const struct start_place *place) {
-    p->start[place->bucket].tags &= ~(UINT64_C(0xff) << (8 * place->i));
-    for (size_t b = start_bucket(p, start_hash(address)); b != place->bucket;
-         b = (b + 1) & p->start_mask) {
-        if (p->start[b].tags >> START_PASSED_SHIFT != START_PASSED_MOST) {
-            p->start[b].tags -= UINT64_C(1) << START_PASSED_SHIFT;
-        }
-    }
-}
-
-/* A block goes live.  The latest one stays outside the table, since it is the
- * one that is most often given back next. */
-static inline void block_enter(struct weir_placement *p, uint64_t address, uint32_t id) {
-    if (p->latest != 0) {
-        start_put(p, p->latest_address, p->latest);
-    }
-    p->latest = id;
-    p->latest_address = address;
-}
-
-/* The record of the live block that starts at `address` (in bytes); 0: there is
- * none. */
-static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
-    struct start_place place;
-
-    if ((address & p->mask) != 0) {
-        return 0;
-    }
-    if (p->latest != 0 && p->latest_address == address >> p->shift) {
-        return p->latest;
-    }
-    return p->start == NULL ? 0 : start_find(p, address >> p->shift, &place);
-}
-
-/* The same, and the block is live no more. */
-static inline uint32_t block_leave(struct weir_placement *p, uint64_t address) {
-    struct start_place place;
-    uint32_t id;
-
-    if ((address & p->mask) != 0 || p->start == NULL) {
-        return 0;
-    }
-    address >>= p->shift;
-    if (p->latest != 0 && p->latest_address == address) {
-        id = p->latest;
-        p->latest = 0;
-        return id;
-    }
-    id = start_find(p, address, &place);
-    if (id != 0) {
-        start_erase(p, address, &place);
-    }
-    return id;
-}
-
-static size_t starts_bytes(size_t buckets) {
-    return buckets == 0 ? 0 : buckets * sizeof(struct bucket) + RECORD_LINE - 1;
-}
-
-/* Makes room for one more block: four to a bucket on average, of six.  1 or 0.
- */
-static int starts_reserve(struct weir_placement *p) {
-    size_t old_buckets = p->start == NULL ? 0 : p->start_mask + 1;
-    size_t buckets = p->start == NULL ? FIRST_BUCKETS : 2 * old_buckets;
-    struct bucket *old = p->start;
-    void *old_memory = p->start_memory;
-    char *memory;
-
-    if (p->blocks < p->start_limit) {
-        return 1;
-    }
-    memory = weir__hostmem_resize(&p->host, NULL, 0, starts_bytes(buckets));
-    if (memory == NULL) {
-        return 0;
-    }
-    p->start_memory = memory;
-    p->start = (struct bucket *)(void *)(memory + (-(uintptr_t)memory & (RECORD_LINE - 1)));
-    memset(p->start, 0, buckets * sizeof *p->start);
-    p->start_mask = buckets - 1;
-    p->start_shift = 64 - (unsigned)__builtin_ctzll(buckets);
-    p->start_limit = 4 * buckets;
-    for (size_t b = 0; b < old_buckets; b++) {
-        for (unsigned i = 0; i < START_IDS; i++) {
-            if ((old[b].tags >> (8 * i) & 0xff) != 0) {
-                start_put(p, p->chunk[old[b].id[i]].address, old[b].id[i]);
-            }
-        }
-    }
-    weir__hostmem_resize(&p->host, old_memory, starts_bytes(old_buckets), 0);
-    return 1;
-}
-
-/* ----------------------------------------------------------------- streams --
- */
+/* ------------------------------------------------------------------- streams -- */
 
 static size_t stream_slot(const struct weir_placement *p, uint64_t id) {
     size_t mask = p->stream_slots - 1;
-    size_t i = (size_t)(id * HASH_FACTOR >> 32) & mask;
+    size_t i = (size_t)(id * STREAM_FACTOR >> 32) & mask;
 
     while (p->streams[i] != NULL && p->streams[i]->id != id) {
         i = (i + 1) & mask;
@@ -478,9 +156,8 @@ static void stream_drop(struct weir_placement *p, struct stream *s) {
     weir__hostmem_resize(&p->host, s, sizeof *s, 0);
 }
 
-/* Makes room for one more stream.  Those that have no tagged chunk left are
- * forgotten only here: a program that keeps making streams must not make the
- * table grow for ever.  1 or 0. */
+/* Makes room for one more stream.  Those that have no tagged chunk left are forgotten only here: a
+ * program that keeps making streams must not make the table grow for ever.  1 or 0. */
 static int streams_reserve(struct weir_placement *p) {
     struct stream **old = p->streams;
     size_t old_slots = p->stream_slots;
@@ -532,9 +209,8 @@ static struct stream *stream_make(struct weir_placement *p, uint64_t id) {
     return s;
 }
 
-/* The sequence under which a free is kept: 0 if the stream was already observed
- * past it.  One that comes late counts as the latest, so that lists stay in
- * order. */
+/* The sequence under which a free is kept: 0 if the stream was already observed past it.  One that
+ * comes late counts as the latest, so that lists stay in order. */
 static inline uint64_t pace_admit(struct pace *pace, uint64_t sequence) {
     sequence += sequence == 0;
     if (sequence <= pace->observed) {
@@ -556,38 +232,36 @@ static void pace_observe(struct pace *pace, uint64_t sequence) {
     }
 }
 
-/* ------------------------------------------------------------------- lists --
- */
+/* --------------------------------------------------------------------- lists -- */
 
-/* Into the list by its sequence: at the end, but for a stray that comes back.
- */
+/* Into the list by its sequence: at the end, but for a stray that comes back. */
 static void list_insert(struct weir_placement *p, struct stream *s, uint32_t id) {
     uint32_t older = s->newest;
     uint32_t newer = 0;
 
-    while (older != 0 && p->chunk[older].sequence > p->chunk[id].sequence) {
+    while (older != 0 && p->all.chunk[older].sequence > p->all.chunk[id].sequence) {
         newer = older;
-        older = p->tag[older].older;
+        older = p->all.tag[older].older;
     }
-    p->tag[id] = (struct tag){.stream = s->id, .older = older, .newer = newer};
-    *(older != 0 ? &p->tag[older].newer : &s->oldest) = id;
-    *(newer != 0 ? &p->tag[newer].older : &s->newest) = id;
+    p->all.tag[id] = (struct weir__chunk_tag){.stream = s->id, .older = older, .newer = newer};
+    *(older != 0 ? &p->all.tag[older].newer : &s->oldest) = id;
+    *(newer != 0 ? &p->all.tag[newer].older : &s->newest) = id;
 }
 
 static void list_remove(struct weir_placement *p, struct stream *s, uint32_t id) {
-    struct tag *t = &p->tag[id];
+    struct weir__chunk_tag *t = &p->all.tag[id];
 
-    *(t->older != 0 ? &p->tag[t->older].newer : &s->oldest) = t->newer;
-    *(t->newer != 0 ? &p->tag[t->newer].older : &s->newest) = t->older;
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = t->newer;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = t->older;
 }
 
 /* `id` takes the place of `old`. */
 static void list_replace(struct weir_placement *p, struct stream *s, uint32_t old, uint32_t id) {
-    struct tag *t = &p->tag[id];
+    struct weir__chunk_tag *t = &p->all.tag[id];
 
-    *t = p->tag[old];
-    *(t->older != 0 ? &p->tag[t->older].newer : &s->oldest) = id;
-    *(t->newer != 0 ? &p->tag[t->newer].older : &s->newest) = id;
+    *t = p->all.tag[old];
+    *(t->older != 0 ? &p->all.tag[t->older].newer : &s->oldest) = id;
+    *(t->newer != 0 ? &p->all.tag[t->newer].older : &s->newest) = id;
 }
 
 static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
@@ -595,18 +269,17 @@ static uint32_t list_merge(struct weir_placement *p, uint32_t a, uint32_t b) {
     uint32_t *end = &first;
 
     while (a != 0 && b != 0) {
-        uint32_t *from = p->chunk[b].sequence < p->chunk[a].sequence ? &b : &a;
+        uint32_t *from = p->all.chunk[b].sequence < p->all.chunk[a].sequence ? &b : &a;
 
         *end = *from;
-        end = &p->tag[*from].newer;
+        end = &p->all.tag[*from].newer;
         *from = *end;
     }
     *end = a != 0 ? a : b;
     return first;
 }
 
-/* Sorts the chain that starts at `id` (through newer) by sequence; the first.
- */
+/* Sorts the chain that starts at `id` (through newer) by sequence; the first. */
 static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     uint32_t run[32] = {0}; /* run[i] is 0 or a sorted chain of 2^i */
     uint32_t all = 0;
@@ -615,8 +288,8 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
         uint32_t chain = id;
         unsigned i = 0;
 
-        id = p->tag[id].newer;
-        p->tag[chain].newer = 0;
+        id = p->all.tag[id].newer;
+        p->all.tag[chain].newer = 0;
         for (; run[i] != 0; i++) {
             chain = list_merge(p, run[i], chain);
             run[i] = 0;
@@ -629,11 +302,10 @@ static uint32_t list_sort(struct weir_placement *p, uint32_t id) {
     return all;
 }
 
-/* ------------------------------------------------------------- free chunks --
- */
+/* --------------------------------------------------------------- free chunks -- */
 
 static inline int chunk_is(const struct weir_placement *p, uint32_t id, unsigned kind) {
-    return (p->kind[id] & ~(unsigned)STRAY) == kind;
+    return (p->all.kind[id] & ~(unsigned)STRAY) == kind;
 }
 
 /* May the free chunk `id` join one that is tagged by `s`, or clean for NULL? */
@@ -641,42 +313,40 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, const
     if (s == NULL) {
         return chunk_is(p, id, CLEAN);
     }
-    return chunk_is(p, id, TAGGED) && p->tag[id].stream == s->id;
+    return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
 }
 
-/* A free chunk is about to change: off its list.  The key that its set still
- * has, or NONE. */
+/* A free chunk is about to change: off its list.  The key that its set still has, or NONE. */
 static inline uint64_t chunk_unsettle(struct weir_placement *p, struct stream *s, uint32_t id) {
-    if ((p->kind[id] & STRAY) != 0) {
+    if ((p->all.kind[id] & STRAY) != 0) {
         p->strays--;
         return NONE;
     }
     if (s != NULL) {
         list_remove(p, s, id);
     }
-    return key_of(&p->chunk[id]);
+    return key_of(&p->all.chunk[id]);
 }
 
 /* `left` takes in its neighbour `right`, and waits for the later of both. */
 static inline void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
-    struct chunk *l = &p->chunk[left];
-    struct chunk *r = &p->chunk[right];
+    struct weir__chunk *l = &p->all.chunk[left];
+    struct weir__chunk *r = &p->all.chunk[right];
 
     l->size += r->size;
     l->next = r->next;
-    p->chunk[r->next].prev = left;
+    p->all.chunk[r->next].prev = left;
     l->sequence = l->sequence > r->sequence ? l->sequence : r->sequence;
-    record_give(p, right);
+    weir__chunks_remove(&p->all, right);
     p->chunks--;
 }
 
-/* A chunk in no set and no list becomes free space of `s`, or clean for NULL,
- * and joins its neighbours.  Its sequence is set.  The record that it ends up
- * in. */
+/* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
+ * neighbours.  Its sequence is set.  The record that it ends up in. */
 static inline uint32_t settle(struct weir_placement *p, struct stream *s, uint32_t id) {
     struct weir__bestfit *fit = s == NULL ? &p->clean : &s->fit;
-    uint32_t prev = p->chunk[id].prev;
-    uint32_t next = p->chunk[id].next;
+    uint32_t prev = p->all.chunk[id].prev;
+    uint32_t next = p->all.chunk[id].next;
     uint64_t gone_prev = NONE;
     uint64_t gone_next = NONE;
     uint64_t key;
@@ -691,7 +361,7 @@ static inline uint32_t settle(struct weir_placement *p, struct stream *s, uint32
         chunk_join(p, prev, id);
         id = prev;
     }
-    key = key_of(&p->chunk[id]);
+    key = key_of(&p->all.chunk[id]);
     if (gone_prev != NONE && gone_next != NONE) {
         weir__bestfit_erase(fit, gone_prev);
         gone_prev = NONE;
@@ -701,15 +371,15 @@ static inline uint32_t settle(struct weir_placement *p, struct stream *s, uint32
     }
     kept = gone_prev == NONE ? weir__bestfit_insert(fit, key, id)
                              : weir__bestfit_move(fit, gone_prev, key, id);
-    p->kind[id] = s == NULL ? CLEAN : TAGGED;
+    p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
     if (!kept) {
-        p->kind[id] |= STRAY;
+        p->all.kind[id] |= STRAY;
         p->strays++;
     }
     if (s != NULL && kept) {
         list_insert(p, s, id);
     } else if (s != NULL) {
-        p->tag[id].stream = s->id;
+        p->all.tag[id].stream = s->id;
     }
     return id;
 }
@@ -731,24 +401,24 @@ static uint32_t chunk_settle(struct weir_placement *p, struct stream *s, uint32_
 static int strays_adopt(struct weir_placement *p) {
     for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
-        uint32_t id = p->chunk[border].next;
+        uint32_t id = p->all.chunk[border].next;
 
-        for (; id != border; id = p->chunk[id].next) {
+        for (; id != border; id = p->all.chunk[id].next) {
             struct stream *s = NULL;
 
-            if ((p->kind[id] & STRAY) == 0) {
+            if ((p->all.kind[id] & STRAY) == 0) {
                 continue;
             }
             if (chunk_is(p, id, TAGGED)) {
-                s = stream_make(p, p->tag[id].stream);
+                s = stream_make(p, p->all.tag[id].stream);
                 if (s == NULL) {
                     return 0;
                 }
-                pace_admit(&s->pace, p->chunk[id].sequence);
+                pace_admit(&s->pace, p->all.chunk[id].sequence);
             }
             p->strays--;
             id = chunk_settle(p, s, id);
-            if ((p->kind[id] & STRAY) != 0) {
+            if ((p->all.kind[id] & STRAY) != 0) {
                 return 0;
             }
         }
@@ -756,14 +426,12 @@ static int strays_adopt(struct weir_placement *p) {
     return 1;
 }
 
-/* ----------------------------------------------------------------- parking --
- */
+/* ------------------------------------------------------------------- parking -- */
 
-/* A block that is given back as the very next thing after it was taken is
- * parked: it counts as free but is laid out as if it were live.  If the next
- * thing is a take of the same size, the block is what that take gets: all is as
- * it was when it was the best fit.  Anything else unparks it first, which is
- * the free that was put off. */
+/* A block that is given back as the very next thing after it was taken is parked: it counts as free
+ * but is laid out as if it were live.  If the next thing is a take of the same size, the block is
+ * what that take gets: all is as it was when it was the best fit.  Anything else unparks it first,
+ * which is the free that was put off. */
 static void unpark(struct weir_placement *p) {
     uint32_t id = p->parked;
 
@@ -774,8 +442,7 @@ static void unpark(struct weir_placement *p) {
     }
 }
 
-/* For those that only look: nothing that they can see depends on whether a
- * block is parked. */
+/* For those that only look: nothing that they can see depends on whether a block is parked. */
 static const struct weir_placement *unparked(const struct weir_placement *p) {
     if (p->parked != 0) {
         unpark((struct weir_placement *)(uintptr_t)p);
@@ -783,15 +450,13 @@ static const struct weir_placement *unparked(const struct weir_placement *p) {
     return p;
 }
 
-/* ----------------------------------------------------------- second stream --
- */
+/* ------------------------------------------------------------- second stream -- */
 
-/* If the last chunk of `r` was used in part, cuts off what lies above the high
- * mark.  If it was not used at all, its sequence is that of a block that it had
- * joined and that was taken again. */
+/* If the last chunk of `r` was used in part, cuts off what lies above the high mark.  If it was not
+ * used at all, its sequence is that of a block that it had joined and that was taken again. */
 static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
-    uint32_t id = p->chunk[r->border].prev;
-    struct chunk *c = &p->chunk[id];
+    uint32_t id = p->all.chunk[r->border].prev;
+    struct weir__chunk *c = &p->all.chunk[id];
     uint32_t rest;
 
     if (!chunk_is(p, id, CLEAN) || r->high == r->end) {
@@ -801,44 +466,43 @@ static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
         c->sequence = 0;
         return;
     }
-    rest = record_take(p);
-    p->chunk[rest] =
-        (struct chunk){.address = r->high, .size = r->end - r->high, .prev = id, .next = r->border};
-    p->kind[rest] = CLEAN;
-    p->chunk[r->border].prev = rest;
+    rest = weir__chunks_add(&p->all, r->high);
+    p->all.chunk[rest] = (struct weir__chunk){
+        .address = r->high, .size = r->end - r->high, .prev = id, .next = r->border};
+    p->all.kind[rest] = CLEAN;
+    p->all.chunk[r->border].prev = rest;
     c->next = rest;
     c->size = r->high - c->address;
     p->chunks++;
 }
 
-/* Makes every free chunk a stray, with the tag that it has earned.  The tagged
- * ones are chained in no order through `newer`; the first of them is returned.
- */
+/* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
+ * no order through `newer`; the first of them is returned. */
 static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     uint32_t chain = 0;
 
     p->strays = 0;
     for (size_t i = 0; i < p->regions; i++) {
         const struct region *r = &p->region[p->by_base[i]];
-        uint32_t id = p->chunk[r->border].prev;
+        uint32_t id = p->all.chunk[r->border].prev;
 
-        if (p->chunk[id].sequence > p->pace.observed) {
+        if (p->all.chunk[id].sequence > p->pace.observed) {
             cut_at_high_mark(p, r);
         }
-        for (id = p->chunk[r->border].next; id != r->border; id = p->chunk[id].next) {
-            struct chunk *c = &p->chunk[id];
+        for (id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
+            struct weir__chunk *c = &p->all.chunk[id];
 
             if (!chunk_is(p, id, CLEAN)) {
                 continue;
             }
             p->strays++;
-            p->kind[id] = CLEAN | STRAY;
+            p->all.kind[id] = CLEAN | STRAY;
             if (c->sequence <= p->pace.observed) {
                 c->sequence = 0;
                 continue;
             }
-            p->kind[id] = TAGGED | STRAY;
-            p->tag[id] = (struct tag){.stream = stream, .newer = chain};
+            p->all.kind[id] = TAGGED | STRAY;
+            p->all.tag[id] = (struct weir__chunk_tag){.stream = stream, .newer = chain};
             p->tagged += c->size;
             chain = id;
         }
@@ -846,8 +510,7 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     return chain;
 }
 
-/* From here on tags count.  This is linear in the number of chunks, once for a
- * placement. */
+/* From here on tags count.  This is linear in the number of chunks, once for a placement. */
 static void second_stream(struct weir_placement *p) {
     uint64_t first = p->only;
     struct stream *s;
@@ -867,7 +530,7 @@ static void second_stream(struct weir_placement *p) {
     while (s != NULL && chain != 0) {
         uint32_t id = chain;
 
-        chain = p->tag[id].newer;
+        chain = p->all.tag[id].newer;
         p->strays--;
         chunk_settle(p, s, id);
     }
@@ -886,15 +549,66 @@ static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
     second_stream(p);
 }
 
-/* -------------------------------------------------------------------- take --
- */
+/* ---------------------------------------------------------------------- take -- */
 
-/* All that a take may need: a record for the remainder, a slot for the start,
- * no strays.  A record per region stays in reserve for the second stream, which
- * a free may bring. */
+/* Every number that leads to a record, after the table has grown: `old` tells the new ones. */
+static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
+#define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
+    for (size_t i = 0; i < p->stream_slots; i++) {
+        struct stream *s = p->streams[i];
+
+        if (s != NULL) {
+            s->oldest = MOVED(s->oldest);
+            s->newest = MOVED(s->newest);
+        }
+    }
+    p->last_taken = MOVED(p->last_taken);
+    p->last_rest = MOVED(p->last_rest);
+    p->parked = MOVED(p->parked);
+    for (size_t i = 0; i < p->regions; i++) {
+        struct region *r = &p->region[p->by_base[i]];
+        uint32_t id;
+
+        r->border = MOVED(r->border);
+        id = r->border;
+        do {
+            struct weir__chunk *c = &p->all.chunk[id];
+            struct weir__chunk_tag *t = &p->all.tag[id];
+
+            c->prev = MOVED(c->prev);
+            c->next = MOVED(c->next);
+            if (p->all.kind[id] == TAGGED) {
+                t->older = MOVED(t->older);
+                t->newer = MOVED(t->newer);
+                weir__bestfit_set(&stream_find(p, t->stream)->fit, key_of(c), id);
+            } else if (p->all.kind[id] == CLEAN) {
+                weir__bestfit_set(&p->clean, key_of(c), id);
+            }
+            id = c->next;
+        } while (id != r->border);
+    }
+#undef MOVED
+}
+
+/* Makes sure of room for so many records.  1, or 0 if memory ran out. */
+static int records_reserve(struct weir_placement *p, size_t room) {
+    struct weir__chunks old;
+
+    if (p->all.room >= room) {
+        return 1;
+    }
+    if (!weir__chunks_grow(&p->all, &p->host, room, p->several, &old)) {
+        return 0;
+    }
+    records_follow(p, &old);
+    weir__chunks_drop(&old, &p->host);
+    return 1;
+}
+
+/* All that a take may need: a record for the remainder, and no strays.  A record per region stays
+ * in reserve for the second stream, which a free may bring. */
 static int take_reserve(struct weir_placement *p) {
-    return records_reserve(p, p->regions + 1) && starts_reserve(p) &&
-           (p->strays == 0 || strays_adopt(p));
+    return records_reserve(p, p->regions + 1) && (p->strays == 0 || strays_adopt(p));
 }
 
 /* The set that holds the best fit, and where; NULL if none fits. */
@@ -911,18 +625,17 @@ static inline struct weir__bestfit *take_find(struct weir_placement *p, struct s
     return hit->key == NONE ? NULL : &p->clean;
 }
 
-/* Cuts chunk `id` to `want` and links what remains behind it; its sets and
- * lists are untouched. */
+/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
 static inline uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
-    uint32_t rest = record_take(p);
-    struct chunk *c = &p->chunk[id];
+    struct weir__chunk *c = &p->all.chunk[id];
+    uint32_t rest = weir__chunks_add(&p->all, c->address + want);
 
-    p->chunk[rest] = (struct chunk){.address = c->address + want,
-                                    .size = c->size - want,
-                                    .prev = id,
-                                    .next = c->next,
-                                    .sequence = c->sequence};
-    p->chunk[c->next].prev = rest;
+    p->all.chunk[rest] = (struct weir__chunk){.address = c->address + want,
+                                              .size = c->size - want,
+                                              .prev = id,
+                                              .next = c->next,
+                                              .sequence = c->sequence};
+    p->all.chunk[c->next].prev = rest;
     c->next = rest;
     c->size = want;
     p->chunks++;
@@ -933,28 +646,27 @@ static inline uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t
 static inline void rest_settle(struct weir_placement *p, struct weir__bestfit *fit,
                                struct stream *own, const struct weir__bestfit_hit *hit,
                                uint32_t rest) {
-    int kept = weir__bestfit_move_hit(fit, hit, key_of(&p->chunk[rest]), rest);
+    int kept = weir__bestfit_move_hit(fit, hit, key_of(&p->all.chunk[rest]), rest);
 
-    p->kind[rest] = own == NULL ? CLEAN : TAGGED;
+    p->all.kind[rest] = own == NULL ? CLEAN : TAGGED;
     if (own != NULL && kept) {
         list_replace(p, own, (uint32_t)hit->value, rest);
     } else if (own != NULL) {
         list_remove(p, own, (uint32_t)hit->value);
-        p->tag[rest].stream = own->id;
+        p->all.tag[rest].stream = own->id;
     }
     if (!kept) {
-        p->kind[rest] |= STRAY;
+        p->all.kind[rest] |= STRAY;
         p->strays++;
     }
 }
 
-/* Makes a live block of what was found; `own` if the chunk carries that
- * stream's tag, else NULL. */
+/* Makes a live block of what was found; `own` if the chunk carries that stream's tag, else NULL. */
 static inline void take_carve(struct weir_placement *p, struct weir__bestfit *fit,
                               struct stream *own, const struct weir__bestfit_hit *hit,
                               uint64_t want) {
     uint32_t id = (uint32_t)hit->value;
-    struct chunk *c = &p->chunk[id];
+    struct weir__chunk *c = &p->all.chunk[id];
     uint32_t next = c->next;
 
     if (c->size >= 2 * want || c->size - want >= p->waste) {
@@ -974,8 +686,9 @@ static inline void take_carve(struct weir_placement *p, struct weir__bestfit *fi
     if (own != NULL) {
         p->tagged -= c->size;
     }
-    if (p->kind[next] == BORDER) { /* only a region's last chunk can reach above its high mark */
-        struct region *r = &p->region[p->chunk[next].region];
+    if (p->all.kind[next] ==
+        BORDER) { /* only a region's last chunk can reach above its high mark */
+        struct region *r = &p->region[p->all.chunk[next].region];
         uint64_t end = c->address + c->size;
 
         if (end > r->high) {
@@ -983,10 +696,10 @@ static inline void take_carve(struct weir_placement *p, struct weir__bestfit *fi
             r->high = end;
         }
     }
-    p->kind[id] = LIVE;
+    p->all.kind[id] = LIVE;
 }
 
-static inline void block_show(const struct weir_placement *p, const struct chunk *c,
+static inline void block_show(const struct weir_placement *p, const struct weir__chunk *c,
                               struct weir_placement_block *out) {
     out->address = c->address << p->shift;
     out->requested = c->requested;
@@ -995,9 +708,9 @@ static inline void block_show(const struct weir_placement *p, const struct chunk
 
 static inline void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
                                struct weir_placement_block *out) {
-    struct chunk *c = &p->chunk[id];
+    struct weir__chunk *c = &p->all.chunk[id];
 
-    block_enter(p, c->address, id);
+    p->last_address = c->address;
     c->requested = bytes;
     p->used += c->size;
     p->requested += bytes;
@@ -1005,17 +718,16 @@ static inline void block_begin(struct weir_placement *p, uint32_t id, size_t byt
     block_show(p, c, out);
 }
 
-/* The parked block again.  What was cut off from it would have joined it and
- * been cut off anew. */
+/* The parked block again.  What was cut off from it would have joined it and been cut off anew. */
 static inline void take_parked(struct weir_placement *p, size_t bytes,
                                struct weir_placement_block *out) {
     uint32_t id = p->parked;
 
     p->parked = 0;
     if (p->several) {
-        p->tagged -= p->chunk[id].size;
+        p->tagged -= p->all.chunk[id].size;
     } else if (p->last_rest != 0) {
-        p->chunk[p->last_rest].sequence = p->chunk[id].sequence;
+        p->all.chunk[p->last_rest].sequence = p->all.chunk[id].sequence;
     }
     block_begin(p, id, bytes, out);
 }
@@ -1041,8 +753,7 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
         stream_seen(p, stream);
         own = p->several && stream != 0 ? stream_find(p, stream) : NULL;
     }
-    if ((p->room <= p->regions || p->blocks >= p->start_limit || p->strays > 0) &&
-        !take_reserve(p)) {
+    if ((p->all.room <= p->regions || p->strays > 0) && !take_reserve(p)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     if (want >> WEIR__BESTFIT_BITS != 0) {
@@ -1060,8 +771,7 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     return WEIR_PLACEMENT_OK;
 }
 
-/* -------------------------------------------------------------------- give --
- */
+/* ---------------------------------------------------------------------- give -- */
 
 /* The position in by_base of the first region that ends above `address`. */
 static size_t region_position(const struct weir_placement *p, uint64_t address) {
@@ -1080,8 +790,7 @@ static size_t region_position(const struct weir_placement *p, uint64_t address) 
     return low;
 }
 
-/* What an address is at which no live block starts; the block around it in *out
- * (may be NULL). */
+/* What an address is at which no live block starts; the block around it in *out (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
                     struct weir_placement_block *out) {
     uint64_t granule = address >> p->shift;
@@ -1091,15 +800,15 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     if (position == p->regions || p->region[p->by_base[position]].base > granule) {
         return WEIR_PLACEMENT_FOREIGN;
     }
-    id = p->chunk[p->region[p->by_base[position]].border].next;
-    while (p->chunk[id].address + p->chunk[id].size <= granule) {
-        id = p->chunk[id].next;
+    id = p->all.chunk[p->region[p->by_base[position]].border].next;
+    while (p->all.chunk[id].address + p->all.chunk[id].size <= granule) {
+        id = p->all.chunk[id].next;
     }
-    if (p->kind[id] != LIVE) {
+    if (p->all.kind[id] != LIVE) {
         return WEIR_PLACEMENT_FREE;
     }
     if (out != NULL) {
-        block_show(p, &p->chunk[id], out);
+        block_show(p, &p->all.chunk[id], out);
     }
     return WEIR_PLACEMENT_INTERIOR;
 }
@@ -1108,7 +817,7 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
 static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
                         int park) {
     struct stream *s = stream_make(p, stream);
-    struct chunk *c = &p->chunk[id];
+    struct weir__chunk *c = &p->all.chunk[id];
 
     c->sequence = s != NULL ? pace_admit(&s->pace, sequence) : sequence + (sequence == 0);
     if (c->sequence == 0) {
@@ -1117,8 +826,8 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     }
     p->tagged += c->size;
     if (s == NULL) {
-        p->kind[id] = TAGGED | STRAY;
-        p->tag[id].stream = stream;
+        p->all.kind[id] = TAGGED | STRAY;
+        p->all.tag[id].stream = stream;
         p->strays++;
         return;
     }
@@ -1131,16 +840,32 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     settle_tagged(p, s, id);
 }
 
+/* The record of the live block that starts at `address` (in bytes); 0: there is none. */
+static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
+    uint32_t id;
+
+    if ((address & p->mask) != 0) {
+        return 0;
+    }
+    address >>= p->shift;
+    if (p->last_taken != 0 && p->last_address == address) {
+        id = p->last_taken;
+    } else {
+        id = weir__chunks_find(&p->all, address, LIVE);
+    }
+    return id == p->parked ? 0 : id;
+}
+
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
-    uint32_t id = block_leave(p, address);
-    struct chunk *c = &p->chunk[id];
+    uint32_t id = block_find(p, address);
+    struct weir__chunk *c = &p->all.chunk[id];
     int park = id == p->last_taken;
 
     if (id == 0) {
         return diagnose(unparked(p), address, NULL);
     }
-    if (!park || stream != p->only) {
+    if (!park || p->several || stream != p->only) {
         unpark(p);
         stream_seen(p, stream);
     }
@@ -1170,23 +895,21 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
     if (id == 0) {
         return diagnose(unparked(p), address, out);
     }
-    block_show(p, &p->chunk[id], out);
+    block_show(p, &p->all.chunk[id], out);
     return WEIR_PLACEMENT_OK;
 }
 
-/* ----------------------------------------------------------------- observe --
- */
+/* ------------------------------------------------------------------- observe -- */
 
-/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it
- * ends up in. */
+/* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it ends up in. */
 static uint32_t chunk_clean(struct weir_placement *p, struct stream *s, uint32_t id) {
     uint64_t key = chunk_unsettle(p, s, id);
 
     if (key != NONE) {
         weir__bestfit_erase(&s->fit, key);
     }
-    p->tagged -= p->chunk[id].size;
-    p->chunk[id].sequence = 0;
+    p->tagged -= p->all.chunk[id].size;
+    p->all.chunk[id].sequence = 0;
     return chunk_settle(p, NULL, id);
 }
 
@@ -1194,11 +917,11 @@ static uint32_t chunk_clean(struct weir_placement *p, struct stream *s, uint32_t
 static void observe_strays(struct weir_placement *p, uint64_t stream, uint64_t sequence) {
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
-        uint32_t id = p->chunk[border].next;
+        uint32_t id = p->all.chunk[border].next;
 
-        for (; id != border; id = p->chunk[id].next) {
-            if (p->kind[id] == (TAGGED | STRAY) && p->tag[id].stream == stream &&
-                p->chunk[id].sequence <= sequence) {
+        for (; id != border; id = p->all.chunk[id].next) {
+            if (p->all.kind[id] == (TAGGED | STRAY) && p->all.tag[id].stream == stream &&
+                p->all.chunk[id].sequence <= sequence) {
                 id = chunk_clean(p, NULL, id);
             }
         }
@@ -1223,13 +946,12 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
         return;
     }
     pace_observe(&s->pace, sequence);
-    while (s->oldest != 0 && p->chunk[s->oldest].sequence <= s->pace.observed) {
+    while (s->oldest != 0 && p->all.chunk[s->oldest].sequence <= s->pace.observed) {
         chunk_clean(p, s, s->oldest);
     }
 }
 
-/* ----------------------------------------------------------------- regions --
- */
+/* ------------------------------------------------------------------- regions -- */
 
 static int is_power_of_two(uint64_t n) {
     return n != 0 && (n & (n - 1)) == 0;
@@ -1251,7 +973,10 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->mask = rule->granularity - 1;
     p->shift = (unsigned)__builtin_ctzll(rule->granularity);
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
-    p->fresh = 1;
+    if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
+        weir__hostmem_resize(&host, p, 0, 0);
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
     weir__bestfit_pool_init(&p->pool, &p->host);
     weir__bestfit_init(&p->clean, &p->pool, CLEAN_OCTAVE_BITS);
     *out = p;
@@ -1273,17 +998,32 @@ void weir__placement_destroy(struct weir_placement *p) {
     weir__bestfit_pool_drop(&p->pool);
     host = p->host;
     weir__hostmem_resize(&host, p->streams, p->stream_slots * sizeof *p->streams, 0);
-    weir__hostmem_resize(&host, p->start_memory, 0, 0);
-    weir__hostmem_resize(&host, p->chunk_memory, 0, 0);
-    weir__hostmem_resize(&host, p->kind, 0, 0);
-    weir__hostmem_resize(&host, p->tag, 0, 0);
+    weir__chunks_drop(&p->all, &host);
     weir__hostmem_resize(&host, p->region, 0, 0);
     weir__hostmem_resize(&host, p->by_base, 0, 0);
     weir__hostmem_resize(&host, p, 0, 0);
 }
 
-/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out.
- */
+/* Lengthens an array to `want` elements if it is shorter.  The array, or NULL: nothing changed. */
+static void *array_grow(struct weir__hostmem *host, void *array, size_t *length, size_t want,
+                        size_t element) {
+    void *grown;
+    size_t bytes;
+
+    if (*length >= want) {
+        return array;
+    }
+    if (!weir__size_mul(want, element, &bytes)) {
+        return NULL;
+    }
+    grown = weir__hostmem_resize(host, array, *length * element, bytes);
+    if (grown != NULL) {
+        *length = want;
+    }
+    return grown;
+}
+
+/* Makes sure of a slot for one more region: *slot.  1, or 0 if memory ran out. */
 static int region_reserve(struct weir_placement *p, size_t *slot) {
     size_t length = p->region_length;
     size_t want = p->regions < length ? length : 2 * length + 1;
@@ -1310,11 +1050,12 @@ static void region_link(struct weir_placement *p, size_t slot, uint32_t border, 
     struct region *r = &p->region[slot];
     size_t position = region_position(p, r->base);
 
-    p->chunk[border] = (struct chunk){.address = r->end, .prev = id, .next = id, .region = slot};
-    p->kind[border] = BORDER;
-    p->chunk[id].prev = border;
-    p->chunk[id].next = border;
-    p->kind[id] = CLEAN;
+    p->all.chunk[border] =
+        (struct weir__chunk){.address = r->end, .prev = id, .next = id, .region = slot};
+    p->all.kind[border] = BORDER;
+    p->all.chunk[id].prev = border;
+    p->all.chunk[id].next = border;
+    p->all.kind[id] = CLEAN;
     p->chunks++;
     r->border = border;
     memmove(&p->by_base[position + 1], &p->by_base[position],
@@ -1343,13 +1084,13 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     if (!records_reserve(p, p->regions + 3) || !region_reserve(p, &slot)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
-    id = record_take(p);
-    p->chunk[id] = (struct chunk){.address = first, .size = end - first};
-    if (!weir__bestfit_insert(&p->clean, key_of(&p->chunk[id]), id)) {
-        record_give(p, id);
+    id = weir__chunks_add(&p->all, first);
+    p->all.chunk[id] = (struct weir__chunk){.address = first, .size = end - first};
+    if (!weir__bestfit_insert(&p->clean, key_of(&p->all.chunk[id]), id)) {
+        weir__chunks_remove(&p->all, id);
         return WEIR_PLACEMENT_NO_MEMORY;
     }
-    border = record_take(p);
+    border = weir__chunks_add(&p->all, end);
     p->region[slot] = (struct region){.base = first, .end = end, .high = first};
     region_link(p, slot, border, id);
     return WEIR_PLACEMENT_OK;
@@ -1357,10 +1098,10 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
 
 /* Wholly free, and nobody need wait for any of it? */
 static int region_is_idle(const struct weir_placement *p, const struct region *r) {
-    uint32_t id = p->chunk[r->border].next;
+    uint32_t id = p->all.chunk[r->border].next;
 
-    return p->chunk[id].next == r->border && chunk_is(p, id, CLEAN) &&
-           p->chunk[id].sequence <= p->pace.observed;
+    return p->all.chunk[id].next == r->border && chunk_is(p, id, CLEAN) &&
+           p->all.chunk[id].sequence <= p->pace.observed;
 }
 
 int weir__placement_remove(struct weir_placement *p, uint64_t base) {
@@ -1377,14 +1118,14 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
     if (!region_is_idle(p, r)) {
         return WEIR_PLACEMENT_BUSY;
     }
-    id = p->chunk[r->border].next;
-    if ((p->kind[id] & STRAY) != 0) {
+    id = p->all.chunk[r->border].next;
+    if ((p->all.kind[id] & STRAY) != 0) {
         p->strays--;
     } else {
-        weir__bestfit_erase(&p->clean, key_of(&p->chunk[id]));
+        weir__bestfit_erase(&p->clean, key_of(&p->all.chunk[id]));
     }
-    record_give(p, id);
-    record_give(p, r->border);
+    weir__chunks_remove(&p->all, id);
+    weir__chunks_remove(&p->all, r->border);
     p->chunks--;
     p->total -= r->end - r->base;
     p->extent -= r->high - r->base;
@@ -1414,8 +1155,7 @@ int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, 
     return 1;
 }
 
-/* ----------------------------------------------------------------- figures --
- */
+/* ------------------------------------------------------------------- figures -- */
 
 /* The size of the largest free chunk, in granules. */
 static uint64_t largest_free(const struct weir_placement *p) {
@@ -1431,9 +1171,9 @@ static uint64_t largest_free(const struct weir_placement *p) {
     for (size_t i = 0; i < p->regions && p->strays > 0; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
 
-        for (uint32_t id = p->chunk[border].next; id != border; id = p->chunk[id].next) {
-            if ((p->kind[id] & STRAY) != 0 && p->chunk[id].size > largest) {
-                largest = p->chunk[id].size;
+        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
+            if ((p->all.kind[id] & STRAY) != 0 && p->all.chunk[id].size > largest) {
+                largest = p->all.chunk[id].size;
             }
         }
     }
@@ -1465,16 +1205,16 @@ void weir__placement_walk(const struct weir_placement *p,
     for (size_t i = 0; i < p->regions; i++) {
         uint32_t border = p->region[p->by_base[i]].border;
 
-        for (uint32_t id = p->chunk[border].next; id != border; id = p->chunk[id].next) {
-            const struct chunk *c = &p->chunk[id];
+        for (uint32_t id = p->all.chunk[border].next; id != border; id = p->all.chunk[id].next) {
+            const struct weir__chunk *c = &p->all.chunk[id];
             struct weir_placement_span span = {.address = c->address << p->shift,
                                                .size = c->size << p->shift};
 
-            if (p->kind[id] == LIVE) {
+            if (p->all.kind[id] == LIVE) {
                 span.live = 1;
                 span.requested = c->requested;
             } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
-                span.stream = p->several ? p->tag[id].stream : p->only;
+                span.stream = p->several ? p->all.tag[id].stream : p->only;
                 span.sequence = c->sequence;
             }
             if (visit(context, &span) != 0) {
@@ -1484,8 +1224,7 @@ void weir__placement_walk(const struct weir_placement *p,
     }
 }
 
-/* ------------------------------------------------------------------- check --
- */
+/* --------------------------------------------------------------------- check -- */
 
 /* What the walk over all chunks adds up, to be compared with what is kept. */
 struct tally {
@@ -1509,7 +1248,7 @@ static int complain_of(FILE *complain, const char *what, uint64_t address) {
 
 /* A live block: found by its start, as large as asked. */
 static const char *check_block(const struct weir_placement *p, uint32_t id, struct tally *sum) {
-    const struct chunk *c = &p->chunk[id];
+    const struct weir__chunk *c = &p->all.chunk[id];
 
     sum->blocks++;
     sum->used += c->size;
@@ -1523,11 +1262,10 @@ static const char *check_block(const struct weir_placement *p, uint32_t id, stru
     return NULL;
 }
 
-/* A free chunk: in the one right set, and not beside one that it should have
- * joined. */
+/* A free chunk: in the one right set, and not beside one that it should have joined. */
 static const char *check_free(struct weir_placement *p, uint32_t id, struct tally *sum) {
-    const struct chunk *c = &p->chunk[id];
-    unsigned kind = p->kind[id] & ~(unsigned)STRAY;
+    const struct weir__chunk *c = &p->all.chunk[id];
+    unsigned kind = p->all.kind[id] & ~(unsigned)STRAY;
     const struct stream *s = NULL;
     uint64_t value;
 
@@ -1538,13 +1276,13 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     if (kind == CLEAN && p->several && c->sequence != 0) {
         return "a clean chunk has a sequence";
     }
-    if ((p->kind[id] & STRAY) != 0) {
+    if ((p->all.kind[id] & STRAY) != 0) {
         sum->strays++;
         return NULL;
     }
     sum->settled++;
     if (kind == TAGGED) {
-        s = stream_find(p, p->tag[id].stream);
+        s = stream_find(p, p->all.tag[id].stream);
         if (s == NULL) {
             return "a chunk is tagged by a stream that is not known";
         }
@@ -1552,7 +1290,7 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     if (!weir__bestfit_find(s == NULL ? &p->clean : &s->fit, key_of(c), &value) || value != id) {
         return "a free chunk is not in its set";
     }
-    if ((p->kind[c->next] & STRAY) == 0 && chunk_joins(p, c->next, s)) {
+    if ((p->all.kind[c->next] & STRAY) == 0 && chunk_joins(p, c->next, s)) {
         return "two free chunks were not joined";
     }
     return NULL;
@@ -1564,14 +1302,14 @@ static int check_region(struct weir_placement *p, const struct region *r, struct
     uint64_t address = r->base;
     uint32_t last = r->border;
 
-    for (uint32_t id = p->chunk[r->border].next; id != r->border; id = p->chunk[id].next) {
-        const struct chunk *c = &p->chunk[id];
+    for (uint32_t id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
+        const struct weir__chunk *c = &p->all.chunk[id];
         const char *wrong = NULL;
 
         if (c->address != address || c->size == 0 || c->prev != last) {
             return complain_of(complain, "chunks do not tile their region", c->address);
         }
-        if (p->kind[id] == LIVE) {
+        if (p->all.kind[id] == LIVE) {
             wrong = check_block(p, id, sum);
             if (c->address + c->size > r->high) {
                 wrong = "a block lies above the high mark";
@@ -1588,9 +1326,10 @@ static int check_region(struct weir_placement *p, const struct region *r, struct
         last = id;
         sum->chunks++;
     }
-    if (address != r->end || p->chunk[r->border].prev != last || p->chunk[r->border].size != 0 ||
-        p->kind[r->border] != BORDER || &p->region[p->chunk[r->border].region] != r ||
-        p->chunk[r->border].address != r->end || r->high < r->base || r->high > r->end) {
+    if (address != r->end || p->all.chunk[r->border].prev != last ||
+        p->all.chunk[r->border].size != 0 || p->all.kind[r->border] != BORDER ||
+        &p->region[p->all.chunk[r->border].region] != r ||
+        p->all.chunk[r->border].address != r->end || r->high < r->base || r->high > r->end) {
         return complain_of(complain, "a region's end is wrong", r->end);
     }
     sum->total += r->end - r->base;
@@ -1604,14 +1343,15 @@ static const char *check_stream(const struct weir_placement *p, const struct str
     uint32_t older = 0;
     uint64_t sequence = s->pace.observed + 1;
 
-    for (uint32_t id = s->oldest; id != 0; id = p->tag[id].newer) {
-        if (p->kind[id] != TAGGED || p->tag[id].stream != s->id || p->tag[id].older != older) {
+    for (uint32_t id = s->oldest; id != 0; id = p->all.tag[id].newer) {
+        if (p->all.kind[id] != TAGGED || p->all.tag[id].stream != s->id ||
+            p->all.tag[id].older != older) {
             return "a stream's list is broken";
         }
-        if (p->chunk[id].sequence < sequence || p->chunk[id].sequence > s->pace.last) {
+        if (p->all.chunk[id].sequence < sequence || p->all.chunk[id].sequence > s->pace.last) {
             return "a stream's list is out of order";
         }
-        sequence = p->chunk[id].sequence;
+        sequence = p->all.chunk[id].sequence;
         older = id;
         length++;
     }
@@ -1646,39 +1386,13 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
         p->extent != sum->extent) {
         return "a sum is wrong";
     }
-    if (p->records != 0 && p->records != 1 + p->chunks + p->regions + p->room) {
-        return "records were lost";
+    if (!weir__chunks_check(&p->all)) {
+        return "the table of records is broken";
     }
-    if (p->room < p->regions) {
+    if (p->all.room < p->regions) {
         return "the reserve of records is too small";
     }
     return NULL;
-}
-
-/* Each block was found; as many entries as blocks, then, and none is a block's no more.  Every step
- * that an entry is away from its own bucket is counted once on the way. */
-static const char *check_starts(const struct weir_placement *p) {
-    size_t filled = p->latest != 0;
-    size_t steps = 0;
-    size_t passed = 0;
-
-    for (size_t b = 0; p->start != NULL && b <= p->start_mask; b++) {
-        const struct bucket *bucket = &p->start[b];
-
-        passed += bucket->tags >> START_PASSED_SHIFT;
-        for (unsigned i = 0; i < START_IDS; i++) {
-            if ((bucket->tags >> (8 * i) & 0xff) != 0) {
-                uint64_t hash = start_hash(p->chunk[bucket->id[i]].address);
-
-                filled++;
-                steps += (b - start_bucket(p, hash)) & p->start_mask;
-            }
-        }
-    }
-    if (filled != p->blocks) {
-        return "the table of starts holds what is not live";
-    }
-    return passed == steps ? NULL : "the table of starts has lost count of what went further";
 }
 
 int weir__placement_check(const struct weir_placement *constant, FILE *complain) {
@@ -1699,8 +1413,5 @@ int weir__placement_check(const struct weir_placement *constant, FILE *complain)
         end = r->end;
     }
     wrong = check_sums(&view, &sum);
-    if (wrong == NULL) {
-        wrong = check_starts(&view);
-    }
     return wrong == NULL ? 1 : complain_of(complain, wrong, end);
 }

@@ -26,9 +26,14 @@
  *              first stream's tag (unless observed), and what lies above is clean.
  *   Stream 0   is "not known": what it frees serves nobody until observed, and it is served from
  *              clean chunks alone.
+ *   Sequence.  From 1; 0 counts as 1.  A free with a sequence that its stream was already observed
+ *              past is clean at once; one that comes late counts as the stream's latest.
  *
  * Cost: every operation is O(log n) in the number of chunks, amortised over growth of the tables;
- * host memory is proportional to the number of chunks, never to the size of the regions.
+ * host memory is proportional to the number of chunks, never to the size of the regions.  Linear
+ * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing and finding
+ * regions (in the regions), the largest free chunk (in the streams), once the coming of the second
+ * stream, and what follows a refusal of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H
@@ -56,7 +61,7 @@ enum weir_placement_result {
     WEIR_PLACEMENT_INTERIOR,  /* the address lies inside a live block, not at its start */
     WEIR_PLACEMENT_FREE,      /* the address lies in a free chunk: a double free */
     WEIR_PLACEMENT_BUSY,      /* the region still holds live blocks, or spans not yet observed */
-    WEIR_PLACEMENT_INVALID    /* not a multiple of the granularity, zero, overflow, or overlapping */
+    WEIR_PLACEMENT_INVALID /* not a multiple of the granularity, zero, overflow, or overlapping */
 };
 
 struct weir_placement_block {
@@ -67,13 +72,14 @@ struct weir_placement_block {
 
 struct weir_placement_figures {
     size_t regions;
-    size_t total;        /* bytes in all regions */
-    size_t used;         /* bytes in live blocks, as occupied */
-    size_t requested;    /* bytes in live blocks, as asked */
-    size_t blocks;       /* live blocks */
+    size_t total;     /* bytes in all regions */
+    size_t used;      /* bytes in live blocks, as occupied */
+    size_t requested; /* bytes in live blocks, as asked */
+    size_t blocks;    /* live blocks */
     size_t free_chunks;
     size_t largest_free; /* bytes of the largest free chunk, whoever may use it */
-    size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream */
+    size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream; with one
+                          * stream: 0 if all was observed, else what is free below the high marks */
     size_t extent;       /* sum over regions of (highest address ever handed out - base) */
     size_t host_bytes;   /* memory this bookkeeping takes on the host */
 };
@@ -81,9 +87,9 @@ struct weir_placement_figures {
 struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     uint64_t address;
     size_t size;
-    size_t requested;  /* of a live block; 0 when free */
-    int live;          /* 1: a live block, 0: free */
-    uint64_t stream;   /* tag of a free chunk; 0 with sequence 0: clean */
+    size_t requested; /* of a live block; 0 when free */
+    int live;         /* 1: a live block, 0: free */
+    uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
 };
 
@@ -91,7 +97,8 @@ struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
 
 /* Makes an empty placement.  OK, INVALID (rule) or NO_MEMORY; *out only on OK. */
 int weir__placement_create(const struct weir_placement_rule *rule, struct weir_placement **out);
-void weir__placement_destroy(struct weir_placement *p); /* NULL is fine; live blocks are forgotten */
+void weir__placement_destroy(
+    struct weir_placement *p); /* NULL is fine; live blocks are forgotten */
 
 /* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_bestfit.c: the ordered set of free chunks against a sorted array.
  *
- * The array holds (size, address) pairs, compared member by member, so that the packing of both into
- * one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a slot
- * of address space of its own, larger than any chunk.
- */
+ * The array holds (size, address) pairs, compared member by member, so that the packing of both
+ * into one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a
+ * slot of address space of its own, larger than any chunk. */
 #include "bestfit.h"
 
 #include <check.h>

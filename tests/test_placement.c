@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* test_placement.c: placement against layouts worked out by hand, and against a
- * slow model.
+/* test_placement.c: placement against layouts worked out by hand, and against a slow model.
  *
- * The rules that the comments below apply are those of TensorFlow's BFC
- * allocator: sizes are rounded up to 256; the smallest free chunk that fits is
- * taken, the lowest of equals; it is cut from its lower end if it is at least
- * twice the rounded size or if at least the waste limit would be left over; a
- * freed chunk joins free neighbours at once.  Tags are those of placement.h.
+ * The rules that the comments below apply are those of TensorFlow's BFC allocator: sizes are
+ * rounded up to 256; the smallest free chunk that fits is taken, the lowest of equals; it is cut
+ * from its lower end if it is at least twice the rounded size or if at least the waste limit would
+ * be left over; a freed chunk joins free neighbours at once.  Tags are those of placement.h.
  *
- * The model is one linear list and the same rules, with no index, no hash and
- * no cleverness; random sequences run on both, every answer and the whole
- * layout are compared after each step, and placement checks its own invariants.
- * The seam for refusing memory is the `resize` member of the rule.
- */
+ * The model is one linear list and the same rules, with no index, no hash and no cleverness; random
+ * sequences run on both, every answer and the whole layout are compared after each step, and
+ * placement checks its own invariants. The seam for refusing memory is the `resize` member of the
+ * rule. */
 #include "placement.h"
 
 #include <check.h>
@@ -33,8 +30,7 @@ static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste 
 static struct weir_placement *p; /* under test; each test runs in a process of its own */
 static uint64_t clock_of_frees;
 
-/* Check writes a note to a file at each of its assertions, which is too slow
- * for long runs. */
+/* Check writes a note to a file at each of its assertions, which is too slow for long runs. */
 #define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
 #define MUST_EQUAL(a, b) must_equal(__LINE__, #a, (uint64_t)(a), #b, (uint64_t)(b))
 
@@ -43,8 +39,7 @@ static void must_equal(int line, const char *a, uint64_t x, const char *b, uint6
         ck_abort_msg("line %d: %s is %" PRIu64 ", %s is %" PRIu64, line, a, x, b, y);
 }
 
-/* ---------------------------------------------------------------- helpers ----
- */
+/* ------------------------------------------------------------------- helpers -- */
 
 static void begin(const struct weir_placement_rule *rule, size_t bytes) {
     clock_of_frees = 0;
@@ -106,8 +101,7 @@ static struct weir_placement_figures figures(void) {
     return f;
 }
 
-/* The layout as text: "live 0+512; free 512+1024; A@3 1536+256", offsets from
- * BASE. */
+/* The layout as text: "live 0+512; free 512+1024; A@3 1536+256", offsets from BASE. */
 static char *show_into;
 
 static int show(void *context, const struct weir_placement_span *span) {
@@ -137,8 +131,7 @@ static const char *layout(void) {
     return text + 1;
 }
 
-/* ------------------------------------------------------------------ rules ----
- */
+/* --------------------------------------------------------------------- rules -- */
 
 START_TEST(rules_that_make_no_sense_are_refused) {
     struct weir_placement_rule rule = bfc;
@@ -239,12 +232,10 @@ START_TEST(granularity_may_be_one) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------ split ----
- */
+/* --------------------------------------------------------------------- split -- */
 
-/* A hole of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a
- * request of `bytes` gets.  The hole is smaller than the rest, so that it is
- * the best fit. */
+/* A hole of `hole` bytes at 0 (a block of 256 keeps it from the rest); what a request of `bytes`
+ * gets.  The hole is smaller than the rest, so that it is the best fit. */
 static void split_case(const struct weir_placement_rule *rule, size_t hole, size_t bytes,
                        size_t expected) {
     size_t at;
@@ -282,8 +273,7 @@ START_TEST(waste_of_one_granule_always_cuts) {
 }
 END_TEST
 
-/* A limit between granules acts as the next one: 1000 wasted bytes cannot be,
- * 1024 can. */
+/* A limit between granules acts as the next one: 1000 wasted bytes cannot be, 1024 can. */
 START_TEST(waste_need_not_be_a_multiple) {
     static const struct weir_placement_rule odd = {.granularity = 256, .split_waste = 1000};
 
@@ -292,12 +282,10 @@ START_TEST(waste_need_not_be_a_multiple) {
 }
 END_TEST
 
-/* -------------------------------------------------------------------- fit ----
- */
+/* ----------------------------------------------------------------------- fit -- */
 
-/* Blocks of the given sizes from 0 on, each followed by one of 256 that stays;
- * then all given back.  A last block fills the region, so that only the holes
- * are free. */
+/* Blocks of the given sizes from 0 on, each followed by one of 256 that stays; then all given back.
+ * A last block fills the region, so that only the holes are free. */
 static void holes(const size_t *sizes, size_t count, size_t *at) {
     for (size_t i = 0; i < count; i++) {
         at[i] = take(sizes[i], A);
@@ -354,8 +342,7 @@ START_TEST(lowest_address_of_equals_is_taken) {
 }
 END_TEST
 
-/* Equal sizes with addresses that differ only in their lowest or only in their
- * highest bits. */
+/* Equal sizes with addresses that differ only in their lowest or only in their highest bits. */
 START_TEST(lowest_address_of_equals_across_regions) {
     ck_assert_int_eq(weir__placement_create(&bfc, &p), WEIR_PLACEMENT_OK);
     ck_assert_int_eq(weir__placement_add(p, BASE + (UINT64_C(1) << 40), 512), WEIR_PLACEMENT_OK);
@@ -383,8 +370,7 @@ START_TEST(size_decides_before_address_within_an_octave) {
 }
 END_TEST
 
-/* --------------------------------------------------------------- coalesce ----
- */
+/* ------------------------------------------------------------------ coalesce -- */
 
 START_TEST(freed_chunk_joins_the_next) {
     begin(&bfc, 8192);
@@ -438,8 +424,7 @@ START_TEST(regions_never_join) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------- regions ----
- */
+/* ------------------------------------------------------------------- regions -- */
 
 START_TEST(idle_regions_can_be_removed) {
     uint64_t base = 0;
@@ -497,8 +482,7 @@ START_TEST(tagged_regions_are_busy) {
 }
 END_TEST
 
-/* ------------------------------------------------------------ wrong frees ----
- */
+/* --------------------------------------------------------------- wrong frees -- */
 
 START_TEST(wrong_addresses_are_diagnosed) {
     struct weir_placement_block block = {0};
@@ -576,8 +560,7 @@ START_TEST(new_region_counts_for_the_size_that_just_went) {
 }
 END_TEST
 
-/* A stream that is named only with a wrong address was not seen: A still has
- * all to itself. */
+/* A stream that is named only with a wrong address was not seen: A still has all to itself. */
 START_TEST(wrong_frees_bring_no_stream) {
     begin(&bfc, 1024);
     take(512, A);
@@ -588,8 +571,7 @@ START_TEST(wrong_frees_bring_no_stream) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------- tags ----
- */
+/* ---------------------------------------------------------------------- tags -- */
 
 START_TEST(own_stream_is_served_at_once_others_when_observed) {
     uint64_t q;
@@ -744,8 +726,7 @@ START_TEST(late_sequence_counts_as_the_latest) {
 }
 END_TEST
 
-/* More streams than the table keeps: those with nothing left are forgotten, the
- * others not. */
+/* More streams than the table keeps: those with nothing left are forgotten, the others not. */
 START_TEST(streams_come_and_go) {
     size_t at[40];
 
@@ -767,11 +748,9 @@ START_TEST(streams_come_and_go) {
 }
 END_TEST
 
-/* ---------------------------------------------------------- second stream ----
- */
+/* ------------------------------------------------------------- second stream -- */
 
-/* A has used up to 3072; B takes: what lies above the mark is clean, what lies
- * below A's. */
+/* A has used up to 3072; B takes: what lies above the mark is clean, what lies below A's. */
 START_TEST(second_stream_cuts_at_the_high_mark) {
     begin(&bfc, 8192);
     take(1024, A), take(512, A), take(1024, A), take(512, A); /* 0, 1024, 1536, 2560 */
@@ -822,8 +801,8 @@ START_TEST(what_was_observed_before_the_second_stream_is_clean) {
 }
 END_TEST
 
-/* The space above the mark joined a freed block, which was then taken again:
- * what is left of the two was never used, and not a byte of it is A's. */
+/* The space above the mark joined a freed block, which was then taken again: what is left of the
+ * two was never used, and not a byte of it is A's. */
 START_TEST(space_above_the_mark_is_nobodys) {
     begin(&bfc, 8192);
     take(512, A);
@@ -893,8 +872,7 @@ START_TEST(second_stream_orders_what_the_first_freed) {
 }
 END_TEST
 
-/* ---------------------------------------------------------------- figures ----
- */
+/* ------------------------------------------------------------------- figures -- */
 
 START_TEST(figures_add_up) {
     struct weir_placement_figures f;
@@ -942,8 +920,7 @@ START_TEST(host_memory_follows_the_chunks) {
 }
 END_TEST
 
-/* Every chunk of one size, none beside another: the order is by address alone.
- */
+/* Every chunk of one size, none beside another: the order is by address alone. */
 START_TEST(a_hundred_thousand_of_one_size) {
     enum { N = 100000 };
     struct weir_placement_block block;
@@ -964,8 +941,7 @@ START_TEST(a_hundred_thousand_of_one_size) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------ model ----
- */
+/* --------------------------------------------------------------------- model -- */
 
 enum { PIECES = 1024, STREAMS = 5, REGIONS = 8 };
 
@@ -1181,8 +1157,7 @@ static int model_waits(const struct piece *c) {
            (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
 }
 
-/* The piece that is all of a region that may be removed: the largest, then the
- * lowest; or NULL. */
+/* The piece that is all of a region that may be removed: the largest, then the lowest; or NULL. */
 static struct piece *model_idle(void) {
     struct piece *best = NULL;
 
@@ -1198,8 +1173,7 @@ static struct piece *model_idle(void) {
     return best;
 }
 
-/* ----------------------------------------------------------- differential ----
- */
+/* -------------------------------------------------------------- differential -- */
 
 static uint64_t random_state;
 
@@ -1259,8 +1233,7 @@ static size_t random_bytes(void) {
     return 1 + random_below(limit);
 }
 
-/* What was taken last; the next step may well give it back, or take its size
- * again. */
+/* What was taken last; the next step may well give it back, or take its size again. */
 static struct weir_placement_block last;
 static uint64_t last_stream;
 
@@ -1306,8 +1279,7 @@ static void differ_give(uint64_t stream, uint64_t sequence) {
                    sequence);
 }
 
-/* A block comes and goes, again and again: what a placement may take a short
- * cut for. */
+/* A block comes and goes, again and again: what a placement may take a short cut for. */
 static void differ_again(uint64_t stream, uint64_t *sequence) {
     size_t bytes = random_bytes();
 
@@ -1326,8 +1298,7 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
     }
 }
 
-/* Adds a region at one of eight places that touch each other, or removes the
- * idle one. */
+/* Adds a region at one of eight places that touch each other, or removes the idle one. */
 static void differ_region(void) {
     const struct piece *idle = model_idle();
     uint64_t base = BASE + random_below(8) * 64 * KIB;
@@ -1354,8 +1325,8 @@ static void differ_region(void) {
         model_add(base, bytes);
 }
 
-/* `steps` random operations by `streams` streams, stream 0 among them from four
- * on.  The layouts are compared after each step in `look`. */
+/* `steps` random operations by `streams` streams, stream 0 among them from four on.  The layouts
+ * are compared after each step in `look`. */
 static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t streams,
                    size_t steps, size_t look) {
     static const uint64_t ids[] = {A, B, C, 0, 1};
@@ -1389,8 +1360,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
         } else {
             differ_region();
         }
-        /* To look may undo a short cut: runs of steps without a look are tested
-     * too. */
+        /* To look may undo a short cut: runs of steps without a look are tested too. */
         if (look == 1 || random_below(look) == 0)
             same_layout();
     }
@@ -1430,8 +1400,7 @@ START_TEST(second_streams_as_the_model) {
 }
 END_TEST
 
-/* --------------------------------------------------------- refused memory ----
- */
+/* ------------------------------------------------------------ refused memory -- */
 
 /* Refuses request `refuse_at`, and all later ones too if `refuse_on`. */
 static struct {
@@ -1513,8 +1482,7 @@ static void short_end(uint64_t *live, size_t count) {
     MUST_EQUAL(memory.held, 0);
 }
 
-/* A run in which request `refuse_at` is refused; 1 if there was such a request.
- */
+/* A run in which request `refuse_at` is refused; 1 if there was such a request. */
 static int short_run(long refuse_at, int refuse_on) {
     struct weir_placement_rule rule = bfc;
     uint64_t live[150] = {0};
@@ -1564,8 +1532,7 @@ START_TEST(all_requests_from_one_on_may_be_refused) {
 }
 END_TEST
 
-/* ------------------------------------------------------------------- main ----
- */
+/* ---------------------------------------------------------------------- main -- */
 
 static void add_layout_tests(Suite *suite) {
     TCase *rule = tcase_create("rules"), *fit = tcase_create("fit"),
