@@ -76,14 +76,14 @@ typedef struct CUmemPoolProps_st {
     X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                     \
     X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
-    X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1) /* int */                                \
-    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)       /* int */                                \
+    X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)   /* int */                              \
+    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)         /* int */                              \
     X(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 3) /* int */                              \
-    X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)               /* uint64_t */                           \
-    X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)            /* uint64_t, from 11.3 on */             \
-    X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)               /* uint64_t, from 11.3 on */             \
-    X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                /* uint64_t, from 11.3 on */             \
-    X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                   /* uint64_t, from 11.3 on */             \
+    X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)                 /* uint64_t */                         \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)              /* uint64_t, from 11.3 on */           \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)                 /* uint64_t, from 11.3 on */           \
+    X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                  /* uint64_t, from 11.3 on */           \
+    X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                     /* uint64_t, from 11.3 on */           \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
@@ -101,6 +101,7 @@ typedef struct CUmemPoolProps_st {
 /* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).
  * All return CUresult.  Group BASE is required; the others are optional as a whole, and each sets a
  * capability bit of the table (driver.h) when all of its entries are there. */
+/* clang-format off */
 #define WEIR_DRIVER_ENTRIES(X)                                                                     \
     X(BASE, cuInit, "cuInit", 2000, (unsigned int flags), (flags))                                 \
     X(BASE, cuDriverGetVersion, "cuDriverGetVersion", 2020, (int *version), (version))             \
@@ -140,7 +141,7 @@ typedef struct CUmemPoolProps_st {
       (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
     X(BASE, cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 11020,                                 \
       (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
-    X(BASE, cuStreamCreate, "cuStreamCreate", 2000, (CUstream * stream, unsigned int flags),       \
+    X(BASE, cuStreamCreate, "cuStreamCreate", 2000, (CUstream *stream, unsigned int flags),        \
       (stream, flags))                                                                             \
     X(BASE, cuStreamDestroy, "cuStreamDestroy_v2", 4000, (CUstream stream), (stream))              \
     X(BASE, cuStreamSynchronize, "cuStreamSynchronize", 2000, (CUstream stream), (stream))         \
@@ -148,10 +149,10 @@ typedef struct CUmemPoolProps_st {
     X(BASE, cuStreamWaitEvent, "cuStreamWaitEvent", 3020,                                          \
       (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
     X(BASE, cuStreamIsCapturing, "cuStreamIsCapturing", 10000,                                     \
-      (CUstream stream, CUstreamCaptureStatus * status), (stream, status))                         \
+      (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                          \
     X(BASE, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", 10010,         \
-      (CUstreamCaptureMode * mode), (mode))                                                        \
-    X(BASE, cuEventCreate, "cuEventCreate", 2000, (CUevent * event, unsigned int flags),           \
+      (CUstreamCaptureMode *mode), (mode))                                                         \
+    X(BASE, cuEventCreate, "cuEventCreate", 2000, (CUevent *event, unsigned int flags),            \
       (event, flags))                                                                              \
     X(BASE, cuEventRecord, "cuEventRecord", 2000, (CUevent event, CUstream stream),                \
       (event, stream))                                                                             \
@@ -170,6 +171,7 @@ typedef struct CUmemPoolProps_st {
       (result, name))                                                                              \
     X(STREAM_ID, cuStreamGetId, "cuStreamGetId", 12000,                                            \
       (CUstream stream, unsigned long long *id), (stream, id))
+/* clang-format on */
 
 #ifndef WEIR_CUDA_ABI_CHECK
 enum {

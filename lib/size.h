@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 /* 1 and the sum, product or rounded value in *out; 0 and nothing written if it would overflow. */
-static inline int weir__size_add(size_t a, size_t b, size_t *out)
-{
+static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
 
     if (__builtin_add_overflow(a, b, &result)) {
@@ -18,8 +17,7 @@ static inline int weir__size_add(size_t a, size_t b, size_t *out)
     return 1;
 }
 
-static inline int weir__size_mul(size_t a, size_t b, size_t *out)
-{
+static inline int weir__size_mul(size_t a, size_t b, size_t *out) {
     size_t result;
 
     if (__builtin_mul_overflow(a, b, &result)) {
@@ -30,8 +28,7 @@ static inline int weir__size_mul(size_t a, size_t b, size_t *out)
 }
 
 /* `unit` is a power of two. */
-static inline int weir__size_round_up(size_t value, size_t unit, size_t *out)
-{
+static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
     size_t sum;
 
     if (!weir__size_add(value, unit - 1, &sum)) {
@@ -41,8 +38,7 @@ static inline int weir__size_round_up(size_t value, size_t unit, size_t *out)
     return 1;
 }
 
-static inline size_t weir__size_round_down(size_t value, size_t unit)
-{
+static inline size_t weir__size_round_down(size_t value, size_t unit) {
     return value & ~(unit - 1);
 }
 

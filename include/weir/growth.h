@@ -13,7 +13,7 @@ extern "C" {
 /* What a policy is told.  All in bytes. */
 typedef struct weir_growth_state {
     size_t size;        /* sizeof(struct weir_growth_state) of the library that fills it */
-    size_t request;     /* missing now: the request, or what of it free memory does not cover; > 0 */
+    size_t request;     /* missing now: the request, or what free memory does not cover; > 0 */
     size_t reserve;     /* taken from the device so far */
     size_t in_use;      /* in blocks now */
     size_t limit;       /* the most that the reserve may be; SIZE_MAX: no limit */

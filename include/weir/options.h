@@ -106,11 +106,11 @@ typedef struct weir_options {
     weir_amount prealloc;
     int prealloc_at; /* WEIR_PREALLOC_AT_ */
 
-    int growth;                            /* WEIR_GROWTH_ */
-    uint64_t growth_step;                  /* bytes; STEP.  0: 64 MiB */
-    double growth_factor;                  /* GEOMETRIC: > 1, 0 is 2; REMAINING: in (0, 1], 0 is 0.5 */
-    uint64_t growth_cap;                   /* bytes; GEOMETRIC: the largest step.  0: none */
-    weir_growth_function growth_function;  /* CALLBACK; else NULL */
+    int growth;                           /* WEIR_GROWTH_ */
+    uint64_t growth_step;                 /* bytes; STEP.  0: 64 MiB */
+    double growth_factor;                 /* GEOMETRIC: > 1, 0: 2; REMAINING: in (0, 1], 0: 0.5 */
+    uint64_t growth_cap;                  /* bytes; GEOMETRIC: the largest step.  0: none */
+    weir_growth_function growth_function; /* CALLBACK; else NULL */
     void *growth_context;
 
     /* The most that the reserve may be.  Default: max (the device decides).  For a fixed arena:

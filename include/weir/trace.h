@@ -26,7 +26,7 @@ extern "C" {
 enum { WEIR_TRACE_LABEL_BYTES = 64 };
 
 typedef struct weir_trace_event {
-    uint64_t line;      /* where it stands, from 1 */
+    uint64_t line; /* where it stands, from 1 */
     uint64_t time_us;
     uint64_t id;        /* a f u x: the block; an id may be used again after its free */
     uint64_t bytes;     /* a f x; at least 0, at most INT64_MAX */

@@ -169,8 +169,7 @@ extern _Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("init
 
 static inline uint64_t weir__model_now(void) {
     if (weir__model_owed_ns) {
-        atomic_fetch_add_explicit(&weir__model.clock_ns, weir__model_owed_ns,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&weir__model.clock_ns, weir__model_owed_ns, memory_order_relaxed);
         weir__model_owed_ns = 0;
     }
     return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed);
