@@ -44,14 +44,19 @@ void weir__map_clear(struct weir_map *map) {
 }
 
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value) {
-    size_t at;
+    size_t at = map->capacity > 0 ? find(map, key) : 0;
 
-    if (2 * (map->count + 1) > map->capacity && !grow(map)) {
-        return 0;
+    if (map->capacity > 0 && map->slots[at].key == key) {
+        map->slots[at].value = value;
+        return 1;
     }
-    at = find(map, key);
-    map->count += map->slots[at].key == 0;
+    if (2 * (map->count + 1) > map->capacity) {
+        if (!grow(map))
+            return 0;
+        at = find(map, key);
+    }
     map->slots[at] = (struct weir_map_slot){key, value};
+    map->count++;
     return 1;
 }
 

@@ -27,7 +27,8 @@ struct weir_map_slot {
 
 /* A zeroed struct weir_map is an empty map. */
 void weir__map_clear(struct weir_map *map);
-/* 1, or 0 if host memory ran out (nothing changed).  An old value of the key is replaced. */
+/* 1, or 0 if host memory ran out (nothing changed).  An old value of the key is replaced, which
+ * takes no memory and so cannot fail. */
 int weir__map_put(struct weir_map *map, uint64_t key, uintptr_t value);
 /* 1 and the value (out may be NULL), or 0. */
 int weir__map_get(const struct weir_map *map, uint64_t key, uintptr_t *out);

@@ -36,6 +36,7 @@ unit_tests = \
 	tests/test_engines \
 	tests/test_growth \
 	tests/test_histogram \
+	tests/test_map \
 	tests/test_model \
 	tests/test_options \
 	tests/test_placement \
