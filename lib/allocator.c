@@ -6,7 +6,7 @@
  * is false in steady state.
  *
  * Locks: `first` guards the preallocation at the first request; nothing is called under it but the
- * engine's grow.  The engine, the books and the uses each have their own.
+ * preallocation.  The engine, the books and the uses each have their own.
  *
  * Must not know: how an engine places blocks, the names of settings.
  */
@@ -138,6 +138,13 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
                       "preallocate at most that",
                       asked, most);
     }
+    if (host->limit < a->ops->least_limit) {
+        weir__bytes_show(host->limit, asked, sizeof asked);
+        weir__bytes_show(a->ops->least_limit, most, sizeof most);
+        return cannot(message, options->log, WEIR_E_LIMIT,
+                      "a limit of %s leaves engine pool nothing: the driver grows a pool by %s", asked,
+                      most);
+    }
     if (host->threshold < a->prealloc)
         host->threshold = a->prealloc;
     return WEIR_OK;
@@ -204,8 +211,34 @@ static void size_fixed_arena(weir_allocator *a) {
         a->prealloc = 0;
 }
 
+/* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
+static void warn_of_unused(const struct weir_host *host, const weir_options *given) {
+    const weir_options *o = &host->options;
+    int platform = o->engine == WEIR_ENGINE_PLATFORM, arena = o->engine == WEIR_ENGINE_ARENA;
+    int fixed = arena && o->arena == WEIR_ARENA_FIXED;
+    const struct {
+        int unused;
+        enum weir_setting setting;
+    } settings[] = {
+        {platform || fixed, WEIR_SETTING_PREALLOC},
+        {platform || fixed, WEIR_SETTING_GROWTH},
+        {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
+        {!arena, WEIR_SETTING_ARENA},
+    };
+
+    for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
+        if (settings[i].unused && weir__option_is_set(given, settings[i].setting))
+            weir__log(o->log, WEIR_LOG_WARNING, "%s has no effect with %s",
+                      weir__setting_row(settings[i].setting)->name,
+                      fixed      ? "a fixed arena: its size is the limit"
+                      : platform ? "engine platform"
+                      : arena    ? "engine arena"
+                                 : "engines other than arena");
+}
+
 /* Everything after the context: undone by release_device on failure. */
-static weir_status furnish(weir_allocator *a, const struct message *message) {
+static weir_status furnish(weir_allocator *a, const weir_options *given,
+                           const struct message *message) {
     struct weir_host *host = &a->host;
     weir_status status = set_budget(a, message);
 
@@ -213,6 +246,7 @@ static weir_status furnish(weir_allocator *a, const struct message *message) {
         return status;
     size_fixed_arena(a);
     warn_of_lost_steps(host);
+    warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
     if (status != WEIR_OK)
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
@@ -266,7 +300,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     status = take_device(&a->host, ordinal, &to);
     if (status != WEIR_OK)
         goto close_books;
-    status = furnish(a, &to);
+    status = furnish(a, options, &to);
     if (status != WEIR_OK)
         goto release_context;
     weir__uses_open(&a->uses);
@@ -311,12 +345,15 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
         weir__log(completed.log, WEIR_LOG_ERROR, "%s", failure.text);
         return weir__engine_refuse(WEIR_E_NO_DEVICE);
     }
-    return weir__allocator_create_on(driver, &completed, allocator, NULL, 0);
+    return weir__allocator_create_on(driver, options, allocator, NULL, 0);
 }
 
+/* Asked of the engine: a pool block may have been freed by the driver's own call. */
 static int has_blocks(const weir_allocator *a) {
-    return weir__tally_sum(&a->books.tally, WEIR_TALLY_ALLOCS) !=
-           weir__tally_sum(&a->books.tally, WEIR_TALLY_FREES);
+    weir_statistics figures = {.size = sizeof figures};
+
+    a->ops->figures(a->engine, &figures);
+    return figures.requested > 0;
 }
 
 weir_status weir_allocator_destroy(weir_allocator *a) {
@@ -487,12 +524,19 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
 
 weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     weir_status status = gate(a);
+    uint64_t id = 0;
 
     if (status != WEIR_OK)
         return status;
     if (!block)
         return weir__engine_refuse(WEIR_E_INVALID);
-    if (!weir__uses_note(&a->uses, (uintptr_t)block, stream))
+    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
+        CUresult result = weir__engine_stream_id(&a->host, stream, &id);
+
+        if (result != CUDA_SUCCESS)
+            return weir__engine_status(&a->host, result);
+    }
+    if (!weir__uses_note(&a->uses, (uintptr_t)block, stream, id))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     return WEIR_OK;
 }

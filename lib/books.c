@@ -51,7 +51,8 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
         books->growth_bytes += event->got;
     }
     pthread_mutex_unlock(&books->lock);
-    atomic_fetch_add_explicit(&books->stall_ns, event->stall_ns, memory_order_relaxed);
+    if (!event->shrink)
+        atomic_fetch_add_explicit(&books->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
 static uint64_t read_counter(const _Atomic uint64_t *counter) {
@@ -67,7 +68,7 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->hits = out->allocs - out->growth_allocs;
     out->refusals = read_counter(&books->refusals);
     out->attempts = out->allocs + out->refusals;
-    out->blocks = out->allocs - out->frees;
+    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
     out->retries = read_counter(&books->retries);
     out->stall_ns = read_counter(&books->stall_ns);
     out->prealloc_asked = read_counter(&books->prealloc_asked);

@@ -17,7 +17,6 @@ static int is_fatal(CUresult result) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case 702: /* launch timeout */
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
     case 710: /* a kernel's assert() */
         return 1;
     default:
@@ -26,11 +25,23 @@ static int is_fatal(CUresult result) {
     }
 }
 
+/* A destroyed context may be the caller's current one, which is no concern of others, or the
+ * device's own. */
+static int own_context_is_gone(struct weir_host *host) {
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
+        return 1;
+    weir__driver_leave(host->driver, &scope);
+    return 0;
+}
+
 weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     weir__set_driver_result((int)result);
-    if (is_fatal(result)) {
+    if (is_fatal(result) ||
+        (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && own_context_is_gone(host))) {
         if (!atomic_exchange(&host->lost, 1))
             weir__log(host->options.log, WEIR_LOG_ERROR, "the device is lost: %s",
                       weir__driver_error_name(host->driver, result));
@@ -43,6 +54,7 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     case CUDA_ERROR_INVALID_DEVICE:
         return WEIR_E_NO_DEVICE;
     case CUDA_ERROR_INVALID_HANDLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
         return WEIR_E_STREAM;
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
@@ -100,14 +112,64 @@ uint64_t weir__engine_device_free(struct weir_host *host) {
     return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
 }
 
-/* Without a current context there is no default stream, so nothing that could be captured.  A legacy
- * stream beside a capture (906) is as good as captured: nothing may be asked or recorded there. */
+/* A legacy stream beside a capture (906) is as good as captured: nothing may be asked or recorded
+ * there. */
 weir_status weir__engine_capture(struct weir_host *host, weir_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = host->driver->cuStreamIsCapturing(stream, &status);
+    struct weir_driver_scope scope;
 
+    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+        result = weir__driver_enter(host->driver, host->context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = host->driver->cuStreamIsCapturing(stream, &status);
+            weir__driver_leave(host->driver, &scope);
+        }
+    }
+    if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return weir__engine_refuse(WEIR_E_CAPTURE);
+    return weir__engine_status(host, result);
+}
+
+CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id) {
+    const struct weir_driver *driver = host->driver;
+    unsigned long long value = 0;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    *id = 0;
+    if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
+        return CUDA_SUCCESS;
+    result = driver->cuStreamGetId(stream, &value);
+    if (result == CUDA_ERROR_INVALID_CONTEXT) {
+        result = weir__driver_enter(driver, host->context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = driver->cuStreamGetId(stream, &value);
+            weir__driver_leave(driver, &scope);
+        }
+    }
     if (result == CUDA_SUCCESS)
-        return status == CU_STREAM_CAPTURE_STATUS_NONE ? WEIR_OK
-                                                       : weir__engine_refuse(WEIR_E_CAPTURE);
-    return result == CUDA_ERROR_INVALID_CONTEXT ? WEIR_OK : weir__engine_status(host, result);
+        *id = value;
+    return result;
+}
+
+CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
+                             uint64_t id) {
+    struct weir_driver_scope scope;
+    uint64_t now = 0;
+    CUresult result = id ? weir__engine_stream_id(host, stream, &now) : CUDA_SUCCESS;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (now != id)
+        return CUDA_ERROR_INVALID_HANDLE;
+    result = host->driver->cuEventRecord(event, stream);
+    if (result != CUDA_ERROR_INVALID_CONTEXT)
+        return result;
+    result = weir__driver_enter(host->driver, host->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = host->driver->cuEventRecord(event, stream);
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
 }

@@ -40,6 +40,7 @@ struct weir_engine {
     int hides_pending;
     /* Nonzero: `trim` waits for the device. */
     int trim_waits;
+    size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
     /* Makes the engine; nothing is taken from the device yet. */
     weir_status (*open)(struct weir_host *host, void **engine);
     /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */
@@ -48,9 +49,10 @@ struct weir_engine {
      * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
     weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
                          int *grew);
-    /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed. */
+    /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
+     * that uses of streams that the driver does not know are marked refused. */
     weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
-                        const struct weir_use_list *uses);
+                        struct weir_use_list *uses);
     /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
@@ -82,6 +84,13 @@ uint64_t weir__engine_device_free(struct weir_host *host);
 /* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
  * else what the driver has against the stream. */
 weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);
+/* The id of a stream as the caller means it: a default stream is one of the current context, or of
+ * the device's own where there is none.  0 where the driver has no ids. */
+CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id);
+/* Records on a stream as the caller means it.  `id` nonzero: only if the handle still means that
+ * stream, else CUDA_ERROR_INVALID_HANDLE. */
+CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
+                             uint64_t id);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 

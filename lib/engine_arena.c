@@ -35,7 +35,9 @@
 #include "engine.h"
 #include "growth.h"
 #include "lock.h"
+#include "map.h"
 #include "placement.h"
+#include "result.h"
 #include "size.h"
 
 #define GRANULARITY ((size_t)256)
@@ -56,7 +58,8 @@ struct mark {
 struct stream {
     uint64_t id;        /* 0: not known (driver without ids) */
     uint64_t sequence;  /* of its last free */
-    uint64_t recorded;  /* frees up to here are covered by an event */
+    uint64_t frees;     /* on it so far */
+    uint64_t recorded;  /* frees (counted) up to here are covered by an event */
     uint64_t dry_seen;  /* value of arena.dry when it last recorded */
     struct mark *marks; /* oldest first: marks[first .. first + count) */
     size_t first, count, capacity;
@@ -82,15 +85,18 @@ struct arena {
     struct weir_growth_cursor cursor;
     struct region *regions; /* in order of base, as the placement walks them */
     size_t region_count, region_capacity;
+    uint64_t sequence; /* of the last free on any stream: a stream forgotten may come back */
     struct stream *streams;
     size_t stream_count, stream_capacity, stream_last;
     int several;             /* tags matter: a second stream, or a free under no stream */
     uint64_t dry;            /* times that a stream found nothing that it may use */
-    struct pending *pending; /* in no order */
-    size_t pending_count;
-    uint64_t observed;    /* sequence of the last give under OBSERVED */
-    uint64_t quarantined; /* sequence of the last give under QUARANTINE */
-    CUevent *spare;       /* events to use again */
+    struct pending *pending; /* oldest first */
+    struct pending **pending_end;
+    struct weir_map pending_blocks; /* their addresses */
+    uint64_t observed;              /* sequence of the last give under OBSERVED */
+    uint64_t quarantined;           /* sequence of the last give under QUARANTINE, */
+    uint64_t released;              /* and up to where the device was waited for since */
+    CUevent *spare;                 /* events to use again */
     size_t spare_count, spare_capacity;
     uint64_t reserve, reserve_peak;
     uint64_t requested, requested_peak;
@@ -152,20 +158,8 @@ static int is_done(struct arena *a, CUevent event) {
     return result == CUDA_SUCCESS;
 }
 
-/* A default stream without a current context: the device's own is meant. */
-static CUresult record_in_context(struct arena *a, CUevent event, weir_stream stream) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = a->host->driver->cuEventRecord(event, stream);
-    weir__driver_leave(a->host->driver, &scope);
-    return result;
-}
-
-/* An event recorded now on `stream`. */
-static weir_status record_on(struct arena *a, weir_stream stream, CUevent *event) {
+/* An event recorded now on `stream`; `id` as for weir__engine_record. */
+static weir_status record_on(struct arena *a, weir_stream stream, uint64_t id, CUevent *event) {
     weir_status status = weir__engine_capture(a->host, stream);
     CUresult result;
 
@@ -174,9 +168,7 @@ static weir_status record_on(struct arena *a, weir_stream stream, CUevent *event
     result = take_event(a, event);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    result = a->host->driver->cuEventRecord(*event, stream);
-    if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = record_in_context(a, *event, stream);
+    result = weir__engine_record(a->host, *event, stream, id);
     if (result != CUDA_SUCCESS)
         give_event(a, *event);
     return weir__engine_status(a->host, result);
@@ -184,24 +176,22 @@ static weir_status record_on(struct arena *a, weir_stream stream, CUevent *event
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
-/* The stream's id; 0 without ids, or when the default stream has no context to belong to. */
-static uint64_t id_of(struct arena *a, weir_stream stream, CUresult *result) {
-    const struct weir_driver *driver = a->host->driver;
-    unsigned long long id = 0;
-    struct weir_driver_scope scope;
+static int observe(struct arena *a, struct stream *s);
 
-    *result = CUDA_SUCCESS;
-    if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
-        return 0;
-    *result = driver->cuStreamGetId(stream, &id);
-    if (*result == CUDA_ERROR_INVALID_CONTEXT) {
-        *result = weir__driver_enter(driver, a->host->context, &scope);
-        if (*result == CUDA_SUCCESS) {
-            *result = driver->cuStreamGetId(stream, &id);
-            weir__driver_leave(driver, &scope);
-        }
+/* Streams about which nothing is open make room: programs make and end them by the thousand. */
+static void forget_streams(struct arena *a) {
+    size_t kept = 0;
+
+    for (size_t i = 0; i < a->stream_count; i++) {
+        struct stream *s = &a->streams[i];
+
+        observe(a, s);
+        if (s->count > 0 || s->frees != s->recorded)
+            a->streams[kept++] = *s;
+        else
+            free(s->marks);
     }
-    return id;
+    a->stream_count = kept;
 }
 
 /* What is kept about a stream, made when it is seen first; NULL: no host memory. */
@@ -216,6 +206,8 @@ static struct stream *stream_of(struct arena *a, uint64_t id) {
             return &a->streams[i];
         }
     }
+    if (a->stream_count == a->stream_capacity)
+        forget_streams(a);
     streams = with_room(a->streams, a->stream_count, &a->stream_capacity, sizeof *streams);
     if (!streams)
         return NULL;
@@ -254,24 +246,28 @@ static weir_status record(struct arena *a, struct stream *s, weir_stream stream,
     if (!marks)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     s->marks = marks;
-    status = record_on(a, stream, &event);
+    status = record_on(a, stream, 0, &event);
     if (status != WEIR_OK)
         return status;
     marks[s->count++] = (struct mark){event, sequence};
-    s->recorded = sequence;
     return WEIR_OK;
 }
 
 /* Called for every operation on `stream`, with several streams about: see the top of the file. */
 static void tend(struct arena *a, struct stream *s, weir_stream stream) {
-    uint64_t open = s->sequence - s->recorded;
+    uint64_t open = s->frees - s->recorded;
+    int result = weir__driver_result;
 
-    if (open == 0 || (open < EVENT_BATCH && s->dry_seen == a->dry))
+    /* A young stream may end after any call: it leaves nothing unrecorded. */
+    if (open == 0 || (open < EVENT_BATCH && s->dry_seen == a->dry && s->frees > EVENT_BATCH))
         return;
-    if (record(a, s, stream, s->sequence) != WEIR_OK)
-        return; /* tried again at a later call */
-    s->dry_seen = a->dry;
-    observe(a, s);
+    if (record(a, s, stream, s->sequence) == WEIR_OK) {
+        s->recorded = s->frees;
+        s->dry_seen = a->dry;
+        observe(a, s);
+    } else { /* tried again at a later call */
+        weir__set_driver_result(result);
+    }
 }
 
 /* ---- pending frees --------------------------------------------------------------------------- */
@@ -309,37 +305,37 @@ static int all_done(struct arena *a, struct pending *p) {
     return p->events == 0;
 }
 
-/* 1 if a pending free has completed. */
-static int settle_pending(struct arena *a) {
+/* Takes a pending free off that has completed. */
+static void pop_pending(struct arena *a, struct pending **link) {
+    struct pending *p = *link;
+
+    *link = p->next;
+    if (a->pending_end == &p->next)
+        a->pending_end = link;
+    weir__map_take(&a->pending_blocks, p->block, NULL);
+    give_observed(a, p->block);
+    free(p);
+}
+
+/* Looks at up to `most` pending frees, oldest first; 1 if one has completed. */
+static int settle_pending(struct arena *a, size_t most) {
     struct pending **link = &a->pending;
     int settled = 0;
 
-    while (*link) {
-        struct pending *p = *link;
-
-        if (!all_done(a, p)) {
-            link = &p->next;
-            continue;
+    for (; *link && most > 0; most--) {
+        if (all_done(a, *link)) {
+            pop_pending(a, link);
+            settled = 1;
+        } else {
+            link = &(*link)->next;
         }
-        *link = p->next;
-        a->pending_count--;
-        give_observed(a, p->block);
-        free(p);
-        settled = 1;
     }
     return settled;
 }
 
-static int is_pending(const struct arena *a, CUdeviceptr block) {
-    for (const struct pending *p = a->pending; p; p = p->next)
-        if (p->block == block)
-            return 1;
-    return 0;
-}
-
 /* Keeps the block until `stream` and every noted stream are past this point. */
 static weir_status free_with_uses(struct arena *a, CUdeviceptr block, weir_stream stream,
-                                  const struct weir_use_list *uses) {
+                                  struct weir_use_list *uses) {
     struct weir_placement_block found;
     struct pending *p;
 
@@ -351,9 +347,12 @@ static weir_status free_with_uses(struct arena *a, CUdeviceptr block, weir_strea
     p->block = block;
     p->events = 0;
     for (size_t i = 0; i <= uses->count; i++) {
+        struct weir_use *use = i < uses->count ? &uses->use[i] : NULL;
         weir_status status =
-            record_on(a, i < uses->count ? uses->streams[i] : stream, &p->event[p->events]);
+            record_on(a, use ? use->stream : stream, use ? use->id : 0, &p->event[p->events]);
 
+        if (use)
+            use->refused = status == WEIR_E_STREAM;
         if (status != WEIR_OK) {
             while (p->events > 0)
                 give_event(a, p->event[--p->events]);
@@ -362,9 +361,15 @@ static weir_status free_with_uses(struct arena *a, CUdeviceptr block, weir_strea
         }
         p->events++;
     }
-    p->next = a->pending;
-    a->pending = p;
-    a->pending_count++;
+    if (!weir__map_put(&a->pending_blocks, block, 1)) {
+        while (p->events > 0)
+            give_event(a, p->event[--p->events]);
+        free(p);
+        return give_quarantined(a, block);
+    }
+    p->next = NULL;
+    *a->pending_end = p;
+    a->pending_end = &p->next;
     unaccount(a, &found);
     return WEIR_OK;
 }
@@ -376,20 +381,16 @@ static void observe_all(struct arena *a) {
 
         while (s->count > 0)
             give_event(a, s->marks[--s->count].event);
-        s->recorded = s->sequence;
+        s->recorded = s->frees;
         weir__placement_observe(a->placement, s->id, s->sequence);
     }
     weir__placement_observe(a->placement, QUARANTINE, a->quarantined);
+    a->released = a->quarantined;
     while (a->pending) {
-        struct pending *p = a->pending;
-
-        while (p->events > 0)
-            give_event(a, p->event[--p->events]);
-        a->pending = p->next;
-        give_observed(a, p->block);
-        free(p);
+        while (a->pending->events > 0)
+            give_event(a, a->pending->event[--a->pending->events]);
+        pop_pending(a, &a->pending);
     }
-    a->pending_count = 0;
 }
 
 /* ---- growth ---------------------------------------------------------------------------------- */
@@ -563,6 +564,7 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
         free(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    a->pending_end = &a->pending;
     *engine = a;
     return WEIR_OK;
 }
@@ -601,6 +603,7 @@ static void arena_close(void *engine) {
         weir__driver_leave(a->host->driver, &scope);
     }
     weir__placement_destroy(a->placement);
+    weir__map_clear(&a->pending_blocks);
     free(a->regions);
     free(a->streams);
     free(a->spare);
@@ -618,7 +621,7 @@ static void account(struct arena *a, const struct weir_placement_block *block) {
 
 /* Looks at everything that may have completed; 1 if something did. */
 static int look_around(struct arena *a) {
-    int found = a->pending ? settle_pending(a) : 0;
+    int found = settle_pending(a, SIZE_MAX);
 
     for (size_t i = 0; i < a->stream_count; i++)
         found |= observe(a, &a->streams[i]);
@@ -657,7 +660,7 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
     status = weir__engine_capture(a->host, stream);
     if (status != WEIR_OK)
         return status;
-    id = id_of(a, stream, &result);
+    result = weir__engine_stream_id(a->host, stream, &id);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     weir__lock_take(&a->lock);
@@ -681,12 +684,13 @@ static weir_status give_unknown(struct arena *a, CUdeviceptr block, struct strea
 
     if (weir__placement_find(a->placement, block, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    status = record(a, s, stream, s->sequence + 1);
+    status = record(a, s, stream, a->sequence + 1);
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
     if (status != WEIR_OK)
         return give_quarantined(a, block);
-    s->sequence++;
+    s->sequence = ++a->sequence;
+    s->recorded = ++s->frees;
     (void)weir__placement_give(a->placement, block, s->id, s->sequence, NULL);
     unaccount(a, &was);
     observe(a, s);
@@ -702,9 +706,10 @@ static weir_status give(struct arena *a, CUdeviceptr block, uint64_t id, weir_st
         return give_quarantined(a, block);
     if (id == 0)
         return give_unknown(a, block, s, stream);
-    if (weir__placement_give(a->placement, block, id, s->sequence + 1, &was) != WEIR_PLACEMENT_OK)
+    if (weir__placement_give(a->placement, block, id, a->sequence + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    s->sequence++;
+    s->sequence = ++a->sequence;
+    s->frees++;
     unaccount(a, &was);
     if (a->several)
         tend(a, s, stream);
@@ -712,21 +717,24 @@ static weir_status give(struct arena *a, CUdeviceptr block, uint64_t id, weir_st
 }
 
 static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream stream,
-                              const struct weir_use_list *uses) {
+                              struct weir_use_list *uses) {
     struct arena *a = engine;
     weir_status status;
     CUresult result;
-    uint64_t id = id_of(a, stream, &result);
+    uint64_t id;
 
+    result = weir__engine_stream_id(a->host, stream, &id);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     weir__lock_take(&a->lock);
-    if (a->pending && is_pending(a, block))
+    if (a->pending && weir__map_get(&a->pending_blocks, block, NULL))
         status = weir__engine_refuse(WEIR_E_NOT_OWNED); /* freed before */
     else if (!uses)
         status = give(a, block, id, stream);
     else
         status = free_with_uses(a, block, stream, uses);
+    if (uses)
+        settle_pending(a, 2); /* so that they do not pile up while every request fits */
     weir__lock_give(&a->lock);
     return status;
 }
@@ -756,14 +764,36 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     return status;
 }
 
+/* Frees that no event covers, of streams that are silent or gone, and what is quarantined: the device
+ * is waited for, as giving a region back does anyway. */
+static CUresult wait_for_silent(struct arena *a) {
+    int silent = a->quarantined != a->released;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    for (size_t i = 0; i < a->stream_count && a->several; i++)
+        silent |= a->streams[i].frees != a->streams[i].recorded;
+    if (!silent)
+        return CUDA_SUCCESS;
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = a->host->driver->cuCtxSynchronize();
+    weir__driver_leave(a->host->driver, &scope);
+    if (result == CUDA_SUCCESS)
+        observe_all(a);
+    return result;
+}
+
 static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
     size_t at;
 
     weir__lock_take(&a->lock);
     look_around(a);
+    result = wait_for_silent(a);
     before = a->reserve;
     while (result == CUDA_SUCCESS && a->reserve > keep &&
            find_idle(a, (size_t)a->reserve - keep, &at))
@@ -782,10 +812,10 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
 
     weir__lock_take(&a->lock);
     look_around(a);
-    waiting = a->pending_count;
+    waiting = a->pending_blocks.count;
     for (size_t i = 0; i < a->stream_count; i++) {
         waiting += a->streams[i].count;
-        unrecorded += a->streams[i].sequence != a->streams[i].recorded;
+        unrecorded += a->streams[i].frees != a->streams[i].recorded;
     }
     if (silent)
         *silent = a->several ? unrecorded : 0;

@@ -46,8 +46,6 @@ static int count(struct platform *p, size_t bytes) {
     fits = bytes <= p->host->limit && p->in_use <= p->host->limit - bytes;
     if (fits) {
         p->in_use += bytes;
-        if (p->in_use > p->in_use_peak)
-            p->in_use_peak = p->in_use;
     }
     pthread_mutex_unlock(&p->lock);
     return fits;
@@ -64,6 +62,8 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
 
     pthread_mutex_lock(&p->lock);
     done = weir__map_put(&p->live, block, bytes);
+    if (done && p->in_use > p->in_use_peak)
+        p->in_use_peak = p->in_use;
     pthread_mutex_unlock(&p->lock);
     return done;
 }
@@ -106,7 +106,7 @@ static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream
 }
 
 static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream stream,
-                                 const struct weir_use_list *uses) {
+                                 struct weir_use_list *uses) {
     struct platform *p = engine;
     const struct weir_driver *driver = p->host->driver;
     struct weir_driver_scope scope;

@@ -48,9 +48,12 @@ struct pool {
     /* As last seen; raised under `growing`, lowered by anyone who sees it. */
     _Atomic uint64_t reserve;
     int has_figures;       /* the driver tells RESERVED and USED */
+    int exceeds;           /* there is a limit, and the driver does not know it */
+    uint64_t threshold;    /* the pool's; raised under `growing` */
     int shrinks;           /* a synchronisation may lower the reserve: the threshold is finite */
     uint64_t growth_ticks; /* what a request takes at least that makes the driver grow */
-    _Atomic uint64_t used, used_peak, reserve_peak; /* as last seen by pool_figures */
+    _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
+    _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
 
@@ -113,7 +116,7 @@ static CUresult make_pool(struct pool *p) {
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->host->device;
     if (p->limit != UINT64_MAX && (driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        properties.maxSize = (size_t)p->limit; /* 0 would be no limit, but then nothing is asked */
+        properties.maxSize = (size_t)p->limit;
     result = driver->cuMemPoolCreate(&p->pool, &properties);
     if (result != CUDA_SUCCESS)
         return result;
@@ -135,8 +138,11 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     if (!p)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     p->host = host;
-    p->limit =
-        host->limit == UINT64_MAX ? UINT64_MAX : weir__size_round_down((size_t)host->limit, UNIT);
+    if (host->limit != UINT64_MAX) /* for the ladder too */
+        host->limit = weir__size_round_down((size_t)host->limit, UNIT);
+    p->limit = host->limit;
+    p->exceeds = p->limit != UINT64_MAX && !(host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE);
+    p->threshold = host->threshold;
     p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     p->shrinks = p->has_figures && host->threshold < host->device_total;
     if (p->has_figures) /* without them the look is at our own table */
@@ -176,14 +182,27 @@ static void pool_close(void *engine) {
     free(p);
 }
 
+/* Takes the driver's own peak of what is in use into ours, and starts it anew. */
+static void note_used_peak(struct pool *p) {
+    uint64_t peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0), zero = 0;
+    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
+
+    while (peak > known &&
+           !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+}
+
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
  * caller holds `growing` and is in the driver's scope.  Returns the reserve. */
 static uint64_t raise_reserve(struct pool *p, uint64_t target) {
     const struct weir_driver *driver = p->host->driver;
     CUdeviceptr probes[MAX_PROBES];
     size_t count = 0, largest = PROBE_BYTES;
-    uint64_t reserve = read_reserve(p);
+    uint64_t reserve = read_reserve(p), zero = 0;
 
+    note_used_peak(p);
     while (reserve < target && count < MAX_PROBES && p->has_figures) {
         uint64_t missing = target - reserve;
         size_t bytes = missing < largest ? (size_t)missing : largest;
@@ -204,6 +223,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target) {
         if (driver->cuMemFreeAsync(probes[count], p->grow_stream) != CUDA_SUCCESS)
             driver->cuMemFreeAsync(probes[count], p->grow_stream);
     }
+    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero); /* probes are nobody's blocks */
     return reserve;
 }
 
@@ -246,7 +266,7 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
 
     /* Whoever holds the lock is growing, and takes the rise into its own account. */
     if (pthread_mutex_trylock(&p->growing) != 0)
-        return 0;
+        return 1;
     before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
     now = read_reserve(p);
     atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
@@ -331,12 +351,8 @@ static CUresult give(struct pool *p, CUdeviceptr block, weir_stream stream) {
 /* A driver that ignores maxSize (before 12.2): a request that took the reserve past the limit is
  * undone. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    size_t bytes;
-
-    if (!p->has_figures)
-        (void)take_size(p, block, &bytes);
     (void)give(p, block, stream);
-    p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)p->limit);
+    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)p->limit);
     return weir__engine_refuse(WEIR_E_LIMIT);
 }
 
@@ -355,7 +371,7 @@ static void see_fall(struct pool *p) {
 
 /* 1: the request cannot have made the driver grow, so the question costs more than it tells. */
 static int too_quick_to_grow(const struct pool *p, uint64_t started) {
-    return !p->shrinks && p->host->driver->ticks() - started < p->growth_ticks;
+    return !p->shrinks && !p->exceeds && p->host->driver->ticks() - started < p->growth_ticks;
 }
 
 static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
@@ -367,7 +383,7 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CU
     uint64_t reserve;
     CUresult result;
 
-    if (bytes > p->limit)
+    if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
@@ -386,72 +402,70 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CU
     if (too_quick_to_grow(p, started))
         return WEIR_OK;
     reserve = read_reserve(p);
-    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed)) {
-        if (reserve > p->limit)
-            return undo_alloc(p, got, stream);
+    if (p->has_figures && reserve > p->limit)
+        return undo_alloc(p, got, stream);
+    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed))
         *grew |= reserve_moved(p, bytes, started);
-    }
     return WEIR_OK;
 }
 
-/* Makes `on` wait for what `stream` was given so far. */
-static CUresult join(struct pool *p, CUstream on, weir_stream stream) {
+/* Makes the joining stream wait for what `stream` was given so far. */
+static CUresult join(struct pool *p, weir_stream stream, uint64_t id) {
     const struct weir_driver *driver = p->host->driver;
+    struct weir_driver_scope scope;
     CUevent event = NULL;
-    CUresult result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    CUresult result = weir__driver_enter(driver, p->host->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuEventRecord(event, stream);
+    result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS && !p->join_stream)
+        result = driver->cuStreamCreate(&p->join_stream, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(driver, &scope);
     if (result == CUDA_SUCCESS)
-        result = driver->cuStreamWaitEvent(on, event, 0);
-    driver->cuEventDestroy(event); /* the wait outlives the handle */
+        result = weir__engine_record(p->host, event, stream, id);
+    if (result == CUDA_SUCCESS)
+        result = driver->cuStreamWaitEvent(p->join_stream, event, 0);
+    if (event)
+        driver->cuEventDestroy(event); /* the wait outlives the handle */
     return result;
 }
 
-/* Frees behind the block's stream and every noted one.  The caller holds `joining`, in scope. */
+/* Frees behind the block's stream and every noted one.  The caller holds `joining`. */
 static CUresult free_behind_all(struct pool *p, CUdeviceptr block, weir_stream stream,
-                                const struct weir_use_list *uses) {
-    const struct weir_driver *driver = p->host->driver;
-    CUresult result = CUDA_SUCCESS;
+                                struct weir_use_list *uses) {
+    CUresult result = join(p, stream, 0);
 
-    if (!p->join_stream)
-        result = driver->cuStreamCreate(&p->join_stream, CU_STREAM_NON_BLOCKING);
-    if (result == CUDA_SUCCESS)
-        result = join(p, p->join_stream, stream);
-    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++)
-        result = join(p, p->join_stream, uses->streams[i]);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuMemFreeAsync(block, p->join_stream);
-    return result;
+    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
+        result = join(p, uses->use[i].stream, uses->use[i].id);
+        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
+    }
+    return result == CUDA_SUCCESS ? p->host->driver->cuMemFreeAsync(block, p->join_stream) : result;
 }
 
 /* An event recorded on a captured stream would draw the joining stream into the capture. */
-static weir_status any_captured(struct pool *p, weir_stream stream,
-                                const struct weir_use_list *uses) {
+static weir_status any_captured(struct pool *p, weir_stream stream, struct weir_use_list *uses) {
     weir_status status = weir__engine_capture(p->host, stream);
 
-    for (size_t i = 0; i < uses->count && status == WEIR_OK; i++)
-        status = weir__engine_capture(p->host, uses->streams[i]);
+    for (size_t i = 0; i < uses->count && status == WEIR_OK; i++) {
+        status = weir__engine_capture(p->host, uses->use[i].stream);
+        uses->use[i].refused = status == WEIR_E_STREAM;
+    }
     return status;
 }
 
 static CUresult free_with_uses(struct pool *p, CUdeviceptr block, weir_stream stream,
-                               const struct weir_use_list *uses) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+                               struct weir_use_list *uses) {
+    CUresult result;
 
-    if (result != CUDA_SUCCESS)
-        return result;
     pthread_mutex_lock(&p->joining);
     result = free_behind_all(p, block, stream, uses);
     pthread_mutex_unlock(&p->joining);
-    weir__driver_leave(p->host->driver, &scope);
     return result;
 }
 
 static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
-                             const struct weir_use_list *uses) {
+                             struct weir_use_list *uses) {
     struct pool *p = engine;
     size_t bytes = 0;
     weir_status status = uses ? any_captured(p, stream, uses) : WEIR_OK;
@@ -474,6 +488,14 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
     return weir__engine_status(p->host, result);
 }
 
+/* What was taken on request is not for the next synchronisation to give back. */
+static void keep_at_least(struct pool *p, uint64_t bytes) {
+    if (bytes <= p->threshold)
+        return;
+    if (set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
+        p->threshold = bytes;
+}
+
 static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     struct pool *p = engine;
     struct weir_host *host = p->host;
@@ -487,16 +509,18 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
+    keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
     after = raise_reserve(p, target < p->limit ? target : p->limit);
-    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     if (after > before)
-        weir__engine_note(host, cause, 0, target - before, after - before,
+        weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           weir__engine_since(host, started), after);
-    pthread_mutex_unlock(&p->growing);
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
     result = host->driver->cuStreamSynchronize(p->grow_stream);
+    after = read_reserve(p);
+    atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    pthread_mutex_unlock(&p->growing);
     weir__driver_leave(host->driver, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
@@ -509,11 +533,16 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     struct pool *p = engine;
     struct weir_host *host = p->host;
     uint64_t started = host->driver->ticks(), before, after;
-    CUresult result;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
 
+    *released = 0;
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
     before = read_reserve(p);
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
+    weir__driver_leave(host->driver, &scope);
     after = read_reserve(p);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     *released = before > after ? (size_t)(before - after) : 0;
@@ -530,17 +559,19 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
 static size_t pool_reclaim(void *engine, size_t *silent) {
     struct pool *p = engine;
     struct weir_driver_scope scope;
-    size_t pending = 0;
+    CUresult result = CUDA_SUCCESS;
 
     (void)silent;
     pthread_mutex_lock(&p->joining);
-    if (p->join_stream &&
-        weir__driver_enter(p->host->driver, p->host->context, &scope) == CUDA_SUCCESS) {
-        pending = p->host->driver->cuStreamQuery(p->join_stream) == CUDA_ERROR_NOT_READY;
-        weir__driver_leave(p->host->driver, &scope);
+    if (p->join_stream) {
+        result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+        if (result == CUDA_SUCCESS) {
+            result = p->host->driver->cuStreamQuery(p->join_stream);
+            weir__driver_leave(p->host->driver, &scope);
+        }
     }
     pthread_mutex_unlock(&p->joining);
-    return pending;
+    return result != CUDA_SUCCESS; /* what cannot be asked may be pending */
 }
 
 /* Kept, so that there is something to say when the device is lost. */
@@ -556,7 +587,11 @@ static void pool_figures(void *engine, weir_statistics *out) {
 
     if (p->has_figures) {
         out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
-        out->requested_peak = figure(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &p->used_peak);
+        out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+        if (out->requested_peak < atomic_load_explicit(&p->used_peak, memory_order_relaxed))
+            out->requested_peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
+        else
+            atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
         out->reserve = read_reserve(p);
         out->reserve_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserve_peak);
     } else {
@@ -572,6 +607,7 @@ static void pool_figures(void *engine, weir_statistics *out) {
 }
 
 const struct weir_engine weir__engine_pool = {
+    .least_limit = UNIT,
     .hides_pending = 1,
     .open = pool_open,
     .close = pool_close,

@@ -57,13 +57,14 @@ static int could_fit(const weir_refusal *r) {
     return r->asked <= idle + (device < room ? device : room);
 }
 
-/* Rung 3: 1 if there is room that was not there before. */
+/* Rung 3: 1 if there may be room that was not there before. */
 static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host) {
     size_t released = 0;
 
     if (ops->trim_waits && deadline_ns(host) == 0)
         return 0;
-    return ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK && released > 0;
+    return ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
+           (released > 0 || ops->trim_waits);
 }
 
 /* Rung 1 and 2.  The status of the last try; *asked is set to 1 if there was one. */
@@ -107,6 +108,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  weir_stream stream, CUdeviceptr *block, int *grew) {
     uint64_t started = host->driver->ticks();
+    uint64_t counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed);
     weir_status status = why;
     weir_refusal refusal;
     int asked = 0;
@@ -122,7 +124,11 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     if (asked)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);
-    atomic_fetch_add_explicit(&host->books->stall_ns, refusal.waited_ns, memory_order_relaxed);
+    /* Growth on the way has noted its own part. */
+    counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
+    if (refusal.waited_ns > counted)
+        atomic_fetch_add_explicit(&host->books->stall_ns, refusal.waited_ns - counted,
+                                  memory_order_relaxed);
     if (is_refusal(status)) {
         uint64_t waited = refusal.waited_ns;
 

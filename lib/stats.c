@@ -42,6 +42,8 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
 
     if (!a || !out || operation < 0 || operation >= WEIR_OPERATION_COUNT)
         return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
     if (!a->books.latency)
         return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
     h = &a->books.latency[operation];
@@ -59,6 +61,8 @@ weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, s
                         size_t capacity, size_t *count) {
     if (!a || (!events && capacity > 0) || event_bytes == 0 || !count)
         return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
     *count = weir__books_events(&a->books, after, events, event_bytes, capacity);
     return WEIR_OK;
 }

@@ -28,7 +28,7 @@ static struct weir_use_list *with_room(struct weir_use_list *list) {
     if (list && list->count < list->capacity) {
         return list;
     }
-    larger = realloc(list, sizeof *larger + capacity * sizeof larger->streams[0]);
+    larger = realloc(list, sizeof *larger + capacity * sizeof larger->use[0]);
     if (!larger) {
         return NULL;
     }
@@ -39,14 +39,14 @@ static struct weir_use_list *with_room(struct weir_use_list *list) {
     return larger;
 }
 
-static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream stream) {
+static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     uintptr_t known = 0;
     int is_new = !weir__map_get(&uses->map, block, &known);
     struct weir_use_list *list = (struct weir_use_list *)known;
     struct weir_use_list *larger;
 
     for (size_t i = 0; list && i < list->count; i++) {
-        if (list->streams[i] == stream) {
+        if (list->use[i].stream == stream && list->use[i].id == id) {
             return 1;
         }
     }
@@ -60,16 +60,16 @@ static int note_locked(struct weir_uses *uses, uint64_t block, weir_stream strea
         }
         return 0;
     }
-    larger->streams[larger->count++] = stream;
+    larger->use[larger->count++] = (struct weir_use){.stream = stream, .id = id};
     weir__map_put(&uses->map, block, (uintptr_t)larger); /* the key is there: cannot fail */
     return 1;
 }
 
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream) {
+int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id) {
     int done;
 
     pthread_mutex_lock(&uses->lock);
-    done = note_locked(uses, block, stream);
+    done = note_locked(uses, block, stream, id);
     atomic_store_explicit(&uses->blocks, uses->map.count, memory_order_release);
     pthread_mutex_unlock(&uses->lock);
     return done;
@@ -96,6 +96,15 @@ struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block) {
     return (struct weir_use_list *)value;
 }
 
+static void drop_refused(struct weir_use_list *list) {
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (!list->use[i].refused)
+            list->use[kept++] = list->use[i];
+    list->count = kept;
+}
+
 void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                        int freed) {
     uintptr_t since = 0;
@@ -103,6 +112,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     pthread_mutex_lock(&uses->lock);
     weir__map_get(&uses->map, block, &since);
     if (!freed) {
+        drop_refused(list);
         weir__map_put(&uses->map, block, (uintptr_t)list); /* the key is there: cannot fail */
     } else if (since == 0) {
         weir__map_take(&uses->map, block, NULL);

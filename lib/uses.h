@@ -16,10 +16,17 @@
 
 #include "map.h"
 
+struct weir_use {
+    weir_stream stream;
+    uint64_t
+        id; /* of a default stream when it was noted: its handle means others elsewhere; or 0 */
+    int refused; /* set by a free that failed because the driver does not know this stream */
+};
+
 struct weir_use_list {
     size_t count;
     size_t capacity;
-    weir_stream streams[];
+    struct weir_use use[];
 };
 
 struct weir_uses {
@@ -36,7 +43,7 @@ static inline int weir__uses_any(const struct weir_uses *uses) {
 void weir__uses_open(struct weir_uses *uses);
 void weir__uses_close(struct weir_uses *uses);
 /* Notes a stream; noting it again changes nothing.  1, or 0 if host memory ran out. */
-int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream);
+int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
 /* Forgets what was noted for an address that is being handed out now: notes about a pointer that was
  * no live block. */
 void weir__uses_forget(struct weir_uses *uses, uint64_t block);
@@ -44,7 +51,7 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block);
  * place in the map stays, so that putting the list back cannot fail. */
 struct weir_use_list *weir__uses_take(struct weir_uses *uses, uint64_t block);
 /* After the free: freed nonzero forgets the list (streams noted meanwhile for a new block at the
- * same address stay); else it is put back. */
+ * same address stay); else it is put back without the notes that were refused. */
 void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_list *list,
                        int freed);
 

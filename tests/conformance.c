@@ -676,6 +676,15 @@ START_TEST(the_limit_is_never_passed) {
 
         if (_i == KIND_FIXED && limits[i] < 256)
             continue; /* no arena at all */
+        if (_i == KIND_POOL && limits[i] < 32 * MIB) { /* no unit of the driver's at all */
+            weir_options options = options_of(_i, device_name, limits[i]);
+
+            options.limit = bytes_amount(limits[i]);
+            a = NULL;
+            EXPECT(WEIR_E_LIMIT, weir_allocator_create(&options, &a));
+            ck_assert_ptr_null(a);
+            continue;
+        }
         a = make_limited(_i, limits[i]);
         EXPECT(WEIR_E_LIMIT, weir_alloc(a, limits[i] + 1, s, &block));
         while (count < 64 && weir_alloc(a, limits[i] / 20 + 1, s, &block) == WEIR_OK) {

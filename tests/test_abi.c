@@ -151,7 +151,6 @@ VALUE(WEIR_E_CAPTURE, -11);
 VALUE(WEIR_E_FORKED, -12);
 VALUE(WEIR_E_PARSE, -13);
 VALUE(WEIR_E_NOT_SUPPORTED, -14);
-VALUE(WEIR_E_TIMEOUT, -15);
 
 VALUE(WEIR_ENGINE_DEFAULT, 0);
 VALUE(WEIR_ENGINE_POOL, 1);
@@ -211,7 +210,7 @@ START_TEST(every_value_stands_above) {
     WEIR_GROWTH_POLICIES(COUNT_POLICY)
 #define COUNT_LEVEL(name, word, value) levels++;
     WEIR_LOG_LEVELS(COUNT_LEVEL)
-    ck_assert_int_eq(statuses, 16);
+    ck_assert_int_eq(statuses, 15);
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);

@@ -13,8 +13,10 @@
 #include "support.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "allocator_internal.h"
@@ -274,6 +276,8 @@ START_TEST(a_dry_stream_makes_the_owner_record_once) {
     weir_allocator *a = make(&options);
     void *block[40];
 
+    for (int i = 0; i < 20; i++) /* past its youth, in which every free is recorded */
+        give(a, take(a, 1000, A), A);
     for (int i = 0; i < 10; i++)
         block[i] = take(a, MIB, A);
     give(a, take(a, 1000, B), B);
@@ -766,7 +770,23 @@ START_TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
     ck_assert_str_eq(logged(create_and_destroy), "");
     logging.log = WEIR_LOG_WARNING;
     logging.engine = WEIR_ENGINE_ARENA;
+    ck_assert_ptr_null(strstr(logged(create_and_destroy), "gives back at each synchronisation"));
+}
+END_TEST
+
+START_TEST(settings_without_effect_draw_a_warning) {
+    logging = plain(KIND_REGIONS, 0);
+    logging.log = WEIR_LOG_WARNING;
     ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.release_threshold = bytes_amount(MIB);
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "release-threshold has no effect"));
+    logging = plain(KIND_PLATFORM, 0);
+    logging.log = WEIR_LOG_WARNING;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.prealloc = bytes_amount(MIB);
+    logging.growth = WEIR_GROWTH_STEP;
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "prealloc has no effect"));
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "growth has no effect"));
 }
 END_TEST
 
@@ -1805,6 +1825,235 @@ END_TEST
 #define COUNT_OF(array) (int)(sizeof(array) / sizeof((array)[0]))
 #define LOOP(tests, test, ...) tcase_add_loop_test(tests, test, __VA_ARGS__)
 
+/* ---- what a review found --------------------------------------------------------------------- */
+
+static struct {
+    weir_allocator *a;
+    void *block;
+    weir_stream stream;
+    weir_status status;
+} elsewhere;
+
+static void *free_elsewhere(void *unused) {
+    elsewhere.status = weir_free(elsewhere.a, elsewhere.block, elsewhere.stream);
+    return unused;
+}
+
+static weir_status freed_on_another_thread(weir_allocator *a, void *block, weir_stream stream) {
+    pthread_t thread;
+
+    elsewhere.a = a;
+    elsewhere.block = block;
+    elsewhere.stream = stream;
+    ck_assert_int_eq(pthread_create(&thread, NULL, free_elsewhere, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    return elsewhere.status;
+}
+
+/* A per-thread default stream noted here means another stream to the thread that frees: recording
+ * there would order the reuse behind the wrong one. */
+START_TEST(a_noted_default_stream_is_the_one_it_was) {
+    weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A), *other;
+
+    OK(weir_use(a, block, per_thread));
+    busy((CUstream)per_thread, 1000000000);
+    ck_assert_int_eq(freed_on_another_thread(a, block, A), WEIR_E_STREAM);
+    /* That answer dropped the note; it is noted again, and freed where it means the same. */
+    OK(weir_use(a, block, per_thread));
+    give(a, block, A);
+    other = take(a, MIB, B);
+    ck_assert_ptr_ne(other, block);
+    give(a, other, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+/* The note of a stream that the driver does not know is dropped with the answer, so that the block
+ * can be freed after all. */
+START_TEST(a_refused_note_does_not_hold_the_block_for_ever) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+    CUstream gone;
+
+    CU(driver->cuStreamCreate(&gone, CU_STREAM_NON_BLOCKING));
+    OK(weir_use(a, block, gone));
+    CU(driver->cuStreamDestroy(gone));
+    EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* Before 12.2 the driver knows no limit: frees that pend must not let the next request keep what the
+ * last one was refused. */
+START_TEST(an_old_driver_is_held_to_the_limit) {
+    const struct weir_driver *table =
+        older_driver(_i ? WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE : WEIR_CAP_POOL_MAX_SIZE);
+    weir_options options = plain(KIND_POOL, 128 * MIB);
+    weir_allocator *a = make_on(table, &options);
+    void *block[32], *refused = NULL;
+    size_t count = 0;
+
+    busy(A, 1000000000);
+    for (int i = 0; i < 32; i++)
+        if (weir_alloc(a, 20 * MIB, A, &refused) == WEIR_OK)
+            block[count++] = refused;
+    ck_assert_uint_le(count, 6);
+    ck_assert_uint_le(stats_of(a).in_use, 128 * MIB);
+    while (count > 0)
+        give(a, block[--count], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+/* Threads may free a pool's block by the driver's own call; destroy asks the pool, not the books. */
+START_TEST(a_block_freed_by_the_driver_is_no_live_block) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    CU(driver->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, A));
+    destroy(a);
+}
+END_TEST
+
+START_TEST(what_is_preallocated_later_is_kept_too) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+    size_t got = 0;
+
+    options.release_threshold = bytes_amount(0);
+    a = make(&options);
+    OK(weir_preallocate(a, 256 * MIB, &got));
+    ck_assert_uint_ge(got, 256 * MIB);
+    CU(driver->cuCtxSynchronize());
+    ck_assert_uint_ge(reserve(a), 256 * MIB);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(probe_blocks_are_nobodys) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+
+    options.prealloc = bytes_amount(256 * MIB);
+    options.growth = WEIR_GROWTH_STEP;
+    options.growth_step = 512 * MIB;
+    a = make(&options);
+    ck_assert_uint_eq(stats_of(a).requested_peak, 0);
+    give(a, take(a, 300 * MIB, A), A);
+    ck_assert_uint_eq(stats_of(a).requested_peak, 300 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* A stream per request, as servers do: what it frees before it ends comes back to the others. */
+START_TEST(streams_that_end_strand_nothing) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *pin = take(a, MIB, A);
+
+    for (int i = 0; i < 300; i++) {
+        CUstream stream;
+
+        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        give(a, take(a, 4 * MIB, stream), stream);
+        CU(driver->cuStreamSynchronize(stream));
+        CU(driver->cuStreamDestroy(stream));
+    }
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* Also what a stream freed past its youth, and whatever else no event covers: the trim waits. */
+START_TEST(a_trim_frees_what_no_event_covers) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *pin = take(a, MIB, A), *block[20];
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 40; i++)
+        give(a, take(a, 1000, stream), stream);
+    for (int i = 0; i < 12; i++)
+        block[i] = take(a, 5 * MIB, stream);
+    for (int i = 0; i < 12; i++)
+        give(a, block[i], stream);
+    CU(driver->cuStreamDestroy(stream));
+    OK(weir_trim(a, 0, NULL));
+    give(a, take(a, 60 * MIB, B), B);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* Frees with uses are settled as they go, not only when a request does not fit. */
+START_TEST(pending_frees_do_not_pile_up) {
+    weir_options options = plain(KIND_FIXED, 256 * MIB);
+    weir_allocator *a = make(&options);
+
+    for (int i = 0; i < 2000; i++) {
+        void *block = take(a, MIB / 2, A);
+
+        OK(weir_use(a, block, B));
+        give(a, block, A);
+    }
+    ck_assert_uint_lt(stats_of(a).extent, 8 * MIB);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(waiting_is_counted_once) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a;
+    uint64_t before, stall;
+    void *block;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    give(a, take(a, 1000, B), B);
+    block = take(a, 60 * MIB, A);
+    busy(A, 50000000);
+    give(a, block, A);
+    stall = stats_of(a).stall_ns;
+    before = weir__model_now_ns();
+    block = take(a, 60 * MIB, B);
+    ck_assert_uint_ge(stats_of(a).stall_ns - stall, 40000000);
+    ck_assert_uint_le(stats_of(a).stall_ns - stall, weir__model_now_ns() - before);
+    give(a, block, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+START_TEST(events_and_latencies_know_a_fork) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_latency latency = {.size = sizeof latency};
+    weir_allocator *a;
+    size_t count;
+    int status;
+    pid_t child;
+
+    options.latency = WEIR_SWITCH_ON;
+    a = make(&options);
+    child = fork();
+    if (child == 0)
+        _exit(weir_events(a, 0, NULL, sizeof(weir_event), 0, &count) != WEIR_E_FORKED ||
+              weir_latencies(a, 0, &latency) != WEIR_E_FORKED);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    destroy(a);
+}
+END_TEST
+
 static TCase *add_case(Suite *suite, const char *name) {
     TCase *tests = tcase_create(name);
 
@@ -1843,6 +2092,23 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_nearly_full_device_cuts_the_step, 0, 8);
     tcase_add_test(tests, refused_steps_do_not_double);
     tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
+    tcase_add_test(tests, settings_without_effect_draw_a_warning);
+    tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_FIXED,
+                        KIND_FIXED + 1);
+    tcase_add_loop_test(tests, a_refused_note_does_not_hold_the_block_for_ever, KIND_POOL,
+                        KIND_POOL + 1);
+    tcase_add_loop_test(tests, a_refused_note_does_not_hold_the_block_for_ever, KIND_FIXED,
+                        KIND_FIXED + 1);
+    tcase_add_loop_test(tests, an_old_driver_is_held_to_the_limit, 0, 2);
+    tcase_add_test(tests, a_block_freed_by_the_driver_is_no_live_block);
+    tcase_add_test(tests, what_is_preallocated_later_is_kept_too);
+    tcase_add_test(tests, probe_blocks_are_nobodys);
+    tcase_add_test(tests, streams_that_end_strand_nothing);
+    tcase_add_test(tests, a_trim_frees_what_no_event_covers);
+    tcase_add_test(tests, pending_frees_do_not_pile_up);
+    tcase_add_test(tests, waiting_is_counted_once);
+    tcase_add_test(tests, events_and_latencies_know_a_fork);
     LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
     tcase_add_test(tests, amounts_are_of_the_device);
 }

@@ -67,14 +67,20 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
  * E_INVALID: allocator NULL; E_NOT_OWNED: nothing changed (the pool engine sees this as the driver
  * does: a block of another pool or of cuMemAlloc is not told apart and is freed); E_STREAM;
+ * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
+ * and the note is dropped: order the free behind that work yourself and call again.
  * E_CAPTURE: a stream is being captured and the block was not allocated in that capture (pool), or
- * has noted streams: nothing changed, free it after the capture; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+ * has noted streams: nothing changed, free it after the capture (on the arena a free of a block
+ * without notes takes effect when the capture has ended); E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
 /* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
  * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
  * stream must live until then.  Declaring the same stream again changes nothing.  Cheap; no driver
  * call.
+ * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now: the free must be called
+ * where the handle means the same (a per-thread default stream: on the same thread), else it answers
+ * E_STREAM.
  * The block is not looked up: a note about a pointer that is no live block is forgotten when the
  * address is handed out.
  * E_INVALID: NULL; E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED. */

@@ -54,7 +54,6 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
  *     E_FORKED            cudaErrorInitializationError, as the runtime itself answers after a fork
  *     E_NOT_SUPPORTED     cudaErrorNotSupported
  *     E_BUSY              cudaErrorNotReady
- *     E_TIMEOUT           cudaErrorTimeout
  *     E_DRIVER            the driver's result, whose numbers are the runtime's; cudaErrorUnknown if
  *                         there is none
  *     E_DEVICE_LOST       the same, with cudaErrorContextIsDestroyed if there is none
@@ -87,8 +86,6 @@ static inline cudaError_t weir_status_to_cuda(weir_status status) {
         return cudaErrorNotSupported;
     case WEIR_E_BUSY:
         return cudaErrorNotReady;
-    case WEIR_E_TIMEOUT:
-        return cudaErrorTimeout;
     case WEIR_E_DRIVER:
         result = weir_last_driver_result();
         return result ? (cudaError_t)result : cudaErrorUnknown;

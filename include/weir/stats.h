@@ -105,13 +105,14 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_stats(struct weir_allocator *allocat
                                                   weir_statistics *out);
 
 /* Latencies of alloc (operation 0) or free (operation 1) so far.  E_INVALID: NULL, another
- * operation; E_NOT_SUPPORTED: options.latency is off. */
+ * operation; E_NOT_SUPPORTED: options.latency is off; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_latencies(struct weir_allocator *allocator,
                                                       int operation, weir_latency *out);
 
 /* Copies up to `capacity` events with sequence > `after`, oldest first, each event_bytes
  * (sizeof(weir_event)) apart, and their number to *count.  Older events than the ring holds are
- * gone: the first sequence copied shows it.  Thread-safe.  E_INVALID: NULL, event_bytes 0. */
+ * gone: the first sequence copied shows it.  Thread-safe.  E_INVALID: NULL, event_bytes 0;
+ * E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_events(struct weir_allocator *allocator, uint64_t after,
                                                    weir_event *events, size_t event_bytes,
                                                    size_t capacity, size_t *count);

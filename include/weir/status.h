@@ -45,7 +45,6 @@ extern "C" {
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
  *   E_NOT_SUPPORTED    The driver or the engine cannot do this; the message says which.
- *   E_TIMEOUT          A deadline passed first.  Nothing was lost; call again.
  */
 #define WEIR_STATUSES(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -62,8 +61,7 @@ extern "C" {
     X(E_CAPTURE, -11, "not possible under stream capture")                                         \
     X(E_FORKED, -12, "called in a forked child")                                                   \
     X(E_PARSE, -13, "cannot be parsed")                                                            \
-    X(E_NOT_SUPPORTED, -14, "not supported by this driver or engine")                              \
-    X(E_TIMEOUT, -15, "deadline passed")
+    X(E_NOT_SUPPORTED, -14, "not supported by this driver or engine")
 
 typedef enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, message) WEIR_##name = (value),
