@@ -181,7 +181,7 @@ static void print_table(const struct info *info) {
         printf("running on the device model: a GPU in software, times on it are modelled\n");
     version_show(driver->version, version, sizeof version);
     printf("\ndriver\n  %s %s\n  capabilities ", driver->name, version);
-#define PRINT_CAPABILITY(bit, word)                                                                \
+#define PRINT_CAPABILITY(bit, word, first)                                                         \
     if (driver->capabilities & WEIR_CAP_##bit)                                                     \
         printf(" %s", word);
     WEIR_CAPABILITIES(PRINT_CAPABILITY)
@@ -201,7 +201,7 @@ static json_t *json_driver(const struct weir_driver *driver) {
     char version[32];
     int failed = 0;
 
-#define ADD_CAPABILITY(bit, word)                                                                  \
+#define ADD_CAPABILITY(bit, word, first)                                                           \
     if (driver->capabilities & WEIR_CAP_##bit)                                                     \
         failed |= json_array_append_new(capabilities, json_string(word));
     WEIR_CAPABILITIES(ADD_CAPABILITY)

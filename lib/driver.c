@@ -36,6 +36,33 @@ static int opened;                 /* tables that stand */
 static atomic_int in_use;          /* a table stands or is being made */
 atomic_int weir__driver_is_forked; /* this is a child of a process with in_use */
 
+unsigned weir__driver_capabilities(int version) {
+    unsigned capabilities = 0;
+
+#define ADD_CAPABILITY(name, word, first)                                                          \
+    if (version >= (first))                                                                        \
+        capabilities |= WEIR_CAP_##name;
+    WEIR_CAPABILITIES(ADD_CAPABILITY)
+#undef ADD_CAPABILITY
+    return capabilities;
+}
+
+void weir__driver_settle(struct weir_driver *table) {
+    unsigned capabilities = weir__driver_capabilities(table->version);
+
+#define CHECK_ENTRY(group, name, symbol, version, params, args)                                    \
+    if (!table->name)                                                                              \
+        capabilities &= ~(unsigned)WEIR_CAP_##group;
+    WEIR_DRIVER_ENTRIES(CHECK_ENTRY)
+#undef CHECK_ENTRY
+#define DROP_ENTRY(group, name, symbol, version, params, args)                                     \
+    if ((capabilities & WEIR_CAP_##group) != WEIR_CAP_##group)                                     \
+        table->name = NULL;
+    WEIR_DRIVER_ENTRIES(DROP_ENTRY)
+#undef DROP_ENTRY
+    table->capabilities = capabilities;
+}
+
 /* Runs in the child of a fork: only lock-free atomics are allowed here. */
 static void mark_child(void) {
     if (atomic_load_explicit(&in_use, memory_order_relaxed))

@@ -15,19 +15,32 @@
 
 #include "cuda_abi.h"
 
-/* Capability bits: one per optional group of WEIR_DRIVER_ENTRIES, then what a version brings. */
-enum {
-    WEIR_CAP_BASE = 0,
-    WEIR_CAP_STREAM_ID = 1 << 0,      /* cuStreamGetId: driver 12.0 */
-    WEIR_CAP_POOL_FIGURES = 1 << 1,   /* pool attributes 5 to 8: driver 11.3 */
-    WEIR_CAP_POOL_MAX_SIZE = 1 << 2   /* CUmemPoolProps.maxSize is honoured: driver 12.2 */
+enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
+
+/* What not every driver can: X(name, word in output, first driver version that can).  The optional
+ * groups of WEIR_DRIVER_ENTRIES are among them; the others come with a version alone.
+ *   STREAM_ID      cuStreamGetId
+ *   POOL_FIGURES   pool attributes 5 to 8 (CUDA programming guide, "Querying the memory pool")
+ *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  Toolkit 12.2 is the first whose cuda.h
+ *                  says so; 12.1 has reserved bytes there, which a driver wants to be zero */
+#define WEIR_CAPABILITIES(X)                                                                       \
+    X(STREAM_ID, "stream-id", 12000)                                                               \
+    X(POOL_FIGURES, "pool-figures", 11030)                                                         \
+    X(POOL_MAX_SIZE, "pool-max-size", 12020)
+
+enum weir_driver_capability {
+#define WEIR_CAPABILITY(name, word, version) WEIR_CAPABILITY_##name,
+    WEIR_CAPABILITIES(WEIR_CAPABILITY)
+#undef WEIR_CAPABILITY
 };
 
-/* X(bit name, word in output) */
-#define WEIR_CAPABILITIES(X)                                                                       \
-    X(STREAM_ID, "stream-id")                                                                      \
-    X(POOL_FIGURES, "pool-figures")                                                                \
-    X(POOL_MAX_SIZE, "pool-max-size")
+/* The same as bits; BASE is the group of the entries that every driver has. */
+enum {
+    WEIR_CAP_BASE = 0,
+#define WEIR_CAPABILITY(name, word, version) WEIR_CAP_##name = 1 << WEIR_CAPABILITY_##name,
+    WEIR_CAPABILITIES(WEIR_CAPABILITY)
+#undef WEIR_CAPABILITY
+};
 
 enum weir_driver_entry {
 #define WEIR_ENTRY(group, name, symbol, version, params, args) WEIR_ENTRY_##name,
@@ -68,13 +81,20 @@ struct weir_driver_failure {
 };
 
 /* "cuda" or "model".  The table of a started driver (cuInit is done), or NULL with *failure filled
- * in: then nothing was kept, and a later call tries again.  Thread-safe; the first call loads, which may take seconds, later ones return
- * the same table.  NULL in a forked child, without waiting for any lock. */
+ * in: then nothing was kept, and a later call tries again.  Thread-safe; the first call loads, which
+ * may take seconds, later ones return the same table.  NULL in a forked child, without waiting for
+ * any lock. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
 /* The makers (driver_cuda.c, model/), for weir__driver_open alone. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
+
+/* The capabilities of a driver of that version in which no entry is missing. */
+unsigned weir__driver_capabilities(int version);
+/* For makers, once version and entries stand: sets the capabilities to those of the version, but for
+ * groups of which an entry is missing; the entries of a group without its bit become NULL. */
+void weir__driver_settle(struct weir_driver *table);
 
 /* A table that forwards to `inner` and counts each call (driver_count.c); what is NULL there is NULL
  * here.  One per process: a later call with another `inner` returns NULL, as does one that finds no

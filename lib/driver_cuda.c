@@ -32,7 +32,6 @@
 #endif
 
 #define LIBRARY "libcuda.so.1"
-#define OLDEST_VERSION 11020 /* memory pools: CUDA 11.2, Linux driver 460.27.03 */
 
 /* ------------------------------------------------------------- the clock ---- */
 
@@ -220,10 +219,10 @@ static CUresult find_resolver(struct library *library) {
 
     if (symbol) {
         COPY_POINTER(&library->resolve_v2, &symbol);
-        result = library->resolve_v2("", &entry, OLDEST_VERSION, 0, NULL);
+        result = library->resolve_v2("", &entry, WEIR_DRIVER_OLDEST, 0, NULL);
     } else if ((symbol = dlsym(library->handle, "cuGetProcAddress"))) {
         COPY_POINTER(&library->resolve_v1, &symbol);
-        result = library->resolve_v1("", &entry, OLDEST_VERSION, 0);
+        result = library->resolve_v1("", &entry, WEIR_DRIVER_OLDEST, 0);
     }
     return result == CUDA_ERROR_STUB_LIBRARY ? result : CUDA_SUCCESS;
 }
@@ -246,38 +245,19 @@ static void *find_entry(const struct library *library, const struct entry *entry
     return dlsym(library->handle, entry->symbol);
 }
 
-/* Fills in entries and their capability bits; the first required entry that is missing, or NULL. */
+/* Fills in the entries; the first required one that is missing, or NULL. */
 static const struct entry *find_entries(const struct library *library, struct weir_driver *table) {
     const struct entry *missing = NULL;
-    unsigned groups = 0, incomplete = 0;
 
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         void *address = find_entry(library, &entries[i]);
 
-        groups |= entries[i].group;
         if (address)
             COPY_POINTER((char *)table + entries[i].offset, &address);
-        else if (entries[i].group != WEIR_CAP_BASE)
-            incomplete |= entries[i].group;
-        else if (!missing)
+        else if (entries[i].group == WEIR_CAP_BASE && !missing)
             missing = &entries[i];
     }
-    table->capabilities = groups & ~incomplete;
     return missing;
-}
-
-/* What comes with a version and not with an entry. */
-static unsigned version_capabilities(int version) {
-    unsigned capabilities = 0;
-
-    /* CUDA programming guide, "Querying the memory pool": attributes 5 to 8 came with 11.3. */
-    if (version >= 11030)
-        capabilities |= WEIR_CAP_POOL_FIGURES;
-    /* Toolkit 12.2 is the first whose cuda.h has the field and says, at cuMemPoolCreate, that it
-     * limits the pool; 12.1 has reserved bytes there, which a driver wants to be zero. */
-    if (version >= 12020)
-        capabilities |= WEIR_CAP_POOL_MAX_SIZE;
-    return capabilities;
 }
 
 /* -------------------------------------------------------------- the load ---- */
@@ -298,7 +278,7 @@ static void say_stub(struct weir_driver_failure *failure) {
 }
 
 static int check_version(const struct weir_driver *table, struct weir_driver_failure *failure) {
-    if (table->version >= OLDEST_VERSION)
+    if (table->version >= WEIR_DRIVER_OLDEST)
         return 1;
     say(failure, LIBRARY " is a driver for CUDA %d.%d; weir needs 11.2 or later (driver 460.27.03)",
         table->version / 1000, table->version % 1000 / 10);
@@ -332,7 +312,7 @@ static int resolve(const struct library *library, struct weir_driver *table,
             missing->symbol, missing->version / 1000, missing->version % 1000 / 10);
         return 0;
     }
-    table->capabilities |= version_capabilities(table->version);
+    weir__driver_settle(table);
     return 1;
 }
 

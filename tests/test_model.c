@@ -1423,6 +1423,7 @@ static const struct {
     {"cuStreamGetId = 99999999999999999999\n", {":1:", "cuStreamGetId", "9999"}},
     {"unit_bytes = 1000000\n", {"unit_bytes", "power of two", "/"}},
     {"name =\n", {":1:", "name", "\"\""}},
+    {"driver_version = 11010\n", {"driver_version", "11020", "/"}},
 };
 
 START_TEST(bad_profile_is_named_with_line_and_value) {
@@ -1457,6 +1458,51 @@ START_TEST(profile_overrides_the_built_in_one_key_by_key) {
     start = now();
     OK(d->cuStreamGetId(s, &id));
     ck_assert_uint_eq(now() - start, 1000);
+}
+END_TEST
+
+static const struct {
+    int version;
+    unsigned capabilities;
+} older_drivers[] = {
+    {11020, 0},
+    {11030, WEIR_CAP_POOL_FIGURES},
+    {12010, WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID},
+    {12020, WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
+};
+
+/* The next reset to the built-in profile brings everything back. */
+START_TEST(profile_of_an_older_driver_plays_it) {
+    char path[] = "/tmp/weir-profile-XXXXXX", text[64];
+    struct weir_model_setup setup = {.profile = path};
+    unsigned capabilities = older_drivers[_i].capabilities;
+    CUmemPoolProps props = properties();
+    uint64_t number = 0;
+    int version = 0;
+
+    snprintf(text, sizeof text, "driver_version = %d\n", older_drivers[_i].version);
+    write_profile(path, text);
+    ck_assert_int_eq(weir__model_reset(&setup), 0);
+    unlink(path);
+    make_objects();
+    ck_assert_int_eq(d->version, older_drivers[_i].version);
+    OK(d->cuDriverGetVersion(&version));
+    ck_assert_int_eq(version, older_drivers[_i].version);
+    ck_assert_uint_eq(d->capabilities, capabilities);
+    ck_assert_int_eq(d->cuStreamGetId != NULL, (capabilities & WEIR_CAP_STREAM_ID) != 0);
+    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+         a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
+        EXPECT(capabilities & WEIR_CAP_POOL_FIGURES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
+               d->cuMemPoolGetAttribute(pool, a, &number));
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), UINT64_MAX);
+    props.maxSize = GIB;
+    EXPECT(capabilities & WEIR_CAP_POOL_MAX_SIZE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
+           d->cuMemPoolCreate(&pool, &props));
+    reset_to(GIB);
+    ck_assert_int_eq(d->version, 13000);
+    ck_assert_uint_eq(d->capabilities,
+                      WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
+    ck_assert_ptr_nonnull(d->cuStreamGetId);
 }
 END_TEST
 
@@ -1772,6 +1818,8 @@ static void add_rest(Suite *suite) {
     tcase_add_loop_test(faults, bad_profile_is_named_with_line_and_value, 0,
                         (int)(sizeof bad_profiles / sizeof bad_profiles[0]));
     tcase_add_test(faults, profile_overrides_the_built_in_one_key_by_key);
+    tcase_add_loop_test(faults, profile_of_an_older_driver_plays_it, 0,
+                        (int)(sizeof older_drivers / sizeof older_drivers[0]));
     tcase_add_test(faults, environment_gives_devices_and_profile);
 
     tcase_add_loop_test(random, no_two_live_blocks_ever_overlap, 0, 3);

@@ -345,6 +345,30 @@ uint64_t weir__model_calls(enum weir_driver_entry entry) {
     return calls;
 }
 
+/* ---- The table ---- */
+
+/* clang-format off */
+static const struct weir_driver newest = {
+    .name = "model",
+    .ticks = weir__model_now_ns,
+    .ticks_to_ns = ticks_to_ns,
+    .sleep_ns = weir__model_advance,
+    .charge = charge,
+#define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+};
+/* clang-format on */
+
+static struct weir_driver table;
+
+/* A profile of an older driver has what that driver had. */
+static void make_table(void) {
+    table = newest;
+    table.version = (int)weir__model.profile.driver_version;
+    weir__driver_settle(&table);
+}
+
 /* ---- Making and unmaking ---- */
 
 /* Runs in a child of fork(). */
@@ -459,6 +483,7 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     drop_everything();
     weir__model.profile = profile;
     weir__model.device_count = devices;
+    make_table();
     make_devices(setup);
     atomic_store(&weir__model.clock_ns, 0);
     weir__model_owed_ns = 0;
@@ -484,27 +509,13 @@ int weir__model_reset(const struct weir_model_setup *setup) {
     return result;
 }
 
-static struct weir_driver table = {
-    .name = "model",
-    .capabilities = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE,
-    .ticks = weir__model_now_ns,
-    .ticks_to_ns = ticks_to_ns,
-    .sleep_ns = weir__model_advance,
-    .charge = charge,
-#define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
-    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
-#undef WEIR_ENTRY
-};
-
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure) {
     static const struct weir_model_setup nothing;
     static int made;
 
     weir__model_lock();
-    if (!made && make_model(&nothing, failure) == 0) {
-        table.version = (int)weir__model.profile.driver_version;
+    if (!made && make_model(&nothing, failure) == 0)
         made = 1;
-    }
     weir__model_unlock();
     return made ? &table : NULL;
 }

@@ -23,8 +23,9 @@ struct weir_model_setup {
 };
 
 /* Drops every device, context, stream, event, pool and block, the fault plan and the counts, and
- * sets the clock to 0.  What cuInit did stays done.  NULL: default setup.  0, or -1 with the reason
- * in setup->failure and the model as it was.  No other call may be under way. */
+ * sets the clock to 0.  What cuInit did stays done.  The table follows the driver version of
+ * the profile.  NULL: default setup.  0, or -1 with the reason in setup->failure and the model as
+ * it was.  No other call may be under way. */
 int weir__model_reset(const struct weir_model_setup *setup);
 
 uint64_t weir__model_now_ns(void);

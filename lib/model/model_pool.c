@@ -51,12 +51,19 @@ static uint64_t reserved_bytes(const struct model_pool *pool) {
 
 /* ---- Life ---- */
 
-/* Zero in what a newer driver might give a meaning. */
+/* Can the driver that is played? */
+static int driver_can(unsigned capability) {
+    return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
+}
+
+/* Zero in what a newer driver might give a meaning, or the one that is played none yet. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     size_t i;
 
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (properties->maxSize != 0 && !driver_can(WEIR_CAP_POOL_MAX_SIZE))
         return CUDA_ERROR_INVALID_VALUE;
     for (i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
@@ -267,9 +274,11 @@ static CUresult set_attribute(struct model_pool *pool, CUmemPool_attribute attri
     }
 }
 
+/* The last four came with the figures. */
 static int is_attribute(CUmemPool_attribute attribute) {
     return attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
-           attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+           attribute <= (driver_can(WEIR_CAP_POOL_FIGURES) ? CU_MEMPOOL_ATTR_USED_MEM_HIGH
+                                                           : CU_MEMPOOL_ATTR_RELEASE_THRESHOLD);
 }
 
 CUresult weir__model_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,

@@ -185,7 +185,9 @@ static int check(const struct model_profile *profile, const char *file,
                  struct weir_driver_failure *failure) {
     const char *wrong = NULL;
 
-    if (profile->devices < 1 || profile->devices > 16)
+    if (profile->driver_version < WEIR_DRIVER_OLDEST || profile->driver_version > 99990)
+        wrong = "driver_version must be from 11020 on, as 1000 * major + 10 * minor";
+    else if (profile->devices < 1 || profile->devices > 16)
         wrong = "devices must be 1 to 16";
     else if (!is_power_of_two(profile->unit_bytes) || profile->unit_bytes < 65536)
         wrong = "unit_bytes must be a power of two from 65536 on";
