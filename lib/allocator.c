@@ -142,8 +142,8 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         weir__bytes_show(host->limit, asked, sizeof asked);
         weir__bytes_show(a->ops->least_limit, most, sizeof most);
         return cannot(message, options->log, WEIR_E_LIMIT,
-                      "a limit of %s leaves engine pool nothing: the driver grows a pool by %s", asked,
-                      most);
+                      "a limit of %s leaves engine pool nothing: the driver grows a pool by %s",
+                      asked, most);
     }
     if (host->threshold < a->prealloc)
         host->threshold = a->prealloc;
@@ -438,6 +438,20 @@ static void preallocate_first(weir_allocator *a) {
     pthread_mutex_unlock(&a->first);
 }
 
+/* After the engine refused: the ladder, and its part in the books. */
+static __attribute__((noinline, cold)) weir_status recover(weir_allocator *a, weir_status status,
+                                                           size_t bytes, weir_stream stream,
+                                                           CUdeviceptr *address, int *grew,
+                                                           int result_before) {
+    status =
+        weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, address, grew);
+    if (status == WEIR_OK)
+        weir__set_driver_result(result_before);
+    else if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        atomic_fetch_add_explicit(&a->books.refusals, 1, memory_order_relaxed);
+    return status;
+}
+
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     struct weir_books *books = &a->books;
     int result_before = weir__driver_result;
@@ -451,23 +465,17 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         status = weir__engine_refuse(WEIR_E_NO_MEMORY);
     else
         status = a->ops->alloc(a->engine, bytes, stream, &address, &grew);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, &address,
-                                      &grew);
-        if (status == WEIR_OK)
-            weir__set_driver_result(result_before);
-    }
-    if (status == WEIR_OK) {
-        weir__tally_add(&books->tally, WEIR_TALLY_ALLOCS);
-        if (grew)
-            atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
-        if (weir__uses_any(&a->uses))
-            weir__uses_forget(&a->uses, address);
-        *block = (void *)(uintptr_t)address;
-    } else if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        atomic_fetch_add_explicit(&books->refusals, 1, memory_order_relaxed);
-    }
-    return status;
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = recover(a, status, bytes, stream, &address, &grew, result_before);
+    if (status != WEIR_OK)
+        return status;
+    weir__tally_add(&books->tally, WEIR_TALLY_ALLOCS);
+    if (grew)
+        atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
+    if (weir__uses_any(&a->uses))
+        weir__uses_forget(&a->uses, address);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
 }
 
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
@@ -486,12 +494,17 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
         *block = NULL;
         return WEIR_OK;
     }
-    if (!a->books.latency)
-        return request(a, bytes, stream, block);
-    started = a->host.driver->ticks();
+    started = a->books.latency ? a->host.driver->ticks() : 0;
     status = request(a, bytes, stream, block);
-    note_latency(a, WEIR_OPERATION_ALLOC, started);
+    if (a->books.latency)
+        note_latency(a, WEIR_OPERATION_ALLOC, started);
     return status;
+}
+
+static __attribute__((noinline, cold)) void log_failed_free(const weir_allocator *a,
+                                                            CUdeviceptr block, weir_status status) {
+    weir__log(a->host.options.log, WEIR_LOG_ERROR, "free of 0x%" PRIx64 ": %s", (uint64_t)block,
+              weir_status_message(status));
 }
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
@@ -503,8 +516,7 @@ static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream str
     if (status == WEIR_OK)
         weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
     else
-        weir__log(a->host.options.log, WEIR_LOG_ERROR, "free of 0x%" PRIx64 ": %s", (uint64_t)block,
-                  weir_status_message(status));
+        log_failed_free(a, block, status);
     return status;
 }
 
@@ -514,11 +526,10 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
 
     if (status != WEIR_OK || !block)
         return status;
-    if (!a->books.latency)
-        return release(a, (uintptr_t)block, stream);
-    started = a->host.driver->ticks();
+    started = a->books.latency ? a->host.driver->ticks() : 0;
     status = release(a, (uintptr_t)block, stream);
-    note_latency(a, WEIR_OPERATION_FREE, started);
+    if (a->books.latency)
+        note_latency(a, WEIR_OPERATION_FREE, started);
     return status;
 }
 

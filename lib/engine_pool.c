@@ -51,7 +51,7 @@ struct pool {
     int exceeds;           /* there is a limit, and the driver does not know it */
     uint64_t threshold;    /* the pool's; raised under `growing` */
     int shrinks;           /* a synchronisation may lower the reserve: the threshold is finite */
-    uint64_t growth_ticks; /* what a request takes at least that makes the driver grow */
+    uint64_t growth_ticks; /* a request that took less cannot have made the driver grow */
     _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
@@ -145,7 +145,9 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     p->threshold = host->threshold;
     p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     p->shrinks = p->has_figures && host->threshold < host->device_total;
-    if (p->has_figures) /* without them the look is at our own table */
+    /* Left at 0 where every request is looked at: the table of sizes is kept there, a fall of the
+     * reserve would go unseen, or the driver does not know the limit. */
+    if (p->has_figures && !p->shrinks && !p->exceeds)
         p->growth_ticks = (GROWTH_NS << 20) / host->driver->ticks_to_ns(UINT64_C(1) << 20);
     result = weir__driver_enter(host->driver, host->context, &scope);
     if (result == CUDA_SUCCESS) {
@@ -369,9 +371,32 @@ static void see_fall(struct pool *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* 1: the request cannot have made the driver grow, so the question costs more than it tells. */
-static int too_quick_to_grow(const struct pool *p, uint64_t started) {
-    return !p->shrinks && !p->exceeds && p->host->driver->ticks() - started < p->growth_ticks;
+/* The driver did not simply serve the request. */
+static __attribute__((noinline, cold)) weir_status
+refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdeviceptr *block) {
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
+        result = alloc_in_context(p, block, bytes, stream);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        return out_of_memory(p, bytes);
+    return weir__engine_status(p->host, result);
+}
+
+/* The request took so long that the driver may have grown, or this pool is always looked at. */
+static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUdeviceptr block,
+                                                             size_t bytes, weir_stream stream,
+                                                             uint64_t started, int *grew) {
+    uint64_t reserve;
+
+    if (!p->has_figures && !keep_size(p, block, bytes)) {
+        (void)give(p, block, stream);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    reserve = read_reserve(p);
+    if (p->has_figures && reserve > p->limit)
+        return undo_alloc(p, block, stream);
+    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed))
+        *grew |= reserve_moved(p, bytes, started);
+    return WEIR_OK;
 }
 
 static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
@@ -379,34 +404,22 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CU
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = driver->ticks();
-    CUdeviceptr got = 0;
-    uint64_t reserve;
     CUresult result;
 
     if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
-    result = driver->cuMemAllocFromPoolAsync(&got, bytes, p->pool, stream);
-    if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = alloc_in_context(p, &got, bytes, stream);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        return out_of_memory(p, bytes);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(p->host, result);
-    if (!p->has_figures && !keep_size(p, got, bytes)) {
-        (void)give(p, got, stream);
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
+    if (result != CUDA_SUCCESS) {
+        weir_status status = refused(p, result, bytes, stream, block);
+
+        if (status != WEIR_OK)
+            return status;
     }
-    *block = got;
-    if (too_quick_to_grow(p, started))
+    if (driver->ticks() - started < p->growth_ticks)
         return WEIR_OK;
-    reserve = read_reserve(p);
-    if (p->has_figures && reserve > p->limit)
-        return undo_alloc(p, got, stream);
-    if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed))
-        *grew |= reserve_moved(p, bytes, started);
-    return WEIR_OK;
+    return look_at_reserve(p, *block, bytes, stream, started, grew);
 }
 
 /* Makes the joining stream wait for what `stream` was given so far. */
