@@ -551,7 +551,8 @@ static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
 
 /* ---------------------------------------------------------------------- take -- */
 
-/* Every number that leads to a record, after the table has grown: `old` tells the new ones. */
+/* Every number that leads to a record, after the table has grown: `old` tells the new ones.  The last
+ * take is forgotten by then. */
 static void records_follow(struct weir_placement *p, const struct weir__chunks *old) {
 #define MOVED(id) ((id) == 0 ? 0 : (uint32_t)old->chunk[id].address)
     for (size_t i = 0; i < p->stream_slots; i++) {
@@ -562,9 +563,6 @@ static void records_follow(struct weir_placement *p, const struct weir__chunks *
             s->newest = MOVED(s->newest);
         }
     }
-    p->last_taken = MOVED(p->last_taken);
-    p->last_rest = MOVED(p->last_rest);
-    p->parked = MOVED(p->parked);
     for (size_t i = 0; i < p->regions; i++) {
         struct region *r = &p->region[p->by_base[i]];
         uint32_t id;
