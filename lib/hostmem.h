@@ -11,7 +11,9 @@
 #define WEIR_HOSTMEM_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 /* As realloc, but bytes == 0 frees and returns NULL. */
 typedef void *weir__hostmem_resize_fn(void *context, void *memory, size_t bytes);
@@ -21,6 +23,23 @@ struct weir__hostmem {
     void *context;                   /* handed to resize */
     size_t bytes;                    /* held now */
 };
+
+/* Large tables that are read here and there spend more on address translation than on the reads; in a
+ * virtual machine twice so.  Asks for large pages where the kernel has them, before the memory is
+ * touched; whatever it answers is fine. */
+static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    const uintptr_t page = (uintptr_t)2 << 20;
+    uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)memory + bytes) & ~(page - 1);
+
+    if (end > first)
+        (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
 
 /* Grows or shrinks `memory`, which holds `held` bytes (NULL and 0: none).  NULL if refused, and
  * then nothing changed; also NULL for bytes == 0, which never fails. */
@@ -34,6 +53,8 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
         free(memory);
     } else {
         moved = realloc(memory, bytes);
+        if (moved != NULL)
+            weir__hostmem_prefer_large_pages(moved, bytes);
     }
     if (moved != NULL || bytes == 0) {
         host->bytes += bytes - held;
