@@ -316,10 +316,14 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, const
     return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
 }
 
-/* A free chunk is about to change: off its list.  The key that its set still has, or NONE. */
+/* A free chunk is about to change: off its list.  The key that its set still has, or NONE.  A stray
+ * may be later than all that its stream knows of. */
 static inline uint64_t chunk_unsettle(struct weir_placement *p, struct stream *s, uint32_t id) {
     if ((p->all.kind[id] & STRAY) != 0) {
         p->strays--;
+        if (s != NULL) {
+            pace_admit(&s->pace, p->all.chunk[id].sequence);
+        }
         return NONE;
     }
     if (s != NULL) {
@@ -747,12 +751,12 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
         return WEIR_PLACEMENT_OK;
     }
     unpark(p);
-    if (stream != p->only || stream == 0) {
-        stream_seen(p, stream);
-        own = p->several && stream != 0 ? stream_find(p, stream) : NULL;
-    }
+    stream_seen(p, stream);
     if ((p->all.room <= p->regions || p->strays > 0) && !take_reserve(p)) {
         return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    if (p->several && stream != 0) {
+        own = stream_find(p, stream); /* not before: bringing strays in may have forgotten it */
     }
     if (want >> WEIR__BESTFIT_BITS != 0) {
         return WEIR_PLACEMENT_NO_FIT;
@@ -811,6 +815,25 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     return WEIR_PLACEMENT_INTERIOR;
 }
 
+/* A freed chunk becomes a stray of a stream without a record.  What else the stream has freed are
+ * strays then: it joins them here, since later only its direct neighbours are looked at. */
+static void chunk_stray(struct weir_placement *p, uint64_t stream, uint32_t id) {
+    uint32_t prev = p->all.chunk[id].prev;
+    uint32_t next = p->all.chunk[id].next;
+
+    p->all.kind[id] = TAGGED | STRAY;
+    p->all.tag[id].stream = stream;
+    p->strays++;
+    if (p->all.kind[next] == (TAGGED | STRAY) && p->all.tag[next].stream == stream) {
+        p->strays--;
+        chunk_join(p, id, next);
+    }
+    if (p->all.kind[prev] == (TAGGED | STRAY) && p->all.tag[prev].stream == stream) {
+        p->strays--;
+        chunk_join(p, prev, id);
+    }
+}
+
 /* A block of `stream` ends; `park` if it was the last thing taken. */
 static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
                         int park) {
@@ -824,9 +847,7 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     }
     p->tagged += c->size;
     if (s == NULL) {
-        p->all.kind[id] = TAGGED | STRAY;
-        p->all.tag[id].stream = stream;
-        p->strays++;
+        chunk_stray(p, stream, id);
         return;
     }
     if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, s) &&

@@ -1429,6 +1429,98 @@ static void *resize(void *context, void *old, size_t bytes) {
     return grown;
 }
 
+/* A rule whose memory is this seam's; what goes back is overwritten before. */
+static void *resize_and_spoil(void *context, void *old, size_t bytes) {
+    size_t *head = old == NULL ? NULL : (size_t *)old - 2;
+
+    if (head != NULL && bytes == 0)
+        memset(old, 0xa5, *head);
+    head = resize(context, head, bytes == 0 ? 0 : bytes + 2 * sizeof *head);
+    if (head == NULL)
+        return NULL;
+    *head = bytes;
+    return head + 2;
+}
+
+static void begin_spoiling(size_t bytes) {
+    struct weir_placement_rule rule = bfc;
+
+    memset(&memory, 0, sizeof memory);
+    rule.resize = resize_and_spoil;
+    rule.context = &memory;
+    begin(&rule, bytes);
+}
+
+static void refuse_from_now_on(int refuse) {
+    memory.refuse_at = refuse ? memory.requests + 1 : 0;
+    memory.refuse_on = refuse;
+}
+
+/* The table of streams is full when memory runs out, so what stream 108 frees is a stray.  The next
+ * take makes room for 108, and so forgets whoever has nothing tagged: the very stream that takes. */
+START_TEST(a_take_may_forget_its_own_stream) {
+    uint64_t q = 0;
+    size_t at[9];
+
+    begin_spoiling(MIB);
+    for (size_t i = 9; i-- > 0;) {
+        take(512, 100);
+        at[i] = take(512, 100 + i);
+    }
+    for (size_t i = 0; i < 8; i++)
+        q = give(at[i], 100 + i);
+    observe(107, q);
+    refuse_from_now_on(1);
+    give(at[8], 108);
+    refuse_from_now_on(0);
+    ck_assert_uint_eq(take(512, 107), at[7]); /* and not at[8], which is lower, but tagged by 108 */
+    ck_assert_uint_eq(take(512, 108), at[8]);
+    end();
+}
+END_TEST
+
+/* Frees next to each other that could not be noted are one free chunk, which waits for the last. */
+START_TEST(strays_join_each_other) {
+    uint64_t first;
+
+    begin_spoiling(4096);
+    ck_assert_int_eq(weir__placement_add(p, BASE + 65536, 4096), WEIR_PLACEMENT_OK);
+    take(512, A), take(512, A), take(512, A), take(2560, B);
+    refuse_from_now_on(1);
+    first = give(0, C);
+    give(512, C);
+    ck_assert_str_eq(layout(), "C@2 0+1024; live 1024+512; live 1536+2560; free 65536+4096");
+    refuse_from_now_on(0);
+    give(1024, C);
+    ck_assert_str_eq(layout(), "C@3 0+1536; live 1536+2560; free 65536+4096");
+    ck_assert_uint_eq(take(512, A), 65536);
+    observe(C, first);
+    ck_assert_str_eq(layout(), "C@3 0+1536; live 1536+2560; live 65536+512; free 66048+3584");
+    ck_assert_uint_eq(take(1536, C), 0);
+    end();
+}
+END_TEST
+
+/* A free that comes late joins a stray that its stream does not know of: both wait for the stray,
+ * and once that was observed the region can go. */
+START_TEST(late_frees_join_strays) {
+    begin_spoiling(4096);
+    take(512, A), take(3584, B);
+    refuse_from_now_on(1);
+    MUST_EQUAL(weir__placement_give(p, BASE, C, 9, NULL), WEIR_PLACEMENT_OK);
+    healthy();
+    refuse_from_now_on(0);
+    MUST_EQUAL(weir__placement_give(p, BASE + 512, C, 3, NULL), WEIR_PLACEMENT_OK);
+    healthy();
+    ck_assert_str_eq(layout(), "C@9 0+4096");
+    observe(C, 3);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    observe(C, 9);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_OK);
+    end();
+}
+END_TEST
+
 /* One random step; what fails for want of memory must have changed nothing. */
 static void short_step(uint64_t *live, size_t count, uint64_t stream) {
     struct weir_placement_figures before = figures();
@@ -1458,20 +1550,20 @@ static void short_step(uint64_t *live, size_t count, uint64_t stream) {
         healthy();
 }
 
-/* Memory is back: everything comes home, and the regions can go. */
-static void short_end(uint64_t *live, size_t count) {
+/* Everything comes home, and the regions can go, whether memory is back by then or not. */
+static void short_end(uint64_t *live, size_t count, int back) {
     struct weir_placement_block block;
     uint64_t base;
     size_t bytes;
 
-    memory.refuse_at = 0;
-    memory.refuse_on = 0;
+    if (back)
+        refuse_from_now_on(0);
     for (size_t i = 0; i < count; i++)
         if (live[i] != 0)
             give((size_t)(live[i] - BASE), A);
     for (uint64_t s = 0; s < 100; s++)
         observe(s, UINT64_MAX);
-    if (weir__placement_take(p, 1, A, &block) == WEIR_PLACEMENT_OK)
+    if (back && weir__placement_take(p, 1, A, &block) == WEIR_PLACEMENT_OK)
         observe(A, give((size_t)(block.address - BASE), A));
     MUST_EQUAL(figures().unobserved, 0);
     MUST_EQUAL(figures().free_chunks, figures().regions);
@@ -1482,8 +1574,9 @@ static void short_end(uint64_t *live, size_t count) {
     MUST_EQUAL(memory.held, 0);
 }
 
-/* A run in which request `refuse_at` is refused; 1 if there was such a request. */
-static int short_run(long refuse_at, int refuse_on) {
+/* A run in which request `refuse_at` is refused; 1 if there was such a request.  `back`: memory is
+ * there again at the end. */
+static int short_run(long refuse_at, int refuse_on, int back) {
     struct weir_placement_rule rule = bfc;
     uint64_t live[150] = {0};
     int reached;
@@ -1510,14 +1603,14 @@ static int short_run(long refuse_at, int refuse_on) {
         short_step(live, sizeof live / sizeof live[0], stream);
     }
     reached = memory.requests >= refuse_at;
-    short_end(live, sizeof live / sizeof live[0]);
+    short_end(live, sizeof live / sizeof live[0], back);
     return reached;
 }
 
 START_TEST(any_one_request_may_be_refused) {
     long n = 1;
 
-    while (short_run(n, 0))
+    while (short_run(n, 0, 1))
         n++;
     ck_assert_int_gt(n, 40); /* the seam is in use */
 }
@@ -1526,7 +1619,7 @@ END_TEST
 START_TEST(all_requests_from_one_on_may_be_refused) {
     long n = 1;
 
-    while (short_run(n, 1))
+    while (short_run(n, 1, _i))
         n++;
     ck_assert_int_gt(n, 40);
 }
@@ -1609,8 +1702,11 @@ static void add_random_tests(Suite *suite) {
     suite_add_tcase(suite, model_case);
 
     tcase_set_timeout(memory_case, 120);
+    tcase_add_test(memory_case, a_take_may_forget_its_own_stream);
+    tcase_add_test(memory_case, strays_join_each_other);
+    tcase_add_test(memory_case, late_frees_join_strays);
     tcase_add_test(memory_case, any_one_request_may_be_refused);
-    tcase_add_test(memory_case, all_requests_from_one_on_may_be_refused);
+    tcase_add_loop_test(memory_case, all_requests_from_one_on_may_be_refused, 0, 2);
     suite_add_tcase(suite, memory_case);
 }
 
