@@ -36,9 +36,10 @@
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
 enum { MAX_PROBES = 512 };
-/* The driver takes 27 to 50 us to grow by one unit and 33 to move one; a request that it serves from
- * what it has takes 0.2 to 3 us.  Below this it did neither. */
-#define GROWTH_NS UINT64_C(4000)
+/* Requests without growth after which the next ones are no longer timed: see steady(). */
+enum { STEADY_REQUESTS = 4096 };
+/* What a unit costs to grow by, until a step was timed: 27 to 35 us on an H200. */
+#define UNIT_NS UINT64_C(31000)
 
 struct pool {
     struct weir_host *host;
@@ -47,11 +48,12 @@ struct pool {
     uint64_t limit;       /* in whole units; UINT64_MAX: none */
     /* As last seen; raised under `growing`, lowered by anyone who sees it. */
     _Atomic uint64_t reserve;
-    int has_figures;       /* the driver tells RESERVED and USED */
-    int exceeds;           /* there is a limit, and the driver does not know it */
-    uint64_t threshold;    /* the pool's; raised under `growing` */
-    int shrinks;           /* a synchronisation may lower the reserve: the threshold is finite */
-    uint64_t growth_ticks; /* a request that took less cannot have made the driver grow */
+    int has_figures;          /* the driver tells RESERVED and USED */
+    int exceeds;              /* there is a limit, and the driver does not know it */
+    uint64_t threshold;       /* the pool's; raised under `growing` */
+    int shrinks;              /* a synchronisation may lower the reserve: the threshold is finite */
+    _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
+    _Atomic uint64_t unit_ns; /* what growth by a unit took when it was timed last */
     _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
@@ -145,10 +147,6 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     p->threshold = host->threshold;
     p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     p->shrinks = p->has_figures && host->threshold < host->device_total;
-    /* Left at 0 where every request is looked at: the table of sizes is kept there, a fall of the
-     * reserve would go unseen, or the driver does not know the limit. */
-    if (p->has_figures && !p->shrinks && !p->exceeds)
-        p->growth_ticks = (GROWTH_NS << 20) / host->driver->ticks_to_ns(UINT64_C(1) << 20);
     result = weir__driver_enter(host->driver, host->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = make_pool(p);
@@ -161,6 +159,7 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     pthread_mutex_init(&p->growing, NULL);
     pthread_mutex_init(&p->joining, NULL);
     pthread_mutex_init(&p->sizing, NULL);
+    p->unit_ns = UNIT_NS;
     *engine = p;
     return WEIR_OK;
 }
@@ -260,10 +259,22 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
         weir__growth_refused(&p->cursor);
 }
 
+/* How long a caller waited for growth by `got` bytes.  Timed from `started`, which is then the rate
+ * for those that were not (0). */
+static uint64_t stall_of(struct pool *p, uint64_t started, uint64_t got) {
+    uint64_t units = (got + UNIT - 1) / UNIT, stall;
+
+    if (started == 0)
+        return units * atomic_load_explicit(&p->unit_ns, memory_order_relaxed);
+    stall = weir__engine_since(p->host, started);
+    atomic_store_explicit(&p->unit_ns, stall / units, memory_order_relaxed);
+    return stall;
+}
+
 /* The reserve is not what it was.  Risen: a growth step, which the caller waited for from `started`
- * on; returns 1.  Fallen: a synchronisation let memory go back. */
+ * on (0: not timed); returns 1.  Fallen: a synchronisation let memory go back. */
 static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
-    uint64_t before, now, stall = weir__engine_since(p->host, started);
+    uint64_t before, now;
     int grew;
 
     /* Whoever holds the lock is growing, and takes the rise into its own account. */
@@ -274,7 +285,9 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
     atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
     grew = now > before;
     if (grew) {
-        weir__engine_note(p->host, WEIR_EVENT_REQUEST, 0, request, now - before, stall, now);
+        weir__engine_note(p->host, WEIR_EVENT_REQUEST, 0, request, now - before,
+                          stall_of(p, started, now - before), now);
+        atomic_store_explicit(&p->quiet, 0, memory_order_relaxed);
         top_up(p, request, now - before, now);
     }
     pthread_mutex_unlock(&p->growing);
@@ -381,7 +394,7 @@ refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdev
     return weir__engine_status(p->host, result);
 }
 
-/* The request took so long that the driver may have grown, or this pool is always looked at. */
+/* The reserve has moved, or this pool's table and limit are ours to look after. */
 static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUdeviceptr block,
                                                              size_t bytes, weir_stream stream,
                                                              uint64_t started, int *grew) {
@@ -399,11 +412,23 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
     return WEIR_OK;
 }
 
+/* Reading the clock costs as much as asking the driver whether it grew (20 ns in a virtual machine),
+ * and is only needed where it did.  After a long quiet time it is left out; a step that comes all the
+ * same is charged what a unit took last, and the next requests are timed again. */
+static int steady(struct pool *p) {
+    uint32_t quiet = atomic_load_explicit(&p->quiet, memory_order_relaxed);
+
+    if (quiet == STEADY_REQUESTS)
+        return 1;
+    atomic_store_explicit(&p->quiet, quiet + 1, memory_order_relaxed);
+    return 0;
+}
+
 static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
                               int *grew) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
-    uint64_t started = driver->ticks();
+    uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0;
     CUresult result;
 
     if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
@@ -417,7 +442,10 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, CU
         if (status != WEIR_OK)
             return status;
     }
-    if (driver->ticks() - started < p->growth_ticks)
+    if (p->has_figures &&
+        driver->cuMemPoolGetAttribute(p->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) ==
+            CUDA_SUCCESS &&
+        reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) && reserve <= p->limit)
         return WEIR_OK;
     return look_at_reserve(p, *block, bytes, stream, started, grew);
 }
@@ -525,9 +553,11 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
     after = raise_reserve(p, target < p->limit ? target : p->limit);
-    if (after > before)
+    if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
-                          weir__engine_since(host, started), after);
+                          stall_of(p, started, after - before), after);
+        atomic_store_explicit(&p->quiet, STEADY_REQUESTS, memory_order_relaxed);
+    }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
     result = host->driver->cuStreamSynchronize(p->grow_stream);

@@ -1995,6 +1995,30 @@ START_TEST(a_trim_frees_what_no_event_covers) {
 }
 END_TEST
 
+/* The clock is not read any more then; the step is seen all the same, and charged at the rate of the
+ * last one that was timed. */
+START_TEST(growth_after_a_long_quiet_time) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+    weir_statistics first, later;
+    void *block;
+
+    give(a, take(a, 64 * MIB, A), A);
+    first = stats_of(a);
+    for (int i = 0; i < 5000; i++)
+        give(a, take(a, MIB, A), A);
+    ck_assert_uint_eq(stats_of(a).stall_ns, first.stall_ns);
+    block = take(a, 192 * MIB, A);
+    later = stats_of(a);
+    ck_assert_uint_eq(later.growths, first.growths + 1);
+    ck_assert_uint_eq(later.growth_allocs, first.growth_allocs + 1);
+    ck_assert_uint_eq(later.growth_bytes, 192 * MIB);
+    ck_assert_uint_eq(later.stall_ns - first.stall_ns, 4 * (first.stall_ns / 2));
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
 /* Frees with uses are settled as they go, not only when a request does not fit. */
 START_TEST(pending_frees_do_not_pile_up) {
     weir_options options = plain(KIND_FIXED, 256 * MIB);
@@ -2107,6 +2131,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, streams_that_end_strand_nothing);
     tcase_add_test(tests, a_trim_frees_what_no_event_covers);
     tcase_add_test(tests, pending_frees_do_not_pile_up);
+    tcase_add_test(tests, growth_after_a_long_quiet_time);
     tcase_add_test(tests, waiting_is_counted_once);
     tcase_add_test(tests, events_and_latencies_know_a_fork);
     LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);

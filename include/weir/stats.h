@@ -76,7 +76,9 @@ typedef struct weir_event {
     uint64_t time_ns;       /* since the allocator was made, when the step ended */
     uint64_t asked;         /* bytes the step was meant to add (or to give back) */
     uint64_t got;           /* bytes by which the reserve rose (or fell) */
-    uint64_t stall_ns;      /* time a caller waited for it */
+    uint64_t stall_ns;      /* time a caller waited for it.  Pool engine: timed, except for a step
+                             * after 4,096 requests without one, which is charged by its bytes at the
+                             * rate of the last timed step */
     uint64_t reserve_after; /* the reserve then */
     int cause;              /* WEIR_EVENT_ */
     int shrink;             /* 0: grew, 1: gave back */
