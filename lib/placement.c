@@ -1155,25 +1155,6 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base) {
     return WEIR_PLACEMENT_OK;
 }
 
-int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, size_t *bytes) {
-    const struct region *best = NULL;
-
-    unparked(p);
-    for (size_t i = 0; i < p->regions; i++) {
-        const struct region *r = &p->region[p->by_base[i]];
-
-        if (region_is_idle(p, r) && (best == NULL || r->end - r->base > best->end - best->base)) {
-            best = r;
-        }
-    }
-    if (best == NULL) {
-        return 0;
-    }
-    *base = best->base << p->shift;
-    *bytes = (best->end - best->base) << p->shift;
-    return 1;
-}
-
 /* ------------------------------------------------------------------- figures -- */
 
 /* The size of the largest free chunk, in granules. */

@@ -102,11 +102,9 @@ void weir__placement_destroy(
 
 /* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
-/* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN. */
+/* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN;
+ * never for want of memory, now or before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
-/* The region that could be removed and that is the largest (then the lowest base); 1 if there is
- * one, else 0. */
-int weir__placement_idle_region(const struct weir_placement *p, uint64_t *base, size_t *bytes);
 
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
