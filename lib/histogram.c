@@ -43,31 +43,11 @@ static void raise_max(struct weir_histogram *h, uint64_t value) {
         ;
 }
 
-void weir__histogram_clear(struct weir_histogram *h) {
-    for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++)
-        atomic_store_explicit(&h->count[i], 0, memory_order_relaxed);
-    atomic_store_explicit(&h->total, 0, memory_order_relaxed);
-    atomic_store_explicit(&h->max, 0, memory_order_relaxed);
-    atomic_store_explicit(&h->sum, 0, memory_order_relaxed);
-}
-
 void weir__histogram_add(struct weir_histogram *h, uint64_t value) {
     atomic_fetch_add_explicit(&h->count[bucket_of(value)], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->total, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&h->sum, value, memory_order_relaxed);
     raise_max(h, value);
-}
-
-void weir__histogram_merge(struct weir_histogram *into, const struct weir_histogram *from) {
-    for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++) {
-        uint64_t count = load(&from->count[i]);
-
-        if (count)
-            atomic_fetch_add_explicit(&into->count[i], count, memory_order_relaxed);
-    }
-    atomic_fetch_add_explicit(&into->total, load(&from->total), memory_order_relaxed);
-    atomic_fetch_add_explicit(&into->sum, load(&from->sum), memory_order_relaxed);
-    raise_max(into, load(&from->max));
 }
 
 /* How many values the quantile must cover: fraction * total, rounded up, from 1 to total.  The small

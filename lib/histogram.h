@@ -13,6 +13,7 @@
 
 enum { WEIR_HISTOGRAM_SUB = 32, WEIR_HISTOGRAM_BUCKETS = 60 * WEIR_HISTOGRAM_SUB };
 
+/* Zeroed, it is empty. */
 struct weir_histogram {
     _Atomic uint64_t count[WEIR_HISTOGRAM_BUCKETS];
     _Atomic uint64_t total;
@@ -20,9 +21,7 @@ struct weir_histogram {
     _Atomic uint64_t sum;
 };
 
-void weir__histogram_clear(struct weir_histogram *h);
 void weir__histogram_add(struct weir_histogram *h, uint64_t value);
-void weir__histogram_merge(struct weir_histogram *into, const struct weir_histogram *from);
 /* The smallest bucket bound that at least `fraction` (0 to 1) of the values do not exceed, cut to the
  * exact maximum; 0 when empty. */
 uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fraction);
