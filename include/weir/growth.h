@@ -31,8 +31,8 @@ typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *con
  *   EXACT       the request, rounded to what the engine takes from the device at once
  *   STEP        the request rounded up to a multiple of growth_step (64 MiB if 0)
  *   GEOMETRIC   (growth_factor - 1) x reserve, at most growth_cap (0: no cap); at least the request
- *   REMAINING   growth_factor x (limit or device total - reserve); at least the request.  RMM's pool
- *               does this with 0.5
+ *   REMAINING   growth_factor x what is free on the device, or what the limit leaves if that is
+ *               less; at least the request.  RMM's pool does this with 0.5 if it has a maximum size
  *   BFC         the rule of TensorFlow's and XLA's BFC allocator: steps start at 2 MiB and double
  *               each time until they cover the request; one that the device refuses shrinks by a
  *               tenth until the request no longer fits (tsl/framework/bfc_allocator.cc, Extend)

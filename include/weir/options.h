@@ -94,8 +94,9 @@ enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 typedef struct weir_options {
     size_t size; /* bytes of this struct as the caller was compiled */
 
-    /* Which device: "cuda" (its device 0), "cuda:N" or "model" (device model, software).  NULL:
-     * "cuda".  The library never takes the model unless told to. */
+    /* Which device: "cuda" or "cuda:N", number N of the GPUs, or "model" or "model:N", of the device
+     * model's (a GPU in software); N is 0 if not given.  NULL: "cuda".  The library never takes the
+     * model unless told to. */
     const char *device;
 
     int engine; /* WEIR_ENGINE_ */

@@ -54,8 +54,9 @@ WEIR_API void weir_trace_reader_destroy(weir_trace_reader *reader); /* NULL is f
  * E_PARSE: the line is wrong (malformed, unknown operation, negative or overflowing number, free or
  * use of an id that is not live, an id allocated twice, a free whose size differs, a last line
  * without its newline: a truncated file, a trace without any event) or the source failed;
- * weir_trace_message tells line and reason; the reader stays at its end.
- * E_INVALID, E_HOST_MEMORY.  One thread at a time. */
+ * weir_trace_message tells line and reason.
+ * E_INVALID, E_HOST_MEMORY.  After E_PARSE or E_HOST_MEMORY nothing more is read: every later call
+ * answers the same again, and the message stays.  One thread at a time. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_trace_next(weir_trace_reader *reader,
                                                        weir_trace_event *event);
 
