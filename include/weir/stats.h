@@ -19,32 +19,32 @@ extern "C" {
  *     attempts == allocs + refusals
  * Times are of the allocator's device: virtual on the device model. */
 typedef struct weir_statistics {
-    size_t size;               /* bytes that the library filled in */
-    uint64_t attempts;         /* weir_alloc calls that were served or met a refusal (below) */
-    uint64_t allocs;           /* of these, served */
-    uint64_t frees;            /* weir_free calls that freed a block */
-    uint64_t hits;             /* served without a growth step */
-    uint64_t growth_allocs;    /* served after at least one growth step */
-    uint64_t refusals;         /* not served: limit or out of memory */
-    uint64_t retries;          /* times the out-of-memory ladder ran and asked again */
-    uint64_t growths;          /* growth steps, preallocation included */
-    uint64_t growth_bytes;     /* added by them */
-    uint64_t stall_ns;         /* time callers spent in growth steps and the ladder */
-    uint64_t trims;            /* times that reserve was given back on request */
-    uint64_t trim_bytes;       /* given back by them */
-    uint64_t blocks;           /* live */
-    uint64_t requested;        /* in live blocks, as asked */
+    size_t size;            /* bytes that the library filled in */
+    uint64_t attempts;      /* weir_alloc calls that were served or met a refusal (below) */
+    uint64_t allocs;        /* of these, served */
+    uint64_t frees;         /* weir_free calls that freed a block */
+    uint64_t hits;          /* served without a growth step */
+    uint64_t growth_allocs; /* served after at least one growth step */
+    uint64_t refusals;      /* not served: limit or out of memory */
+    uint64_t retries;       /* times the out-of-memory ladder ran and asked again */
+    uint64_t growths;       /* growth steps, preallocation included */
+    uint64_t growth_bytes;  /* added by them */
+    uint64_t stall_ns;      /* time callers spent in growth steps and the ladder */
+    uint64_t trims;         /* times that reserve was given back on request */
+    uint64_t trim_bytes;    /* given back by them */
+    uint64_t blocks;        /* live */
+    uint64_t requested;     /* in live blocks, as asked */
     uint64_t requested_peak;
-    uint64_t in_use;           /* in live blocks, as handed out (rounded) */
+    uint64_t in_use; /* in live blocks, as handed out (rounded) */
     uint64_t in_use_peak;
-    uint64_t reserve;          /* taken from the device */
+    uint64_t reserve; /* taken from the device */
     uint64_t reserve_peak;
-    uint64_t extent;           /* arena: highest address ever used minus base, summed over regions */
-    uint64_t prealloc_asked;   /* preallocation: asked, */
-    uint64_t prealloc_got;     /* really added to the reserve, */
-    uint64_t prealloc_kept;    /* still there after the release threshold had its say, */
-    uint64_t prealloc_ns;      /* and the time it took */
-    uint64_t host_bytes;       /* host memory that the engine's bookkeeping takes */
+    uint64_t extent;         /* arena: highest address ever used less base, over all regions */
+    uint64_t prealloc_asked; /* preallocation: asked, */
+    uint64_t prealloc_got;   /* really added to the reserve, */
+    uint64_t prealloc_kept;  /* still there after the release threshold had its say, */
+    uint64_t prealloc_ns;    /* and the time it took */
+    uint64_t host_bytes;     /* host memory that the engine's bookkeeping takes */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -93,7 +93,7 @@ typedef struct weir_refusal {
     uint64_t limit;       /* UINT64_MAX: none */
     uint64_t device_free; /* on the device then; UINT64_MAX: not known */
     uint64_t device_total;
-    uint64_t waited_ns;   /* spent in the ladder */
+    uint64_t waited_ns; /* spent in the ladder */
 } weir_refusal;
 
 struct weir_allocator;
