@@ -50,7 +50,7 @@ AC_DEFUN([WEIR_WARNINGS],
 WEIR_WARN_CFLAGS=
 m4_foreach_w([flag], [-Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
   -Wmissing-prototypes -Wold-style-definition -Wvla -Wundef -Wpointer-arith
-  -Wformat=2 -Wimplicit-fallthrough -Wdate-time],
+  -Wwrite-strings -Wformat=2 -Wimplicit-fallthrough -Wdate-time],
   [WEIR_TRY_CFLAG(flag, [WEIR_WARN_CFLAGS])])
 AS_IF([test "x$enable_werror" = xyes],
   [AS_VAR_APPEND([WEIR_WARN_CFLAGS], [" -Werror"])])

@@ -674,8 +674,8 @@ START_TEST(the_limit_is_never_passed) {
         void *block = NULL, *blocks[64];
         int count = 0;
 
-        if (_i == KIND_FIXED && limits[i] < 256)
-            continue; /* no arena at all */
+        if (_i == KIND_FIXED && limits[i] < 256) /* no arena at all */
+            continue;
         if (_i == KIND_POOL && limits[i] < 32 * MIB) { /* no unit of the driver's at all */
             weir_options options = options_of(_i, device_name, limits[i]);
 
@@ -742,9 +742,9 @@ START_TEST(a_refusal_tells_its_figures) {
 }
 END_TEST
 
-static void *refused_once(void *arg) {
+/* What a thread that allocates from `a` finds wrong, or NULL. */
+static const char *wrong_at_first_refusal(weir_allocator *a) {
     weir_refusal r = {.size = sizeof r};
-    weir_allocator *a = arg;
     void *none;
 
     if (weir_last_refusal(&r) != WEIR_OK || r.size != sizeof r || r.asked != 0 || r.limit != 0)
@@ -758,16 +758,29 @@ static void *refused_once(void *arg) {
     return NULL;
 }
 
+struct refused {
+    weir_allocator *allocator;
+    const char *wrong;
+};
+
+static void *refused_once(void *arg) {
+    struct refused *refused = arg;
+
+    refused->wrong = wrong_at_first_refusal(refused->allocator);
+    return NULL;
+}
+
 START_TEST(refusals_and_results_are_the_threads_own) {
     weir_allocator *a = make(_i);
     weir_refusal r = {.size = sizeof r};
+    struct refused refused = {.allocator = a};
     pthread_t thread;
-    void *none, *wrong;
+    void *none;
 
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, (size_t)1 << 51, NULL, &none));
-    ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, a), 0);
-    ck_assert_int_eq(pthread_join(thread, &wrong), 0);
-    ck_assert_msg(!wrong, "%s", (const char *)wrong);
+    ck_assert_int_eq(pthread_create(&thread, NULL, refused_once, &refused), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    ck_assert_msg(!refused.wrong, "%s", refused.wrong);
     OK(weir_last_refusal(&r));
     ck_assert_uint_eq(r.asked, (uint64_t)1 << 51);
     OK(weir_allocator_destroy(a));

@@ -42,7 +42,8 @@ START_TEST(growth_and_giving_back_are_counted_apart) {
     ck_assert_uint_eq(s.trims, 1);
     ck_assert_uint_eq(s.trim_bytes, 50);
     ck_assert_uint_eq(s.stall_ns, 30); /* what is given back is no stall */
-    ck_assert_uint_eq(s.reserve, 77); /* what the books do not know is left alone */
+    /* what the books do not know is left alone */
+    ck_assert_uint_eq(s.reserve, 77);
     weir__books_close(&books);
 }
 END_TEST
