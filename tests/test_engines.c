@@ -1401,7 +1401,7 @@ END_TEST
 #endif
 
 START_TEST(weir_use_without_host_memory) {
-#if CAN_REFUSE_HOST_MEMORY
+#ifdef CAN_REFUSE_HOST_MEMORY
     weir_options options = plain(_i, 64 * MIB);
     weir_allocator *a = make(&options);
     void *block = take(a, MIB, A);
@@ -2155,7 +2155,7 @@ static void add_recovery(TCase *tests) {
 static void add_faults(TCase *tests) {
     LOOP(tests, each_driver_call_fails_once, 0, KIND_COUNT * OP_COUNT);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
-#if CAN_REFUSE_HOST_MEMORY
+#ifdef CAN_REFUSE_HOST_MEMORY
     LOOP(tests, each_request_for_host_memory_fails_once, 0, KIND_COUNT * OP_COUNT);
 #endif
     LOOP(tests, weir_use_without_host_memory, EVERY_KIND);
