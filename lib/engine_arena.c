@@ -9,7 +9,7 @@
  * one stream that never matters and no event is ever recorded.  With more, a call on stream s (and
  * only such a call: recording on another thread's stream could land in its capture or on a dead
  * handle) records one event for all frees on s so far, when enough of them have piled up or when
- * another stream ran dry.  Completed events are looked for when a request does not fit, and one of
+ * another stream ran dry; a young stream, which may end after any call, records at each.  Completed events are looked for when a request does not fit, and one of
  * its own whenever a stream records.  Handles are never asked about outside calls that pass them: a
  * destroyed stream's handle crashes the driver, or belongs to another stream by then.
  *
@@ -21,8 +21,8 @@
  * until events recorded on all of them have completed.
  *
  * What cannot be tracked (a free without an event on stream 0, or without host memory for its
- * bookkeeping) is quarantined: it serves nobody until the whole device was waited for, which a
- * region's cuMemFree does.
+ * bookkeeping) is quarantined: it serves nobody until the whole device was waited for.  A trim does
+ * that, for frees that no event covers too, and so does a region's cuMemFree.
  *
  * Locks: one lock over everything here; under it driver calls for events and growth, and the
  * books' lock.  Taken once an operation.

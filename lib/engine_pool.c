@@ -2,8 +2,8 @@
 /* engine_pool.c: a private CUDA memory pool, with growth by policy.
  *
  * The driver places blocks, orders reuse and grows when it must; this engine sees what it did by the
- * pool's RESERVED attribute, accounts for it, and tops the reserve up
- * to what the growth policy wants.  The driver has no "would this fit?" call and a step first
+ * pool's RESERVED attribute (one question a request), accounts for it, and tops the reserve up to
+ * what the growth policy wants.  The driver has no "would this fit?" call and a step first
  * consumes free units, so a step is made by probe blocks, allocated on a stream that runs nothing
  * else and held until RESERVED has risen as far as wanted; freed there, every stream can have the
  * room at once.  "Got" is always the rise of RESERVED, never the size asked.
@@ -15,8 +15,9 @@
  * Frees of blocks that other streams use too are ordered behind all of them on a stream of their
  * own, so that no stream of the caller ever waits for another.
  *
- * Locks: `growing` is held while the reserve is raised; nothing but the books' lock is taken under
- * it.  The hit path takes no lock of ours.
+ * Locks: `growing` is held while the reserve is raised; the books' lock and `sizing` are taken under
+ * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
+ * release threshold is finite.
  *
  * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
  * the peak of what was in use, in units.
@@ -277,7 +278,8 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
     uint64_t before, now;
     int grew;
 
-    /* Whoever holds the lock is growing, and takes the rise into its own account. */
+    /* Whoever holds the lock is growing, and takes the rise into its own account; this request met
+     * growth all the same. */
     if (pthread_mutex_trylock(&p->growing) != 0)
         return 1;
     before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
