@@ -41,6 +41,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model.c \
 	lib/model/model.h \
 	lib/model/model_device.c \
+	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
 	lib/model/model_pool.c \
 	lib/model/model_profile.c \
