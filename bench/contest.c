@@ -31,6 +31,10 @@
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair in N fresh processes; the table shows medians.", 0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
+    {"busy", 'b', "FACTOR", 0,
+     "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
+     "there.",
+     0},
     {"json", 'j', "FILE", 0,
      "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
      "standard error.",
@@ -45,6 +49,15 @@ static void take_count(struct argp_state *state, const char *flag, const char *t
         argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
 }
 
+static void take_busy(struct argp_state *state, const char *text, double *out) {
+    struct weir_problem problem;
+    const char *end;
+
+    if (!weir__factor_read(text, &end, out, &problem) || *end || *out < 0.001 || *out > 1000)
+        argp_error(state, "--busy '%s': expected a number from 0.001 to 1000, such as 1 or 0.5",
+                   text);
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     struct contest *contest = state->input;
 
@@ -54,6 +67,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case 'i':
         take_count(state, "--iterations", argument, &contest->iterations);
+        return 0;
+    case 'b':
+        take_busy(state, argument, &contest->busy_factor);
         return 0;
     case 'j':
         contest->json_file = argument;
@@ -235,6 +251,8 @@ static json_t *results_json(const struct contest *contest) {
                                          contest->device, "modelled", contest->modelled, "error",
                                          outcome->error ? outcome->error : "");
 
+        if (outcome->busy_factor > 0)
+            json_object_set_new(object, "busy", json_real(outcome->busy_factor));
         json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
         json_object_update(object, common);
         json_array_append_new(array, object);
@@ -265,7 +283,7 @@ static int look_at_device(struct contest *contest) {
     struct job job;
     json_t *result;
 
-    job_make(&job, NULL, &contest->options, contest->device_source);
+    job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
@@ -312,19 +330,17 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
     return 0;
 }
 
-static int run_one(struct contest *contest, struct progress *progress, size_t trace,
-                   size_t contestant, uint64_t repeat) {
-    struct outcome *outcome =
-        &contest->outcomes[(trace * contest->contestant_count + contestant) * contest->repeat +
-                           repeat];
+static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
+    const struct contest_trace *trace = &contest->traces[outcome->trace];
+    const char *contestant = contest->contestants[outcome->contestant];
     char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
     struct job job;
 
-    snprintf(what, sizeof what, "%s, %s", contest->traces[trace].header.name,
-             contest->contestants[contestant]);
+    snprintf(what, sizeof what, "%s, %s%s", trace->header.name, contestant,
+             outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
-    job_make(&job, contest->contestants[contestant], &contest->options, contest->device_source);
-    outcome->result = runner_run(&job, contest->traces[trace].tape_fd, message, sizeof message);
+    job_make(&job, contestant, outcome->busy_factor, &contest->options, contest->device_source);
+    outcome->result = runner_run(&job, trace->tape_fd, message, sizeof message);
     if (!outcome->result)
         outcome->error = strdup(message);
     tell_outcome(outcome, told, sizeof told);
@@ -338,23 +354,27 @@ static int run_one(struct contest *contest, struct progress *progress, size_t tr
 }
 
 static int run_all(struct contest *contest) {
-    size_t count = contest->contestant_count;
+    size_t count = contest->contestant_count * contest_modes(contest);
     struct progress progress;
     int good = 1;
 
     progress_begin(&progress, contest->outcome_count);
     for (size_t trace = 0; trace < contest->trace_count; trace++)
         for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
-            for (size_t i = 0; i < count; i++)
-                good &= run_one(contest, &progress, trace, (i + trace + repeat) % count, repeat);
+            for (size_t i = 0; i < count; i++) {
+                size_t group = trace * count + (i + trace + repeat) % count;
+
+                good &= run_one(contest, &progress,
+                                &contest->outcomes[group * contest->repeat + repeat]);
+            }
     progress_clear(&progress);
     return good;
 }
 
 static int make_outcomes(struct contest *contest) {
-    size_t pairs = contest->trace_count * contest->contestant_count;
+    size_t modes = contest_modes(contest), count = contest->contestant_count * modes;
 
-    contest->outcome_count = pairs * contest->repeat;
+    contest->outcome_count = contest->trace_count * count * contest->repeat;
     contest->outcomes = calloc(contest->outcome_count, sizeof *contest->outcomes);
     if (!contest->outcomes) {
         contest->outcome_count = 0;
@@ -362,8 +382,11 @@ static int make_outcomes(struct contest *contest) {
         return 0;
     }
     for (size_t i = 0; i < contest->outcome_count; i++) {
-        contest->outcomes[i].trace = i / contest->repeat / contest->contestant_count;
-        contest->outcomes[i].contestant = i / contest->repeat % contest->contestant_count;
+        size_t group = i / contest->repeat;
+
+        contest->outcomes[i].trace = group / count;
+        contest->outcomes[i].contestant = group % count / modes;
+        contest->outcomes[i].busy_factor = group % modes ? contest->busy_factor : 0;
     }
     return 1;
 }

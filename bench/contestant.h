@@ -3,7 +3,7 @@
  *
  * Adding one is a row in contestant.c and, if it is no variant of what is there, its functions.
  * Contestants make their driver calls through session.counted alone; what the replay itself needs
- * (streams, waits, synchronisation, figures) goes through session.driver and is not counted.
+ * (streams, work, waits, synchronisation, figures) goes through session.driver and is not counted.
  *
  * Must not know: traces, time, output.
  */

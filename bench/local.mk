@@ -4,6 +4,8 @@ if WEIR_PROGRAM
 bin_PROGRAMS += weir
 weir_SOURCES = \
 	bench/bench.c \
+	bench/busy.c \
+	bench/busy.h \
 	bench/commands.h \
 	bench/contest.c \
 	bench/contest.h \

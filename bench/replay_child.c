@@ -9,7 +9,8 @@
  * Nothing that is counted, and no decision, rests on own_ns.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
- * contestant's.  An `m` synchronises the device, which is not timed.
+ * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
+ * behind each operation (busy.h), untimed.
  */
 #include "commands.h"
 
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "busy.h"
 #include "contestant.h"
 #include "flags.h"
 #include "histogram.h"
@@ -45,7 +47,9 @@ struct replay {
     uint64_t call_cost_ps; /* modelled devices: real time of a driver call that the model misses */
     CUcontext context;
     CUstream *streams;
-    void **addresses; /* by block; NULL: not live */
+    double busy_factor; /* 0: no work on the streams */
+    struct busy *busy;  /* NULL: likewise */
+    void **addresses;   /* by block; NULL: not live */
     struct iteration *iterations;
     size_t iteration_count;
     struct iteration now;  /* the one under way */
@@ -155,6 +159,11 @@ static int measure_call_cost(struct replay *replay) {
     return check(replay, "cuCtxGetCurrent", result);
 }
 
+/* What a call of busy.h said. */
+static int check_busy(struct replay *replay, int good) {
+    return good || fail(replay, "--busy: %s", busy_message(replay->busy));
+}
+
 /* What decides whether a contestant looks at its reserve must not rest on own time. */
 static uint64_t reliable_ns(const struct replay *replay, const struct span *span) {
     return replay->session.driver->charge ? span->driver_ns : span->ns;
@@ -231,16 +240,25 @@ static int do_wait(struct replay *replay, const struct tape_op *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
+    if (replay->busy && !check_busy(replay, busy_flush(replay->busy, op->stream) &&
+                                                busy_flush(replay->busy, op->block)))
+        return 0;
     return check(replay, "cuEventRecord",
                  driver->cuEventRecord(replay->session.event, on_stream)) &&
            check(replay, "cuStreamWaitEvent",
                  driver->cuStreamWaitEvent(stream, replay->session.event, 0));
 }
 
+static int synchronise(struct replay *replay) {
+    if (replay->busy)
+        return check_busy(replay, busy_end(replay->busy, &replay->now.makespan_ns));
+    return check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
+}
+
 static int do_mark(struct replay *replay) {
     struct figures after;
 
-    if (!check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize()))
+    if (!synchronise(replay))
         return 0;
     replay->contestant->figures(replay->allocator, &after);
     replay->now.stall_ns = after.stall_ns - replay->before.stall_ns;
@@ -251,32 +269,36 @@ static int do_mark(struct replay *replay) {
     replay->iterations[replay->iteration_count++] = replay->now;
     replay->before = after;
     memset(&replay->now, 0, sizeof replay->now);
-    return 1;
+    return !replay->busy || check_busy(replay, busy_begin(replay->busy));
+}
+
+static int do_operation(struct replay *replay, const struct tape_op *op) {
+    switch (op->code) {
+    case 'a':
+        return do_alloc(replay, op);
+    case 'f':
+        return do_free(replay, op);
+    case 'u':
+        return do_use(replay, op);
+    case 'w':
+        return do_wait(replay, op);
+    default:
+        return do_mark(replay);
+    }
 }
 
 static int play(struct replay *replay) {
-    const struct tape_op *op = replay->tape.ops;
+    const struct tape *tape = &replay->tape;
 
-    for (uint64_t i = 0; i < replay->tape.header->ops; i++, op++) {
-        int good;
+    if (replay->busy && !check_busy(replay, busy_begin(replay->busy)))
+        return 0;
+    for (uint64_t i = 0; i < tape->header->ops; i++) {
+        const struct tape_op *op = &tape->ops[i];
 
-        switch (op->code) {
-        case 'a':
-            good = do_alloc(replay, op);
-            break;
-        case 'f':
-            good = do_free(replay, op);
-            break;
-        case 'u':
-            good = do_use(replay, op);
-            break;
-        case 'w':
-            good = do_wait(replay, op);
-            break;
-        default:
-            good = do_mark(replay);
-        }
-        if (!good)
+        if (!do_operation(replay, op))
+            return 0;
+        if (replay->busy && op->code != 'm' &&
+            !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
     }
     return 1;
@@ -366,6 +388,8 @@ static json_t *iterations_json(const struct replay *replay) {
             json_object_set_new(out, "driver_ns", integer(it->driver_ns));
             json_object_set_new(out, "own_ns", integer(it->own_ns));
         }
+        if (replay->busy)
+            json_object_set_new(out, "makespan_ns", integer(it->makespan_ns));
         json_object_set_new(out, "stall_ns", integer(it->stall_ns));
         json_object_set_new(out, "growths", integer(it->growths));
         json_object_set_new(out, "growth_bytes", integer(it->growth_bytes));
@@ -421,6 +445,17 @@ static void set_iterations(const struct replay *replay, json_t *out,
     }
     json_object_set_new(out, "prealloc_and_first_iteration_ns",
                         integer_or_null(any, replay->last.prealloc_ns + first.ns));
+}
+
+static void set_busy(const struct replay *replay, json_t *out, const struct summary *summary) {
+    int any = replay->iteration_count > 0;
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < replay->iteration_count; i++)
+        sum += replay->iterations[i].makespan_ns;
+    json_object_set_new(out, "makespan_ns", integer_or_null(any, sum));
+    json_object_set_new(out, "steady_makespan_ns",
+                        integer_or_null(any, summary->steady_makespan_ns));
 }
 
 static void set_memory(const struct replay *replay, json_t *out) {
@@ -482,6 +517,8 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     json_object_set_new(out, "streams", integer(header->streams));
     set_memory(replay, out);
     set_iterations(replay, out, &summary);
+    if (replay->busy)
+        set_busy(replay, out, &summary);
     set_span(replay, out, "first_request", &replay->first_request);
     set_span(replay, out, "open", &replay->open);
     set_span(replay, out, "use", &replay->use_time);
@@ -536,6 +573,17 @@ static int prepare_device(struct replay *replay) {
     return check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
 }
 
+/* Before anything is measured: a kernel takes device memory and time when it is loaded. */
+static int prepare_work(struct replay *replay) {
+    char why[RUNNER_MESSAGE_BYTES - 16];
+
+    if (replay->busy_factor <= 0)
+        return 1;
+    replay->busy = busy_open(replay->session.driver, replay->busy_factor, replay->streams,
+                             replay->tape.header->streams, why, sizeof why);
+    return replay->busy != NULL || fail(replay, "--busy: %s", why);
+}
+
 static int prepare_memory(struct replay *replay) {
     const struct tape_header *header = replay->tape.header;
 
@@ -570,6 +618,7 @@ static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
 
+    busy_close(replay->busy);
     for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
         if (replay->streams[i])
             driver->cuStreamDestroy(replay->streams[i]);
@@ -586,7 +635,7 @@ static json_t *replay_all(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
-    if (!prepare_memory(replay) || !prepare_device(replay))
+    if (!prepare_memory(replay) || !prepare_device(replay) || !prepare_work(replay))
         return NULL;
     stopwatch_make(&replay->watch);
     if (!measure_call_cost(replay) || !open_contestant(replay) || !play(replay))
@@ -635,13 +684,20 @@ static json_t *device_json(const struct weir_cli_settings *settings,
                      "driver_version", device->driver->version);
 }
 
-/* Only to see which device it will be. */
-static int look_at_device(struct weir_cli_settings *settings) {
+/* Only to see which device it will be, and that it can do what is wanted. */
+static int look_at_device(struct weir_cli_settings *settings, double busy_factor) {
     struct weir_cli_device device;
+    const char *lacks;
 
     memset(&device, 0, sizeof device);
     if (weir_cli_device_open(settings, &device, 0) != 0)
         goto failed; /* it has said why */
+    lacks = busy_factor > 0 ? busy_lacks(device.driver) : NULL;
+    if (lacks) {
+        fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,
+                device.name);
+        goto failed;
+    }
     return !result_send(device_json(settings, &device, device.driver->charge != NULL));
 
 failed:
@@ -666,9 +722,10 @@ int weir_cmd_replay_child(int argc, char **argv) {
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
     if (!job.contestant[0])
-        return look_at_device(&settings);
+        return look_at_device(&settings, job.busy_factor);
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
+    replay.busy_factor = job.busy_factor;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;
