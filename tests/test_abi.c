@@ -42,7 +42,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 136, 8);
+STRUCT(weir_options, 168, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -61,6 +61,11 @@ FIELD(weir_options, recovery_timeout_ms, 120, 4);
 FIELD(weir_options, event_ring, 124, 4);
 FIELD(weir_options, latency, 128, 4);
 FIELD(weir_options, log, 132, 4);
+FIELD(weir_options, front, 136, 4);
+FIELD(weir_options, front_idle_ms, 140, 4);
+FIELD(weir_options, front_cache, 144, 16);
+FIELD(weir_options, stream_checks, 160, 4);
+FIELD(weir_options, reserved, 164, 4);
 
 STRUCT(weir_statistics, 208, 8);
 FIELD(weir_statistics, size, 0, 8);
@@ -166,6 +171,7 @@ VALUE(WEIR_AMOUNT_BYTES, 1);
 VALUE(WEIR_AMOUNT_OF_TOTAL, 2);
 VALUE(WEIR_AMOUNT_OF_FREE, 3);
 VALUE(WEIR_AMOUNT_MAX, 4);
+VALUE(WEIR_AMOUNT_OF_IN_USE, 5);
 
 VALUE(WEIR_PREALLOC_AT_DEFAULT, 0);
 VALUE(WEIR_PREALLOC_AT_CREATE, 1);
