@@ -522,6 +522,9 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     set_span(replay, out, "first_request", &replay->first_request);
     set_span(replay, out, "open", &replay->open);
     set_span(replay, out, "use", &replay->use_time);
+    json_object_set_new(out, "front",
+                        replay->contestant->front ? replay->contestant->front(replay->allocator)
+                                                  : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
     json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
     json_object_set_new(out, "timer_ns", integer(stopwatch_ns(&replay->watch, replay->watch.cost)));

@@ -67,7 +67,7 @@ FIELD(weir_options, front_cache, 144, 16);
 FIELD(weir_options, stream_checks, 160, 4);
 FIELD(weir_options, reserved, 164, 4);
 
-STRUCT(weir_statistics, 208, 8);
+STRUCT(weir_statistics, 280, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -94,6 +94,15 @@ FIELD(weir_statistics, prealloc_got, 176, 8);
 FIELD(weir_statistics, prealloc_kept, 184, 8);
 FIELD(weir_statistics, prealloc_ns, 192, 8);
 FIELD(weir_statistics, host_bytes, 200, 8);
+FIELD(weir_statistics, front_hits, 208, 8);
+FIELD(weir_statistics, front_misses_young, 216, 8);
+FIELD(weir_statistics, front_misses_empty, 224, 8);
+FIELD(weir_statistics, front_misses_capture, 232, 8);
+FIELD(weir_statistics, steals, 240, 8);
+FIELD(weir_statistics, event_records, 248, 8);
+FIELD(weir_statistics, deferred_frees, 256, 8);
+FIELD(weir_statistics, front_idle, 264, 8);
+FIELD(weir_statistics, front_streams, 272, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
