@@ -56,11 +56,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
 
 /* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
  * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
- * undefined.  With the front on (options.front) a stream gets a cache once it is seen to reuse what it
- * frees; a request that it serves needs no call of the engine, and a stream that is being captured
- * gets nothing from it.  A hit does not block; a growth step takes as long as the driver needs; when
- * memory ran out, gives back what the caches hold idle and waits up to the recovery timeout for frees
- * to complete.
+ * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
+ * of the stream, without the engine; a stream that is being captured gets nothing from it.  A hit does
+ * not block; a growth step takes as long as the driver needs; when memory ran out, waits up to the
+ * recovery timeout for frees to complete.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
@@ -75,7 +74,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
  * was not allocated in that capture: nothing changed, free it after the capture.  A free of any other
  * block from outside the capture is taken, and takes effect when the capture has ended or been
- * aborted; work that the capture holds must not use the block then.
+ * aborted: a graph that uses the block must not be launched any more then.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
@@ -104,8 +103,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
  * memory whose last free the host has not observed stays.  The platform engine has nothing idle.
- * E_CAPTURE: it would have to wait for the device, which a capture under way forbids: what needed no
- * wait was given back, call again after the capture; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+ * E_CAPTURE: it would have to wait for the device, which a capture under way forbids: call again after
+ * the capture; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
 #ifdef __cplusplus
