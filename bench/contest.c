@@ -9,17 +9,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <weir/weir.h>
-
+#include "jsonfile.h"
 #include "progress.h"
 #include "runner.h"
 #include "shipped.h"
@@ -149,97 +144,8 @@ static int make_tapes(struct contest *contest) {
 
 /* ------------------------------------------------------------------ JSON ---- */
 
-/* What can be known before anything runs: that the file's folder can be written.  The file itself is
- * replaced at the end, as a whole. */
-static int check_json_file(const char *path) {
-    struct stat status;
-    char *copy;
-    int error = 0;
-
-    if (!path || strcmp(path, "-") == 0)
-        return 1;
-    if (stat(path, &status) == 0) {
-        if (S_ISDIR(status.st_mode))
-            error = EISDIR;
-        else if (access(path, W_OK) != 0)
-            error = errno;
-    } else {
-        copy = strdup(path);
-        if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
-            error = errno;
-        free(copy);
-    }
-    if (error)
-        fprintf(stderr, "weir: --json %s: %s\n", path, strerror(error));
-    return !error;
-}
-
-/* One object a line. */
-static int write_array(FILE *file, const json_t *array) {
-    const json_t *value;
-    size_t i;
-
-    fputs("[", file);
-    json_array_foreach(array, i, value) {
-        fputs(i ? ",\n " : "\n ", file);
-        if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
-            return 0;
-    }
-    fputs("\n]\n", file);
-    return fflush(file) == 0 && !ferror(file);
-}
-
-/* To a file beside it that then takes its place; what is no ordinary file (a link, a pipe)
- * is written to as it is. */
-static int write_file(const char *path, const json_t *array) {
-    struct stat status;
-    int is_special = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    char *beside = NULL;
-    FILE *file;
-    int good;
-
-    if (!is_special && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) < 0)
-        return 0;
-    file = fopen(is_special ? path : beside, "we");
-    good = file != NULL && write_array(file, array);
-    if (file && fclose(file) != 0)
-        good = 0;
-    if (!is_special && file)
-        good = good && rename(beside, path) == 0;
-    if (!is_special && file && !good) {
-        int error = errno;
-
-        unlink(beside);
-        errno = error;
-    }
-    free(beside);
-    return good;
-}
-
-/* What is the same for all objects. */
-static json_t *common_json(const struct contest *contest) {
-    json_t *common = json_object(), *command = json_array();
-    struct utsname host;
-    time_t now = time(NULL);
-    struct tm broken;
-    char date[32] = "";
-
-    if (gmtime_r(&now, &broken))
-        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &broken);
-    json_array_append_new(command, json_string("weir"));
-    json_array_append_new(command, json_string(contest->argv[0] + strlen("weir ")));
-    for (int i = 1; i < contest->argc; i++)
-        json_array_append_new(command, json_string(contest->argv[i]));
-    json_object_set_new(common, "schema", json_integer(1));
-    json_object_set_new(common, "weir", json_string(weir_version()));
-    json_object_set_new(common, "date", json_string(date));
-    json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
-    json_object_set_new(common, "command", command);
-    return common;
-}
-
 static json_t *results_json(const struct contest *contest) {
-    json_t *array = json_array(), *common = common_json(contest);
+    json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
 
     for (size_t i = 0; i < contest->outcome_count; i++) {
         const struct outcome *outcome = &contest->outcomes[i];
@@ -263,13 +169,8 @@ static json_t *results_json(const struct contest *contest) {
 
 static int write_json(const struct contest *contest) {
     json_t *array = results_json(contest);
-    int to_stdout = strcmp(contest->json_file, "-") == 0;
-    int good =
-        array && (to_stdout ? write_array(stdout, array) : write_file(contest->json_file, array));
+    int good = jsonfile_write(contest->json_file, array);
 
-    if (!good)
-        fprintf(stderr, "weir: cannot write %s: %s\n",
-                to_stdout ? "standard output" : contest->json_file, strerror(errno));
     json_decref(array);
     return good;
 }
@@ -401,7 +302,7 @@ static int any_result(const struct contest *contest) {
 int contest_run(struct contest *contest) {
     int good;
 
-    if (!check_json_file(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
+    if (!jsonfile_check(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
         !make_outcomes(contest))
         return 1;
     good = run_all(contest);

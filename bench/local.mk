@@ -16,6 +16,8 @@ weir_SOURCES = \
 	bench/flags.c \
 	bench/flags.h \
 	bench/info.c \
+	bench/jsonfile.c \
+	bench/jsonfile.h \
 	bench/progress.c \
 	bench/progress.h \
 	bench/replay.c \
@@ -26,6 +28,8 @@ weir_SOURCES = \
 	bench/shipped.h \
 	bench/source.c \
 	bench/source.h \
+	bench/span.c \
+	bench/span.h \
 	bench/stopwatch.c \
 	bench/stopwatch.h \
 	bench/summary.c \

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* replay_child.c: the child that replays one tape on one contestant and tells what it took.
  *
- * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  The
- * timed part of an operation is a read of the stopwatch, the call, a read.  On a modelled device a
- * request took the virtual time that its driver calls were charged (driver_ns) and the real time it
- * spent outside the model (own_ns), without what the model's measuring of itself costs; a sum of the
- * two is only made where a single figure is wanted.
+ * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  Each
+ * operation is a span of its own (span.h).
  * Nothing that is counted, and no decision, rests on own_ns.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
@@ -26,16 +23,9 @@
 #include "flags.h"
 #include "histogram.h"
 #include "runner.h"
-#include "stopwatch.h"
+#include "span.h"
 #include "summary.h"
 #include "tape.h"
-
-/* What some calls took. */
-struct span {
-    uint64_t ns; /* all of it */
-    uint64_t driver_ns;
-    uint64_t own_ns;
-};
 
 struct replay {
     struct session session;
@@ -43,8 +33,7 @@ struct replay {
     void *allocator;
     struct weir_cli_device device;
     struct tape tape;
-    struct stopwatch watch;
-    uint64_t call_cost_ps; /* modelled devices: real time of a driver call that the model misses */
+    struct span_clock clock;
     CUcontext context;
     CUstream *streams;
     double busy_factor; /* 0: no work on the streams */
@@ -85,45 +74,6 @@ static int check(struct replay *replay, const char *call, CUresult result) {
 
 /* ---------------------------------------------------------------- timing ---- */
 
-struct start {
-    struct weir_driver_charge charge;
-    uint64_t calls;
-    uint64_t ticks;
-};
-
-static uint64_t driver_calls(void) {
-    uint64_t counts[WEIR_ENTRY_COUNT], sum = 0;
-
-    weir__driver_counts(counts);
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        sum += counts[i];
-    return sum;
-}
-
-static inline void begin(const struct replay *replay, struct start *start) {
-    if (replay->session.driver->charge) {
-        start->calls = driver_calls();
-        replay->session.driver->charge(&start->charge);
-    }
-    start->ticks = stopwatch_read(&replay->watch);
-}
-
-static inline void end(const struct replay *replay, const struct start *start, struct span *span) {
-    uint64_t ticks = stopwatch_read(&replay->watch);
-    struct weir_driver_charge charge;
-    uint64_t inside;
-
-    span->ns = stopwatch_span(&replay->watch, start->ticks, ticks);
-    if (!replay->session.driver->charge)
-        return;
-    replay->session.driver->charge(&charge);
-    inside = charge.host_ns - start->charge.host_ns +
-             (driver_calls() - start->calls) * replay->call_cost_ps / 1000;
-    span->driver_ns = charge.driver_ns - start->charge.driver_ns;
-    span->own_ns = span->ns > inside ? span->ns - inside : 0;
-    span->ns = span->driver_ns + span->own_ns;
-}
-
 static void note_time(struct replay *replay, struct weir_histogram *of_operation,
                       const struct span *span) {
     replay->now.alloc_ns += span->ns;
@@ -135,28 +85,6 @@ static void note_time(struct replay *replay, struct weir_histogram *of_operation
         weir__histogram_add(&driver_times, span->driver_ns);
         weir__histogram_add(&own_times, span->own_ns);
     }
-}
-
-/* A modelled call costs a little real time that the model does not see: what it takes to measure
- * itself, and to count the call.  That is not the contestant's. */
-static int measure_call_cost(struct replay *replay) {
-    enum { CALLS = 10000 };
-    struct span span = {0, 0, 0};
-    struct start start;
-    CUcontext context;
-    CUresult result = CUDA_SUCCESS;
-
-    replay->call_cost_ps = 0;
-    if (!replay->session.driver->charge)
-        return 1;
-    for (int round = 0; round < 2 && result == CUDA_SUCCESS; round++) { /* the first one warms up */
-        begin(replay, &start);
-        for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)
-            result = replay->session.counted->cuCtxGetCurrent(&context);
-        end(replay, &start, &span);
-    }
-    replay->call_cost_ps = span.own_ns * 1000 / CALLS;
-    return check(replay, "cuCtxGetCurrent", result);
 }
 
 /* What a call of busy.h said. */
@@ -175,13 +103,13 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
     const struct contestant *contestant = replay->contestant;
     CUstream stream = replay->streams[op->stream];
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = NULL;
     weir_status status;
 
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status = contestant->alloc(replay->allocator, op->block, op->bytes, stream, &address);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     note_time(replay, &alloc_times, &span);
     if (replay->allocs++ == 0)
         replay->first_request = span;
@@ -199,17 +127,17 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
 
 static int do_free(struct replay *replay, const struct tape_op *op) {
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address) /* 0 bytes, or the request failed */
         return 1;
     replay->addresses[op->block] = NULL;
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status = replay->contestant->free(replay->allocator, op->block, address,
                                       replay->streams[op->stream]);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     note_time(replay, &free_times, &span);
     replay->frees++;
     return status == WEIR_OK ||
@@ -218,16 +146,16 @@ static int do_free(struct replay *replay, const struct tape_op *op) {
 
 static int do_use(struct replay *replay, const struct tape_op *op) {
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address)
         return 1;
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status =
         replay->contestant->use(replay->allocator, op->block, address, replay->streams[op->stream]);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     replay->uses++;
     replay->use_time.ns += span.ns;
     replay->use_time.driver_ns += span.driver_ns;
@@ -527,10 +455,11 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
                                                   : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
     json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
-    json_object_set_new(out, "timer_ns", integer(stopwatch_ns(&replay->watch, replay->watch.cost)));
+    json_object_set_new(out, "timer_ns",
+                        integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
     if (modelled)
         json_object_set_new(out, "model_call_ns",
-                            rounded((double)replay->call_cost_ps / 1000.0, 10.0));
+                            rounded((double)replay->clock.call_cost_ps / 1000.0, 10.0));
     latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
@@ -598,12 +527,12 @@ static int prepare_memory(struct replay *replay) {
 }
 
 static int open_contestant(struct replay *replay) {
-    struct start start;
+    struct span_start start;
 
     weir__driver_counts(replay->counts);
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     replay->allocator = replay->contestant->open(&replay->session, replay->contestant);
-    end(replay, &start, &replay->open);
+    span_end(&replay->clock, &start, &replay->open);
     if (!replay->allocator)
         return fail(replay, "%s", replay->session.message);
     replay->contestant->figures(replay->allocator, &replay->opened);
@@ -640,8 +569,9 @@ static json_t *replay_all(struct replay *replay) {
 
     if (!prepare_memory(replay) || !prepare_device(replay) || !prepare_work(replay))
         return NULL;
-    stopwatch_make(&replay->watch);
-    if (!measure_call_cost(replay) || !open_contestant(replay) || !play(replay))
+    if (!check(replay, "cuCtxGetCurrent",
+               span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) ||
+        !open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
     replay->contestant->figures(replay->allocator, &replay->last);
