@@ -109,3 +109,11 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_object_set_new(common, "command", command);
     return common;
 }
+
+json_t *jsonfile_integer(uint64_t value) {
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+json_t *jsonfile_rounded(double value, double per) {
+    return json_real((double)(int64_t)(value * per + 0.5) / per);
+}

@@ -7,6 +7,7 @@
 #define WEIR_BENCH_JSONFILE_H
 
 #include <jansson.h>
+#include <stdint.h>
 
 /* What can be known before anything runs: that the file's folder can be written.  NULL and "-" are
  * fine.  1, or 0 with a message printed. */
@@ -17,5 +18,9 @@ int jsonfile_write(const char *path, const json_t *array);
 /* What is the same for all objects of a run: schema, version, date, host, command.  A new
  * reference. */
 json_t *jsonfile_common(int argc, char **argv);
+/* A number as JSON has it; above INT64_MAX it is that. */
+json_t *jsonfile_integer(uint64_t value);
+/* To so many parts of one: 10.0 leaves one digit behind the point. */
+json_t *jsonfile_rounded(double value, double per);
 
 #endif

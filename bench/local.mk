@@ -18,6 +18,14 @@ weir_SOURCES = \
 	bench/info.c \
 	bench/jsonfile.c \
 	bench/jsonfile.h \
+	bench/micro.c \
+	bench/micro.h \
+	bench/micro_measure.c \
+	bench/micro_questions.c \
+	bench/micro_run.c \
+	bench/micro_scenarios.c \
+	bench/micro_subjects.c \
+	bench/micro_table.c \
 	bench/progress.c \
 	bench/progress.h \
 	bench/replay.c \
@@ -51,16 +59,13 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-EXTRA_PROGRAMS += \
-	bench/bare_driver \
-	bench/micro_pool
+EXTRA_PROGRAMS += bench/bare_driver
 bench_bare_driver_LDADD = lib/libweir-core.la
-bench_micro_pool_LDADD = lib/libweir-core.la
 if WEIR_PROGRAM
-EXTRA_PROGRAMS += bench/micro_arena
+EXTRA_PROGRAMS += bench/bare_placement
 endif
-bench_micro_arena_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-bench_micro_arena_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
+bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
 tracesdir = $(pkgdatadir)/traces
 dist_traces_DATA = \

@@ -22,6 +22,7 @@
 #include "contestant.h"
 #include "flags.h"
 #include "histogram.h"
+#include "jsonfile.h"
 #include "runner.h"
 #include "span.h"
 #include "summary.h"
@@ -265,16 +266,8 @@ static uint64_t peak_rss(void) {
     return (uint64_t)kib * 1024;
 }
 
-static json_t *integer(uint64_t value) {
-    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
-}
-
 static json_t *integer_or_null(int there, uint64_t value) {
-    return there ? integer(value) : json_null();
-}
-
-static json_t *rounded(double value, double per) {
-    return json_real((double)(int64_t)(value * per + 0.5) / per);
+    return there ? jsonfile_integer(value) : json_null();
 }
 
 /* Text out of a trace, which may be anything. */
@@ -294,12 +287,12 @@ static json_t *text(const char *from) {
 static json_t *times_json(const struct weir_histogram *h) {
     json_t *out = json_object();
 
-    json_object_set_new(out, "p50", integer(weir__histogram_quantile(h, 0.5)));
-    json_object_set_new(out, "p90", integer(weir__histogram_quantile(h, 0.9)));
-    json_object_set_new(out, "p99", integer(weir__histogram_quantile(h, 0.99)));
-    json_object_set_new(out, "p999", integer(weir__histogram_quantile(h, 0.999)));
-    json_object_set_new(out, "max", integer(h->max));
-    json_object_set_new(out, "mean", rounded(weir__histogram_mean(h), 10.0));
+    json_object_set_new(out, "p50", jsonfile_integer(weir__histogram_quantile(h, 0.5)));
+    json_object_set_new(out, "p90", jsonfile_integer(weir__histogram_quantile(h, 0.9)));
+    json_object_set_new(out, "p99", jsonfile_integer(weir__histogram_quantile(h, 0.99)));
+    json_object_set_new(out, "p999", jsonfile_integer(weir__histogram_quantile(h, 0.999)));
+    json_object_set_new(out, "max", jsonfile_integer(h->max));
+    json_object_set_new(out, "mean", jsonfile_rounded(weir__histogram_mean(h), 10.0));
     return out;
 }
 
@@ -311,17 +304,17 @@ static json_t *iterations_json(const struct replay *replay) {
         json_t *out = json_object();
 
         json_object_set_new(out, "label", text(replay->tape.labels[i]));
-        json_object_set_new(out, "alloc_ns", integer(it->alloc_ns));
+        json_object_set_new(out, "alloc_ns", jsonfile_integer(it->alloc_ns));
         if (replay->session.driver->charge) {
-            json_object_set_new(out, "driver_ns", integer(it->driver_ns));
-            json_object_set_new(out, "own_ns", integer(it->own_ns));
+            json_object_set_new(out, "driver_ns", jsonfile_integer(it->driver_ns));
+            json_object_set_new(out, "own_ns", jsonfile_integer(it->own_ns));
         }
         if (replay->busy)
-            json_object_set_new(out, "makespan_ns", integer(it->makespan_ns));
-        json_object_set_new(out, "stall_ns", integer(it->stall_ns));
-        json_object_set_new(out, "growths", integer(it->growths));
-        json_object_set_new(out, "growth_bytes", integer(it->growth_bytes));
-        json_object_set_new(out, "given_back", integer(it->given_back));
+            json_object_set_new(out, "makespan_ns", jsonfile_integer(it->makespan_ns));
+        json_object_set_new(out, "stall_ns", jsonfile_integer(it->stall_ns));
+        json_object_set_new(out, "growths", jsonfile_integer(it->growths));
+        json_object_set_new(out, "growth_bytes", jsonfile_integer(it->growth_bytes));
+        json_object_set_new(out, "given_back", jsonfile_integer(it->given_back));
         json_object_set_new(out, "reserve_end",
                             integer_or_null(replay->last.has_reserve, it->reserve_end));
         json_array_append_new(array, out);
@@ -335,7 +328,7 @@ static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
         if (after[i] > before[i])
             json_object_set_new(out, weir__driver_entry_name((enum weir_driver_entry)i),
-                                integer(after[i] - before[i]));
+                                jsonfile_integer(after[i] - before[i]));
     return out;
 }
 
@@ -345,13 +338,13 @@ static void set_span(const struct replay *replay, json_t *out, const char *stem,
     char key[64];
 
     snprintf(key, sizeof key, "%s_ns", stem);
-    json_object_set_new(out, key, integer(span->ns));
+    json_object_set_new(out, key, jsonfile_integer(span->ns));
     if (!replay->session.driver->charge)
         return;
     snprintf(key, sizeof key, "%s_driver_ns", stem);
-    json_object_set_new(out, key, integer(span->driver_ns));
+    json_object_set_new(out, key, jsonfile_integer(span->driver_ns));
     snprintf(key, sizeof key, "%s_own_ns", stem);
-    json_object_set_new(out, key, integer(span->own_ns));
+    json_object_set_new(out, key, jsonfile_integer(span->own_ns));
 }
 
 static void set_iterations(const struct replay *replay, json_t *out,
@@ -364,7 +357,7 @@ static void set_iterations(const struct replay *replay, json_t *out,
         first = (struct span){replay->iterations[0].alloc_ns, replay->iterations[0].driver_ns,
                               replay->iterations[0].own_ns};
     json_object_set_new(out, "settled", json_boolean(summary->settled));
-    json_object_set_new(out, "warm_up_iterations", integer(summary->warm_up_iterations));
+    json_object_set_new(out, "warm_up_iterations", jsonfile_integer(summary->warm_up_iterations));
     set_span(replay, out, "steady_alloc", &steady);
     set_span(replay, out, "first_iteration", &first);
     if (!any) {
@@ -390,21 +383,23 @@ static void set_memory(const struct replay *replay, json_t *out) {
     const struct tape_header *header = replay->tape.header;
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
-    json_object_set_new(out, "live_peak_bytes", integer(header->live_peak_bytes));
+    json_object_set_new(out, "live_peak_bytes", jsonfile_integer(header->live_peak_bytes));
     json_object_set_new(out, "reserve_peak_bytes",
                         integer_or_null(last->has_reserve, last->reserve_peak));
     json_object_set_new(
         out, "reserve_over_live",
         last->has_reserve && header->live_peak_bytes
-            ? rounded((double)last->reserve_peak / (double)header->live_peak_bytes, 10000.0)
+            ? jsonfile_rounded((double)last->reserve_peak / (double)header->live_peak_bytes,
+                               10000.0)
             : json_null());
     json_object_set_new(out, "address_extent_bytes",
                         integer_or_null(last->has_extent, last->extent));
-    json_object_set_new(out, "growths", integer(last->growths - opened->growths));
-    json_object_set_new(out, "growth_bytes", integer(last->growth_bytes - opened->growth_bytes));
-    json_object_set_new(out, "stall_ns", integer(last->stall_ns - opened->stall_ns));
-    json_object_set_new(out, "prealloc_ns", integer(last->prealloc_ns));
-    json_object_set_new(out, "prealloc_bytes", integer(last->prealloc_bytes));
+    json_object_set_new(out, "growths", jsonfile_integer(last->growths - opened->growths));
+    json_object_set_new(out, "growth_bytes",
+                        jsonfile_integer(last->growth_bytes - opened->growth_bytes));
+    json_object_set_new(out, "stall_ns", jsonfile_integer(last->stall_ns - opened->stall_ns));
+    json_object_set_new(out, "prealloc_ns", jsonfile_integer(last->prealloc_ns));
+    json_object_set_new(out, "prealloc_bytes", jsonfile_integer(last->prealloc_bytes));
 }
 
 static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {
@@ -436,13 +431,13 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
         json_object_set_new(out, "op_driver_ns", times_json(&driver_times));
         json_object_set_new(out, "op_own_ns", times_json(&own_times));
     }
-    json_object_set_new(out, "allocs", integer(replay->allocs));
-    json_object_set_new(out, "frees", integer(replay->frees));
-    json_object_set_new(out, "failed", integer(replay->failed));
-    json_object_set_new(out, "uses", integer(replay->uses));
-    json_object_set_new(out, "waits", integer(header->waits));
-    json_object_set_new(out, "recorded_failures", integer(header->recorded_failures));
-    json_object_set_new(out, "streams", integer(header->streams));
+    json_object_set_new(out, "allocs", jsonfile_integer(replay->allocs));
+    json_object_set_new(out, "frees", jsonfile_integer(replay->frees));
+    json_object_set_new(out, "failed", jsonfile_integer(replay->failed));
+    json_object_set_new(out, "uses", jsonfile_integer(replay->uses));
+    json_object_set_new(out, "waits", jsonfile_integer(header->waits));
+    json_object_set_new(out, "recorded_failures", jsonfile_integer(header->recorded_failures));
+    json_object_set_new(out, "streams", jsonfile_integer(header->streams));
     set_memory(replay, out);
     set_iterations(replay, out, &summary);
     if (replay->busy)
@@ -454,12 +449,13 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
                         replay->contestant->front ? replay->contestant->front(replay->allocator)
                                                   : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
-    json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
-    json_object_set_new(out, "timer_ns",
-                        integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
+    json_object_set_new(out, "peak_rss_bytes", jsonfile_integer(replay->peak_rss));
+    json_object_set_new(
+        out, "timer_ns",
+        jsonfile_integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
     if (modelled)
         json_object_set_new(out, "model_call_ns",
-                            rounded((double)replay->clock.call_cost_ps / 1000.0, 10.0));
+                            jsonfile_rounded((double)replay->clock.call_cost_ps / 1000.0, 10.0));
     latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
