@@ -52,6 +52,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/options.c \
+	lib/order.c \
+	lib/order.h \
 	lib/placement.c \
 	lib/placement.h \
 	lib/recovery.c \
@@ -61,6 +63,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/size.h \
 	lib/stats.c \
 	lib/status.c \
+	lib/suballoc.c \
+	lib/suballoc.h \
 	lib/tally.c \
 	lib/tally.h \
 	lib/text.c \
