@@ -13,11 +13,9 @@
  * Must not know: other engines, settings' names, how placement orders its chunks.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "engine.h"
 #include "growth.h"
-#include "hostmem.h"
 #include "lock.h"
 #include "result.h"
 #include "size.h"
@@ -26,55 +24,24 @@
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
 
-struct region {
-    uint64_t base;
-    size_t bytes;
-};
-
 struct arena {
     struct weir_host *host;
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
-    struct region *regions; /* in order of base, as the placement walks them */
-    size_t region_count, region_capacity;
-    uint64_t reserve, reserve_peak;
+    uint64_t reserve_peak;
 };
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
-/* Adds the region to the placement and to the list; the caller has made room in the list. */
-static int add_region(struct arena *a, CUdeviceptr base, size_t bytes) {
-    int placed = weir__placement_add(a->blocks.placement, base, bytes);
-    size_t at = a->region_count;
-
-    if (placed != WEIR_PLACEMENT_OK)
-        return placed;
-    while (at > 0 && a->regions[at - 1].base > base) {
-        a->regions[at] = a->regions[at - 1];
-        at--;
-    }
-    a->regions[at] = (struct region){base, bytes};
-    a->region_count++;
-    a->reserve += bytes;
-    if (a->reserve > a->reserve_peak)
-        a->reserve_peak = a->reserve;
-    return WEIR_PLACEMENT_OK;
-}
-
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, down to `least`. */
 static weir_status take_region(struct arena *a, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = a->host->driver;
-    struct region *regions =
-        weir__hostmem_room(a->regions, a->region_count, &a->region_capacity, sizeof *regions);
     struct weir_driver_scope scope;
     CUdeviceptr base = 0;
     int placed = WEIR_PLACEMENT_NO_MEMORY;
     CUresult result;
 
-    if (!regions)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    a->regions = regions;
     result = weir__driver_enter(driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
@@ -85,7 +52,7 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
         bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
     } while (bytes >= least && bytes > 0);
     if (result == CUDA_SUCCESS) {
-        placed = add_region(a, base, bytes);
+        placed = weir__suballoc_add(&a->blocks, base, bytes, WEIR_ENGINE_OBSERVED);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
     }
@@ -94,6 +61,8 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
         return weir__engine_status(a->host, result);
     if (placed != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    if (a->blocks.total > a->reserve_peak)
+        a->reserve_peak = a->blocks.total;
     *got = bytes;
     return WEIR_OK;
 }
@@ -104,14 +73,14 @@ static size_t region_size(struct arena *a, size_t bytes) {
     weir_growth_state state = {.size = sizeof state, .request = bytes};
 
     if (a->host->options.arena == WEIR_ARENA_FIXED) {
-        uint64_t left = a->host->limit - a->reserve;
+        uint64_t left = a->host->limit - a->blocks.total;
 
         return bytes <= left ? weir__size_round_down((size_t)left, GRANULARITY) : 0;
     }
     /* BFC asks for its step and backs off when refused, without asking what is free. */
     device_free =
         a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__engine_device_free(a->host);
-    state.reserve = (size_t)a->reserve;
+    state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
     state.limit =
         (size_t)(a->host->limit < a->host->device_total ? a->host->limit : a->host->device_total);
@@ -133,7 +102,7 @@ static weir_status extend(struct arena *a, size_t bytes) {
     status = take_region(a, step, least, &got);
     if (status == WEIR_OK)
         weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
-                          weir__engine_since(a->host, started), a->reserve);
+                          weir__engine_since(a->host, started), a->blocks.total);
     else
         weir__growth_refused(&a->cursor);
     return status;
@@ -142,60 +111,34 @@ static weir_status extend(struct arena *a, size_t bytes) {
 /* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
  * frees need not have been observed; afterwards all are. */
 static CUresult drop_region(struct arena *a, size_t at) {
-    struct region gone = a->regions[at];
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = a->host->driver->cuMemFree(gone.base);
+    result = a->host->driver->cuMemFree(a->blocks.regions[at].base);
     weir__driver_leave(a->host->driver, &scope);
     if (result != CUDA_SUCCESS)
         return result;
     weir__suballoc_observe_all(&a->blocks);
-    weir__placement_remove(a->blocks.placement, gone.base);
-    a->region_count--;
-    memmove(&a->regions[at], &a->regions[at + 1], (a->region_count - at) * sizeof a->regions[0]);
-    a->reserve -= gone.bytes;
+    weir__suballoc_remove(&a->blocks, at, WEIR_ENGINE_OBSERVED);
     return CUDA_SUCCESS;
 }
 
-/* Finds the largest region without live blocks of at most `most` bytes. */
-struct search {
-    const struct arena *arena;
-    size_t most;
-    size_t at;   /* the region that the walk is in */
-    int live;    /* it has a live block */
-    size_t best; /* region_count: none so far */
-};
+/* The largest region without live blocks of at most `most` bytes.  1 and its place, or 0: there is
+ * none. */
+static int find_idle(struct arena *a, size_t most, size_t *at) {
+    const struct weir_suballoc_region *regions = a->blocks.regions;
+    size_t largest = 0;
 
-static void end_region(struct search *s) {
-    const struct region *regions = s->arena->regions;
-
-    if (!s->live && regions[s->at].bytes <= s->most &&
-        (s->best == s->arena->region_count || regions[s->at].bytes > regions[s->best].bytes))
-        s->best = s->at;
-    s->at++;
-    s->live = 0;
-}
-
-static int visit(void *context, const struct weir_placement_span *span) {
-    struct search *s = context;
-    const struct region *r = &s->arena->regions[s->at];
-
-    s->live |= span->live;
-    if (span->address + span->size == r->base + r->bytes)
-        end_region(s);
-    return 0;
-}
-
-/* 1 and its place, or 0: there is none. */
-static int find_idle(const struct arena *a, size_t most, size_t *at) {
-    struct search s = {.arena = a, .most = most, .best = a->region_count};
-
-    weir__placement_walk(a->blocks.placement, visit, &s);
-    *at = s.best;
-    return s.best < a->region_count;
+    weir__suballoc_survey(&a->blocks, WEIR_ENGINE_UNKNOWN);
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        if (regions[i].idle && regions[i].bytes <= most && regions[i].bytes > largest) {
+            largest = regions[i].bytes;
+            *at = i;
+        }
+    }
+    return largest > 0;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------ */
@@ -223,36 +166,37 @@ static void arena_close(void *engine) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(a->host->driver, a->host->context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < a->region_count;
-             i++) /* waits for the device, and so for all frees */
-            a->host->driver->cuMemFree(a->regions[i].base);
+        /* cuMemFree waits for the device, and so for all frees */
+        for (size_t i = 0; i < a->blocks.region_count; i++)
+            a->host->driver->cuMemFree(a->blocks.regions[i].base);
         weir__driver_leave(a->host->driver, &scope);
     }
     weir__suballoc_close(&a->blocks);
-    free(a->regions);
     free(a);
 }
 
-static weir_status place(struct arena *a, size_t bytes, uint64_t id, int *grew,
+static weir_status place(struct arena *a, size_t bytes, uint64_t id, int may_grow, int *grew,
                          struct weir_placement_block *out) {
-    int result = weir__suballoc_take(&a->blocks, bytes, id, out);
+    int result = weir__suballoc_take(&a->blocks, bytes, id, SIZE_MAX, out);
     weir_status status;
 
     if (result == WEIR_PLACEMENT_NO_FIT) {
         weir__suballoc_dry(&a->blocks);
+        if (!may_grow)
+            return WEIR_ENGINE_DRY;
         status = extend(a, bytes);
         if (status != WEIR_OK)
             return status;
         *grew = 1;
-        result = weir__suballoc_take(&a->blocks, bytes, id, out);
+        result = weir__suballoc_take(&a->blocks, bytes, id, SIZE_MAX, out);
     }
     if (result == WEIR_PLACEMENT_NO_MEMORY)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_NO_MEMORY);
 }
 
-static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
-                               int *grew) {
+static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
+                               CUdeviceptr *block, int *grew) {
     struct arena *a = engine;
     struct weir_placement_block placed;
     weir_status status;
@@ -268,7 +212,7 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, C
     weir__lock_take(&a->lock);
     status = weir__suballoc_visit(&a->blocks, id, stream);
     if (status == WEIR_OK)
-        status = place(a, bytes, id, grew, &placed);
+        status = place(a, bytes, id, may_grow, grew, &placed);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         *block = placed.address;
@@ -291,6 +235,16 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
     return status;
 }
 
+static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
+    struct arena *a = engine;
+    weir_status status;
+
+    weir__lock_take(&a->lock);
+    status = weir__suballoc_give_silently(&a->blocks, block, id);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
 static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     struct arena *a = engine;
     uint64_t started = a->host->driver->ticks();
@@ -302,15 +256,15 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
         rounded = SIZE_MAX;
     wanted = rounded < most ? rounded : most;
     weir__lock_take(&a->lock);
-    if (wanted > a->reserve) {
-        size_t bytes = (size_t)(wanted - a->reserve);
+    if (wanted > a->blocks.total) {
+        size_t bytes = (size_t)(wanted - a->blocks.total);
 
         status = take_region(a, bytes, GRANULARITY, &got);
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
-                              a->reserve);
+                              a->blocks.total);
     }
-    if (status == WEIR_OK && a->reserve < target)
+    if (status == WEIR_OK && a->blocks.total < target)
         status = weir__engine_refuse(target > most ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
     weir__lock_give(&a->lock);
     return status;
@@ -325,14 +279,14 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
     result = weir__suballoc_wait(&a->blocks);
-    before = a->reserve;
-    while (result == CUDA_SUCCESS && a->reserve > keep &&
-           find_idle(a, (size_t)a->reserve - keep, &at))
+    before = a->blocks.total;
+    while (result == CUDA_SUCCESS && a->blocks.total > keep &&
+           find_idle(a, (size_t)a->blocks.total - keep, &at))
         result = drop_region(a, at);
-    *released = (size_t)(before - a->reserve);
+    *released = (size_t)(before - a->blocks.total);
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,
-                          weir__engine_since(a->host, started), a->reserve);
+                          weir__engine_since(a->host, started), a->blocks.total);
     weir__lock_give(&a->lock);
     return weir__engine_status(a->host, result);
 }
@@ -352,7 +306,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
 
     weir__lock_take(&a->lock);
     weir__suballoc_figures(&a->blocks, out);
-    out->reserve = a->reserve;
+    out->reserve = a->blocks.total;
     out->reserve_peak = a->reserve_peak;
     weir__lock_give(&a->lock);
 }
@@ -363,6 +317,7 @@ const struct weir_engine weir__engine_arena = {
     .close = arena_close,
     .alloc = arena_alloc,
     .free = arena_free,
+    .give = arena_give,
     .grow = arena_grow,
     .trim = arena_trim,
     .reclaim = arena_reclaim,

@@ -790,7 +790,12 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
 
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out) {
-    return take(p, bytes, stream, most, out);
+    int status = take(p, bytes, stream, most, out);
+
+    if (most != SIZE_MAX) {
+        p->last_taken = 0; /* for an unbounded take, what was passed over may be the best fit */
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------------- give -- */
@@ -1133,6 +1138,22 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     p->region[slot] = (struct region){.base = first, .end = end, .high = first};
     region_link(p, slot, border, id);
     return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
+                              uint64_t stream, uint64_t sequence) {
+    int status = weir__placement_add(p, base, bytes);
+    struct weir__bestfit_hit hit;
+    struct weir_placement_block block;
+
+    if (status != WEIR_PLACEMENT_OK) {
+        return status;
+    }
+    /* Its one chunk, and no other, has this key. */
+    weir__bestfit_from(&p->clean, weir__bestfit_key(bytes >> p->shift, base >> p->shift), &hit);
+    take_carve(p, &p->clean, NULL, &hit, bytes >> p->shift);
+    block_begin(p, (uint32_t)hit.value, bytes, &block);
+    return weir__placement_give(p, base, stream, sequence, NULL);
 }
 
 /* Wholly free, and nobody need wait for any of it? */

@@ -102,6 +102,10 @@ void weir__placement_destroy(
 
 /* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
+/* The same for memory that only `stream` may have at once: one chunk that it has freed with
+ * `sequence`. */
+int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
+                              uint64_t stream, uint64_t sequence);
 /* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN;
  * never for want of memory, now or before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);

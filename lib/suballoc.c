@@ -5,15 +5,18 @@
  * no streams: OBSERVED, which is observed on the spot, and QUARANTINE, which only a wait for the
  * device observes.
  *
- * Must not know: where regions come from, growth, trims, engines.
+ * Must not know: where regions come from, which of them to give back, growth, engines.
  */
 #include "suballoc.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "hostmem.h"
 
 /* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
  * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
-#define OBSERVED UINT64_MAX
+#define OBSERVED WEIR_ENGINE_OBSERVED
 #define QUARANTINE (UINT64_MAX - 1)
 
 /* Looked at after a free with uses, so that they do not pile up while every request fits. */
@@ -53,6 +56,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     weir__order_close(&s->order);
     weir__map_clear(&s->pending_blocks);
     weir__placement_destroy(s->placement);
+    free(s->regions);
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */
@@ -228,6 +232,96 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
     return status;
 }
 
+weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
+    struct weir_order_stream *on;
+    struct weir_placement_block was;
+
+    if ((s->pending && weir__map_get(&s->pending_blocks, block, NULL)) ||
+        weir__placement_find(s->placement, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL : weir__order_stream(&s->order, id);
+    if (id == OBSERVED)
+        give_observed(s, block);
+    else if (!on)
+        return give_quarantined(s, block);
+    else
+        (void)weir__placement_give(s->placement, block, id, weir__order_freed(&s->order, on), NULL);
+    unaccount(s, &was);
+    return WEIR_OK;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* Tells the placement.  Memory that came in the order of one stream is as if it had been freed
+ * there. */
+static int place_region(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+    struct weir_order_stream *on;
+
+    if (id == OBSERVED)
+        return weir__placement_add(s->placement, base, bytes);
+    on = weir__order_stream(&s->order, id);
+    if (!on)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    return weir__placement_add_freed(s->placement, base, bytes, id,
+                                     weir__order_freed(&s->order, on));
+}
+
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+    struct weir_suballoc_region *regions =
+        weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
+    size_t at = s->region_count;
+    int placed;
+
+    if (!regions)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    s->regions = regions;
+    placed = place_region(s, base, bytes, id);
+    if (placed != WEIR_PLACEMENT_OK)
+        return placed;
+    for (; at > 0 && regions[at - 1].base > base; at--)
+        regions[at] = regions[at - 1];
+    regions[at] = (struct weir_suballoc_region){.base = base, .bytes = bytes};
+    s->region_count++;
+    s->total += bytes;
+    return WEIR_PLACEMENT_OK;
+}
+
+struct survey {
+    struct weir_suballoc_region *region; /* the one that the walk is in */
+    uint64_t id;
+};
+
+static int visit(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+    struct weir_suballoc_region *r = v->region;
+
+    r->idle &= !span->live;
+    r->serves &= !span->live && (span->sequence == 0 || (span->stream == v->id && v->id != 0));
+    if (span->address + span->size == r->base + r->bytes)
+        v->region++;
+    return 0;
+}
+
+void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
+    struct survey v = {.region = s->regions, .id = id};
+
+    for (size_t i = 0; i < s->region_count; i++)
+        s->regions[i].idle = s->regions[i].serves = 1;
+    weir__placement_walk(s->placement, visit, &v);
+}
+
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
+    struct weir_suballoc_region *r = &s->regions[at];
+
+    if (id == OBSERVED)
+        (void)weir__placement_remove(s->placement, r->base);
+    else
+        (void)weir__placement_withdraw(s->placement, r->base, id);
+    s->total -= r->bytes;
+    s->region_count--;
+    memmove(r, r + 1, (s->region_count - at) * sizeof *r);
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
@@ -239,12 +333,12 @@ weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stre
     return WEIR_OK;
 }
 
-int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id,
+int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out) {
-    int result = weir__placement_take(s->placement, bytes, id, out);
+    int result = weir__placement_take_within(s->placement, bytes, id, most, out);
 
     if (result == WEIR_PLACEMENT_NO_FIT && weir__suballoc_look_around(s)) {
-        result = weir__placement_take(s->placement, bytes, id, out);
+        result = weir__placement_take_within(s->placement, bytes, id, most, out);
         s->steals += result == WEIR_PLACEMENT_OK;
     }
     if (result == WEIR_PLACEMENT_OK)

@@ -534,6 +534,21 @@ START_TEST(the_only_stream_withdraws_at_once) {
 }
 END_TEST
 
+START_TEST(a_region_may_come_in_one_streams_order) {
+    begin(&bfc, 1024);
+    take(512, A);
+    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 7), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 8), WEIR_PLACEMENT_INVALID);
+    ck_assert_str_eq(layout(), "live 0+512; free 512+512; B@7 4096+2048");
+    ck_assert_uint_eq(figures().blocks, 1);
+    ck_assert_int_eq(take_fails(1024, A), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_uint_eq(take(1024, B), 4096);
+    observe(B, 7);
+    ck_assert_uint_eq(take(1024, A), 5120);
+    end();
+}
+END_TEST
+
 /* --------------------------------------------------------------- wrong frees -- */
 
 START_TEST(wrong_addresses_are_diagnosed) {
@@ -1210,6 +1225,19 @@ static void model_add(uint64_t base, size_t bytes) {
     model_insert(at, piece);
 }
 
+static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64_t sequence) {
+    struct weir_placement_block was;
+
+    model_add(base, bytes);
+    for (size_t i = 0; i < model.pieces; i++) {
+        if (model.piece[i].base == base) {
+            model.piece[i].requested = bytes;
+            model.high[model.piece[i].region] = base + bytes;
+        }
+    }
+    MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
+}
+
 static int model_waits(const struct piece *c) {
     return c->sequence >
            (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
@@ -1401,17 +1429,18 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
     }
 }
 
-/* Adds a region at one of eight places that touch each other, or tries to remove or withdraw the one
+/* Adds a region, for all or for one stream, at one of eight places that touch each other, or tries to
+ * remove or withdraw the one
  * that is there, or all but for one. */
-static void differ_region(uint64_t stream) {
-    int withdraw = random_below(2) == 0;
+static void differ_region(uint64_t stream, uint64_t sequence) {
+    int for_one = random_below(2) == 0;
     uint64_t base = BASE + random_below(8) * 64 * KIB;
     size_t bytes;
     int taken = 0;
 
     if (random_below(2) == 0) {
         for (size_t i = random_below(2) == 0 ? 7 : 0; i < 8 && model.pieces > 1; i++) {
-            if (withdraw)
+            if (for_one)
                 MUST_EQUAL(weir__placement_withdraw(p, base, stream), model_withdraw(base, stream));
             else
                 MUST_EQUAL(weir__placement_remove(p, base), model_remove(base));
@@ -1424,6 +1453,13 @@ static void differ_region(uint64_t stream) {
     for (size_t i = 0; i < model.pieces; i++)
         taken |=
             model.piece[i].base < base + bytes && base < model.piece[i].base + model.piece[i].size;
+    if (for_one) {
+        MUST_EQUAL(weir__placement_add_freed(p, base, bytes, stream, sequence),
+                   taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
+        if (!taken)
+            model_add_freed(base, bytes, stream, sequence);
+        return;
+    }
     MUST_EQUAL(weir__placement_add(p, base, bytes),
                taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
     if (!taken)
@@ -1463,7 +1499,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             weir__placement_observe(p, stream, past);
             model_observe(stream, past);
         } else {
-            differ_region(stream);
+            differ_region(stream, sequence);
         }
         /* To look may undo a short cut: runs of steps without a look are tested too. */
         if (look == 1 || random_below(look) == 0)
@@ -1761,6 +1797,7 @@ static void add_layout_tests(Suite *suite) {
     tcase_add_test(region, whole_regions_can_be_passed_over);
     tcase_add_test(region, regions_are_withdrawn_by_whom_they_serve);
     tcase_add_test(region, the_only_stream_withdraws_at_once);
+    tcase_add_test(region, a_region_may_come_in_one_streams_order);
     tcase_add_test(region, wrong_addresses_are_diagnosed);
     tcase_add_test(region, block_that_comes_and_goes_is_free);
     tcase_add_test(region, new_region_counts_for_the_size_that_just_went);
