@@ -1423,7 +1423,7 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
             weir__placement_observe(p, stream, *sequence);
             model_observe(stream, *sequence);
         }
-        if (random_below(4) == 0)
+        if (random_below(4) == 0 && last.size != 0)
             bytes = random_below(2) == 0 ? last.requested : last.size;
         differ_take(stream, bytes);
     }
