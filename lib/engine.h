@@ -82,6 +82,9 @@ struct weir_engine {
 extern const struct weir_engine weir__engine_pool;
 extern const struct weir_engine weir__engine_arena;
 extern const struct weir_engine weir__engine_platform;
+/* Blocks cut from regions of another engine (engine_spans.c). */
+extern const struct weir_engine weir__engine_spans_pool;
+extern const struct weir_engine weir__engine_spans_platform;
 
 /* engine.c: what the engines share. */
 

@@ -278,7 +278,7 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
 
     weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
-    result = weir__suballoc_wait(&a->blocks);
+    result = weir__suballoc_wait(&a->blocks, 0);
     before = a->blocks.total;
     while (result == CUDA_SUCCESS && a->blocks.total > keep &&
            find_idle(a, (size_t)a->blocks.total - keep, &at))

@@ -26,6 +26,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine_arena.c \
 	lib/engine_platform.c \
 	lib/engine_pool.c \
+	lib/engine_spans.c \
 	lib/environment.c \
 	lib/growth.c \
 	lib/growth.h \

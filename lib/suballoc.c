@@ -286,6 +286,20 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uin
     return WEIR_PLACEMENT_OK;
 }
 
+int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+    size_t low = 0, high = s->region_count;
+
+    while (low < high) { /* the first region that ends above the address */
+        size_t middle = low + (high - low) / 2;
+
+        if (s->regions[middle].base + s->regions[middle].bytes > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < s->region_count && s->regions[low].base <= address;
+}
+
 struct survey {
     struct weir_suballoc_region *region; /* the one that the walk is in */
     uint64_t id;
@@ -366,14 +380,14 @@ void weir__suballoc_observe_all(struct weir_suballoc *s) {
         pop_pending(s, &s->pending);
 }
 
-CUresult weir__suballoc_wait(struct weir_suballoc *s) {
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
     struct weir_host *host = s->order.host;
     struct weir_driver_scope scope;
     size_t waiting, silent;
     CUresult result;
 
     weir__order_count(&s->order, &waiting, &silent);
-    if (silent == 0 && s->quarantined == s->released)
+    if (!must && silent == 0 && s->quarantined == s->released)
         return CUDA_SUCCESS;
     result = weir__driver_enter(host->driver, host->context, &scope);
     if (result != CUDA_SUCCESS)

@@ -81,6 +81,8 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
 /* Adds a region that the stream of that id may have at once, others when it was observed; OBSERVED:
  * everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id);
+/* 1 if the address lies in a region. */
+int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
 /* Takes the region at that place in the list away, idle and clean, or as the last survey found it for
@@ -92,8 +94,8 @@ int weir__suballoc_look_around(struct weir_suballoc *s);
 /* The device has finished all work: everything that was freed serves everybody. */
 void weir__suballoc_observe_all(struct weir_suballoc *s);
 /* Waits for the device if there are frees that no event covers, of streams that are silent or gone,
- * or what is quarantined; all is observed then. */
-CUresult weir__suballoc_wait(struct weir_suballoc *s);
+ * or what is quarantined, or in any case if `must`; all is observed then. */
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
 /* As an engine's reclaim. */
 size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent);
 /* Fills requested, in_use, their peaks, extent and host_bytes. */
