@@ -464,7 +464,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     if (bytes > a->host.device_total) /* the driver takes long to find that out */
         status = weir__engine_refuse(WEIR_E_NO_MEMORY);
     else
-        status = a->ops->alloc(a->engine, bytes, stream, &address, &grew);
+        status = a->ops->alloc(a->engine, bytes, stream, 1, &address, &grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = recover(a, status, bytes, stream, &address, &grew, result_before);
     if (status != WEIR_OK)

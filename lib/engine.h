@@ -21,6 +21,14 @@
 #include "driver.h"
 #include "uses.h"
 
+/* What `alloc` answers, and only with may_grow 0: served it would have to grow.  No public status. */
+#define WEIR_ENGINE_DRY ((weir_status)1)
+
+/* Ids under which `give` takes a block back, beside those of streams.  OBSERVED: the host has seen
+ * that all its uses are done.  UNKNOWN: nobody knows when they will be. */
+#define WEIR_ENGINE_OBSERVED UINT64_MAX
+#define WEIR_ENGINE_UNKNOWN UINT64_C(0)
+
 /* What every engine is given; it outlives the engine, and all but `lost` is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
@@ -46,13 +54,19 @@ struct weir_engine {
     /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */
     void (*close)(void *engine);
     /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
-     * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete. */
-    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, CUdeviceptr *block,
-                         int *grew);
+     * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete.
+     * may_grow 0: an engine that can tell beforehand that it would have to grow answers DRY, and has
+     * changed nothing but that all streams will record what they have freed; others ignore it. */
+    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, int may_grow,
+                         CUdeviceptr *block, int *grew);
     /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
      * that uses of streams that the driver does not know are marked refused. */
     weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
+    /* Frees a block without any driver call, under a stream's id known from before, as a free on that
+     * stream whose event its owner's next call records; or under OBSERVED or UNKNOWN: then nobody has
+     * it before the device was waited for.  OK or E_NOT_OWNED.  NULL: the engine cannot. */
+    weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
     /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
@@ -68,6 +82,9 @@ struct weir_engine {
 extern const struct weir_engine weir__engine_pool;
 extern const struct weir_engine weir__engine_arena;
 extern const struct weir_engine weir__engine_platform;
+/* Blocks cut from regions of another engine (engine_spans.c). */
+extern const struct weir_engine weir__engine_spans_pool;
+extern const struct weir_engine weir__engine_spans_platform;
 
 /* engine.c: what the engines share. */
 

@@ -68,7 +68,7 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
     return done;
 }
 
-static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream,
+static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
                                   CUdeviceptr *block, int *grew) {
     struct platform *p = engine;
     const struct weir_driver *driver = p->host->driver;
@@ -77,6 +77,7 @@ static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream
     weir_status status;
     CUresult result;
 
+    (void)may_grow; /* every request grows */
     status = weir__engine_capture(p->host, stream);
     if (status != WEIR_OK)
         return status;

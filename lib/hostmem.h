@@ -3,7 +3,7 @@
  *
  * A structure that must stay whole when the host runs out of memory takes all its memory through
  * one `struct weir__hostmem`, so that a test refuses request k for every k, and so that the
- * structure can say what it costs.
+ * structure can say what it costs.  Short arrays that need neither grow by weir__hostmem_room.
  *
  * Must not know: what the memory is for.
  */
@@ -59,6 +59,21 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     if (moved != NULL || bytes == 0) {
         host->bytes += bytes - held;
     }
+    return moved;
+}
+
+/* Room for one more element in a plain array (NULL: empty): the array, moved if need be, or NULL and
+ * everything as before.  The owner frees it. */
+static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
+                                       size_t element) {
+    size_t larger = *capacity ? *capacity * 2 : 8;
+    void *moved;
+
+    if (count < *capacity)
+        return array;
+    moved = realloc(array, larger * element);
+    if (moved)
+        *capacity = larger;
     return moved;
 }
 

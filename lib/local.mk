@@ -26,6 +26,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine_arena.c \
 	lib/engine_platform.c \
 	lib/engine_pool.c \
+	lib/engine_spans.c \
 	lib/environment.c \
 	lib/growth.c \
 	lib/growth.h \
@@ -53,6 +54,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/options.c \
+	lib/order.c \
+	lib/order.h \
 	lib/placement.c \
 	lib/placement.h \
 	lib/recovery.c \
@@ -62,6 +65,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/size.h \
 	lib/stats.c \
 	lib/status.c \
+	lib/suballoc.c \
+	lib/suballoc.h \
 	lib/tally.c \
 	lib/tally.h \
 	lib/text.c \

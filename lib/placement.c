@@ -613,10 +613,9 @@ static int take_reserve(struct weir_placement *p) {
     return records_reserve(p, p->regions + 1) && (p->strays == 0 || strays_adopt(p));
 }
 
-/* The set that holds the best fit, and where; NULL if none fits. */
+/* The set that holds the first chunk from `key` on, and where; NULL if there is none. */
 static inline struct weir__bestfit *take_find(struct weir_placement *p, struct stream *own,
-                                              uint64_t want, struct weir__bestfit_hit *hit) {
-    uint64_t key = weir__bestfit_key(want, 0);
+                                              uint64_t key, struct weir__bestfit_hit *hit) {
     struct weir__bestfit_hit tagged;
 
     weir__bestfit_from(&p->clean, key, hit);
@@ -625,6 +624,13 @@ static inline struct weir__bestfit *take_find(struct weir_placement *p, struct s
         return &own->fit;
     }
     return hit->key == NONE ? NULL : &p->clean;
+}
+
+/* A free chunk that is a whole region of more than `most` granules. */
+static inline int is_spared(const struct weir_placement *p, uint32_t id, uint64_t most) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+
+    return c->size > most && c->prev == c->next; /* both are the border */
 }
 
 /* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
@@ -734,8 +740,8 @@ static inline void take_parked(struct weir_placement *p, size_t bytes,
     block_begin(p, id, bytes, out);
 }
 
-int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
-                         struct weir_placement_block *out) {
+static inline int take(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
+                       struct weir_placement_block *out) {
     struct stream *own = NULL;
     struct weir__bestfit *fit;
     struct weir__bestfit_hit hit;
@@ -746,7 +752,8 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
         return WEIR_PLACEMENT_INVALID;
     }
     want = rounded >> p->shift;
-    if (p->parked != 0 && want == p->last_want && stream == p->last_stream) {
+    /* A parked block may be part of what is to be passed over. */
+    if (p->parked != 0 && want == p->last_want && stream == p->last_stream && most == SIZE_MAX) {
         take_parked(p, bytes, out);
         return WEIR_PLACEMENT_OK;
     }
@@ -761,7 +768,10 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     if (want >> WEIR__BESTFIT_BITS != 0) {
         return WEIR_PLACEMENT_NO_FIT;
     }
-    fit = take_find(p, own, want, &hit);
+    fit = take_find(p, own, weir__bestfit_key(want, 0), &hit);
+    while (fit != NULL && is_spared(p, (uint32_t)hit.value, most >> p->shift)) {
+        fit = take_find(p, own, hit.key + 1, &hit);
+    }
     if (fit == NULL) {
         return WEIR_PLACEMENT_NO_FIT;
     }
@@ -771,6 +781,21 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     take_carve(p, fit, fit == &p->clean ? NULL : own, &hit, want);
     block_begin(p, p->last_taken, bytes, out);
     return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
+                         struct weir_placement_block *out) {
+    return take(p, bytes, stream, SIZE_MAX, out);
+}
+
+int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                size_t most, struct weir_placement_block *out) {
+    int status = take(p, bytes, stream, most, out);
+
+    if (most != SIZE_MAX) {
+        p->last_taken = 0; /* for an unbounded take, what was passed over may be the best fit */
+    }
+    return status;
 }
 
 /* ---------------------------------------------------------------------- give -- */
@@ -1115,6 +1140,22 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
     return WEIR_PLACEMENT_OK;
 }
 
+int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
+                              uint64_t stream, uint64_t sequence) {
+    int status = weir__placement_add(p, base, bytes);
+    struct weir__bestfit_hit hit;
+    struct weir_placement_block block;
+
+    if (status != WEIR_PLACEMENT_OK) {
+        return status;
+    }
+    /* Its one chunk, and no other, has this key. */
+    weir__bestfit_from(&p->clean, weir__bestfit_key(bytes >> p->shift, base >> p->shift), &hit);
+    take_carve(p, &p->clean, NULL, &hit, bytes >> p->shift);
+    block_begin(p, (uint32_t)hit.value, bytes, &block);
+    return weir__placement_give(p, base, stream, sequence, NULL);
+}
+
 /* Wholly free, and nobody need wait for any of it? */
 static int region_is_idle(const struct weir_placement *p, const struct region *r) {
     uint32_t id = p->all.chunk[r->border].next;
@@ -1123,35 +1164,93 @@ static int region_is_idle(const struct weir_placement *p, const struct region *r
            p->all.chunk[id].sequence <= p->pace.observed;
 }
 
-int weir__placement_remove(struct weir_placement *p, uint64_t base) {
-    size_t position = region_position(p, base >> p->shift);
-    struct region *r;
-    uint32_t id;
+/* Wholly free, and `stream` need not wait for any of it? */
+static int region_serves(const struct weir_placement *p, const struct region *r, uint64_t stream) {
+    uint32_t id = p->all.chunk[r->border].next;
 
-    unpark(p);
-    if (position == p->regions || (base & p->mask) != 0 ||
-        p->region[p->by_base[position]].base != base >> p->shift) {
-        return WEIR_PLACEMENT_FOREIGN;
+    for (; id != r->border; id = p->all.chunk[id].next) {
+        if (!chunk_is(p, id, CLEAN) &&
+            !(chunk_is(p, id, TAGGED) && p->all.tag[id].stream == stream && stream != 0)) {
+            return 0;
+        }
     }
-    r = &p->region[p->by_base[position]];
-    if (!region_is_idle(p, r)) {
-        return WEIR_PLACEMENT_BUSY;
+    return 1;
+}
+
+/* A free chunk leaves its set and its list, and its record goes. */
+static void chunk_drop(struct weir_placement *p, uint32_t id) {
+    struct stream *s = NULL;
+    uint64_t key;
+
+    if (chunk_is(p, id, TAGGED)) {
+        s = stream_find(p, p->all.tag[id].stream);
+        p->tagged -= p->all.chunk[id].size;
     }
-    id = p->all.chunk[r->border].next;
-    if ((p->all.kind[id] & STRAY) != 0) {
-        p->strays--;
-    } else {
-        weir__bestfit_erase(&p->clean, key_of(&p->all.chunk[id]));
+    key = chunk_unsettle(p, s, id);
+    if (key != NONE) {
+        weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key);
     }
     weir__chunks_remove(&p->all, id);
-    weir__chunks_remove(&p->all, r->border);
     p->chunks--;
+}
+
+/* Forgets a region, all of which is free. */
+static void region_unlink(struct weir_placement *p, size_t position) {
+    struct region *r = &p->region[p->by_base[position]];
+    uint32_t id = p->all.chunk[r->border].next;
+
+    while (id != r->border) {
+        uint32_t next = p->all.chunk[id].next;
+
+        chunk_drop(p, id);
+        id = next;
+    }
+    weir__chunks_remove(&p->all, r->border);
     p->total -= r->end - r->base;
     p->extent -= r->high - r->base;
     r->border = 0;
     p->regions--;
     memmove(&p->by_base[position], &p->by_base[position + 1],
             (p->regions - position) * sizeof *p->by_base);
+}
+
+/* The position in by_base of the region that starts at `base`; p->regions: there is none. */
+static size_t region_at(const struct weir_placement *p, uint64_t base) {
+    size_t position = region_position(p, base >> p->shift);
+
+    if (position == p->regions || (base & p->mask) != 0 ||
+        p->region[p->by_base[position]].base != base >> p->shift) {
+        return p->regions;
+    }
+    return position;
+}
+
+int weir__placement_remove(struct weir_placement *p, uint64_t base) {
+    size_t position = region_at(p, base);
+
+    unpark(p);
+    if (position == p->regions) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    if (!region_is_idle(p, &p->region[p->by_base[position]])) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    region_unlink(p, position);
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream) {
+    size_t position = region_at(p, base);
+
+    unpark(p);
+    if (position == p->regions) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
+    stream_seen(p, stream);
+    if (!region_serves(p, &p->region[p->by_base[position]], stream)) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    region_unlink(p, position);
     return WEIR_PLACEMENT_OK;
 }
 

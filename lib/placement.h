@@ -31,8 +31,8 @@
  *
  * Cost: every operation is O(log n) in the number of chunks, amortised over growth of the tables;
  * host memory is proportional to the number of chunks, never to the size of the regions.  Linear
- * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing and finding
- * regions (in the regions), the largest free chunk (in the streams), once the coming of the second
+ * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing, withdrawing and
+ * finding regions (in the regions), the largest free chunk (in the streams), once the coming of the second
  * stream, and what follows a refusal of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
@@ -102,13 +102,24 @@ void weir__placement_destroy(
 
 /* Adds the region [base, base + bytes): one clean free chunk. OK, INVALID or NO_MEMORY. */
 int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes);
+/* The same for memory that only `stream` may have at once: one chunk that it has freed with
+ * `sequence`. */
+int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
+                              uint64_t stream, uint64_t sequence);
 /* Takes away the region that starts at base, wholly free and wholly clean. OK, BUSY or FOREIGN;
  * never for want of memory, now or before. */
 int weir__placement_remove(struct weir_placement *p, uint64_t base);
+/* The same for `stream`, which will have the region's memory from here on: wholly free, and every
+ * chunk clean or tagged by that stream. */
+int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
 
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
+/* The same, but a free chunk that is a whole region larger than `most` bytes is passed over; linear in
+ * those that are. */
+int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                size_t most, struct weir_placement_block *out);
 /* Frees the live block at `address` on `stream` with `sequence` (rising per stream). What it was is
  * written to *out (may be NULL). OK, FOREIGN, INTERIOR, FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,

@@ -468,6 +468,87 @@ START_TEST(tagged_regions_are_busy) {
 }
 END_TEST
 
+START_TEST(whole_regions_can_be_passed_over) {
+    struct weir_placement_block block;
+
+    begin(&bfc, 4096);
+    ck_assert_int_eq(weir__placement_add(p, BASE + 8192, 8192), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 2048, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 4095, &block), WEIR_PLACEMENT_NO_FIT);
+    healthy();
+    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 4096, &block), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(block.address, BASE);
+    /* What is left is no whole region: it is not passed over, however large. */
+    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 256, &block), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(block.address, BASE + 512);
+    ck_assert_int_eq(weir__placement_take_within(p, 4096, A, 4096, &block), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_uint_eq(take(4096, A), 8192);
+    /* The larger chunk behind one that is passed over. */
+    give(0, A);
+    give(512, A);
+    ck_assert_int_eq(weir__placement_take_within(p, 3072, A, 2048, &block), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(block.address, BASE + 12288);
+    healthy();
+    /* A block that has just gone makes its region whole. */
+    give(12288, A);
+    give(8192, A);
+    ck_assert_uint_eq(take(512, A), 0);
+    give(0, A);
+    ck_assert_int_eq(weir__placement_take_within(p, 512, A, 1024, &block), WEIR_PLACEMENT_NO_FIT);
+    end();
+}
+END_TEST
+
+START_TEST(regions_are_withdrawn_by_whom_they_serve) {
+    begin(&bfc, 1024);
+    ck_assert_int_eq(weir__placement_add(p, BASE + 4096, 2048), WEIR_PLACEMENT_OK);
+    ck_assert_uint_eq(take(512, A), 0);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 256, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 1, A), WEIR_PLACEMENT_FOREIGN);
+    give(0, A);
+    /* B is the second stream: A's space below the high mark is A's. */
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, B), WEIR_PLACEMENT_BUSY);
+    ck_assert_str_eq(layout(), "A@1 0+512; free 512+512; free 4096+2048");
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, 0), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_OK);
+    healthy();
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_FOREIGN);
+    ck_assert_uint_eq(figures().total, 2048);
+    ck_assert_uint_eq(figures().unobserved, 0);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE + 4096, B), WEIR_PLACEMENT_OK);
+    ck_assert_str_eq(layout(), "");
+    end();
+}
+END_TEST
+
+/* With one stream nobody waits for anybody, observed or not. */
+START_TEST(the_only_stream_withdraws_at_once) {
+    begin(&bfc, 1024);
+    take(512, A);
+    give(0, A);
+    ck_assert_int_eq(weir__placement_remove(p, BASE), WEIR_PLACEMENT_BUSY);
+    ck_assert_int_eq(weir__placement_withdraw(p, BASE, A), WEIR_PLACEMENT_OK);
+    ck_assert_str_eq(layout(), "");
+    end();
+}
+END_TEST
+
+START_TEST(a_region_may_come_in_one_streams_order) {
+    begin(&bfc, 1024);
+    take(512, A);
+    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 7), WEIR_PLACEMENT_OK);
+    ck_assert_int_eq(weir__placement_add_freed(p, BASE + 4096, 2048, B, 8), WEIR_PLACEMENT_INVALID);
+    ck_assert_str_eq(layout(), "live 0+512; free 512+512; B@7 4096+2048");
+    ck_assert_uint_eq(figures().blocks, 1);
+    ck_assert_int_eq(take_fails(1024, A), WEIR_PLACEMENT_NO_FIT);
+    ck_assert_uint_eq(take(1024, B), 4096);
+    observe(B, 7);
+    ck_assert_uint_eq(take(1024, A), 5120);
+    end();
+}
+END_TEST
+
 /* --------------------------------------------------------------- wrong frees -- */
 
 START_TEST(wrong_addresses_are_diagnosed) {
@@ -1046,7 +1127,13 @@ static void model_seen(uint64_t stream) {
     }
 }
 
-static int model_take(size_t bytes, uint64_t stream, struct weir_placement_block *out) {
+static int model_is_alone(size_t at) {
+    return (at == 0 || model.piece[at - 1].region != model.piece[at].region) &&
+           (at + 1 == model.pieces || model.piece[at + 1].region != model.piece[at].region);
+}
+
+static int model_take(size_t bytes, uint64_t stream, size_t most,
+                      struct weir_placement_block *out) {
     size_t size =
         (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
     size_t best = PIECES;
@@ -1058,6 +1145,8 @@ static int model_take(size_t bytes, uint64_t stream, struct weir_placement_block
         if (c->requested != 0 || c->size < size)
             continue;
         if (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream))
+            continue;
+        if (c->size > most && model_is_alone(i))
             continue;
         if (best == PIECES || c->size < model.piece[best].size)
             best = i;
@@ -1136,6 +1225,19 @@ static void model_add(uint64_t base, size_t bytes) {
     model_insert(at, piece);
 }
 
+static void model_add_freed(uint64_t base, size_t bytes, uint64_t stream, uint64_t sequence) {
+    struct weir_placement_block was;
+
+    model_add(base, bytes);
+    for (size_t i = 0; i < model.pieces; i++) {
+        if (model.piece[i].base == base) {
+            model.piece[i].requested = bytes;
+            model.high[model.piece[i].region] = base + bytes;
+        }
+    }
+    MUST_EQUAL(model_give(base, stream, sequence, &was), WEIR_PLACEMENT_OK);
+}
+
 static int model_waits(const struct piece *c) {
     return c->sequence >
            (model.several || model.only == 0 ? 0 : model_stream(model.only)->observed);
@@ -1169,6 +1271,30 @@ static int model_remove(uint64_t base) {
         return WEIR_PLACEMENT_BUSY;
     model.used[first->region] = 0;
     model_delete((size_t)(first - model.piece));
+    return WEIR_PLACEMENT_OK;
+}
+
+static int model_withdraw(uint64_t base, uint64_t stream) {
+    const struct piece *first = model_region(base);
+    int region;
+
+    if (first == NULL)
+        return WEIR_PLACEMENT_FOREIGN;
+    region = first->region;
+    model_seen(stream);
+    for (size_t i = 0; i < model.pieces; i++) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->region != region)
+            continue;
+        if (c->requested != 0 ||
+            (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream)))
+            return WEIR_PLACEMENT_BUSY;
+    }
+    for (size_t i = model.pieces; i-- > 0;)
+        if (model.piece[i].region == region)
+            model_delete(i);
+    model.used[region] = 0;
     return WEIR_PLACEMENT_OK;
 }
 
@@ -1236,11 +1362,17 @@ static size_t random_bytes(void) {
 static struct weir_placement_block last;
 static uint64_t last_stream;
 
+/* Some leave whole regions from a size on alone. */
 static void differ_take(uint64_t stream, size_t bytes) {
     struct weir_placement_block ours = {0};
     struct weir_placement_block theirs = {0};
+    size_t most = random_below(4) == 0 ? random_below(64 * KIB) : SIZE_MAX;
+    int expected = model_take(bytes, stream, most, &theirs);
 
-    MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), model_take(bytes, stream, &theirs));
+    if (most == SIZE_MAX)
+        MUST_EQUAL(weir__placement_take(p, bytes, stream, &ours), expected);
+    else
+        MUST_EQUAL(weir__placement_take_within(p, bytes, stream, most, &ours), expected);
     if (ours.size != 0) {
         last = ours;
         last_stream = stream;
@@ -1291,30 +1423,43 @@ static void differ_again(uint64_t stream, uint64_t *sequence) {
             weir__placement_observe(p, stream, *sequence);
             model_observe(stream, *sequence);
         }
-        if (random_below(4) == 0)
+        if (random_below(4) == 0 && last.size != 0)
             bytes = random_below(2) == 0 ? last.requested : last.size;
         differ_take(stream, bytes);
     }
 }
 
-/* Adds a region at one of eight places that touch each other, or tries to remove the one that is
- * there, or all but for one. */
-static void differ_region(void) {
+/* Adds a region, for all or for one stream, at one of eight places that touch each other, or tries to
+ * remove or withdraw the one
+ * that is there, or all but for one. */
+static void differ_region(uint64_t stream, uint64_t sequence) {
+    int for_one = random_below(2) == 0;
     uint64_t base = BASE + random_below(8) * 64 * KIB;
     size_t bytes;
     int taken = 0;
 
     if (random_below(2) == 0) {
         for (size_t i = random_below(2) == 0 ? 7 : 0; i < 8 && model.pieces > 1; i++) {
-            MUST_EQUAL(weir__placement_remove(p, base), model_remove(base));
+            if (for_one)
+                MUST_EQUAL(weir__placement_withdraw(p, base, stream), model_withdraw(base, stream));
+            else
+                MUST_EQUAL(weir__placement_remove(p, base), model_remove(base));
             base = BASE + i * 64 * KIB;
         }
-        return;
+        if (model.pieces > 0)
+            return;
     }
     bytes = (1 + random_below(256)) * G;
     for (size_t i = 0; i < model.pieces; i++)
         taken |=
             model.piece[i].base < base + bytes && base < model.piece[i].base + model.piece[i].size;
+    if (for_one) {
+        MUST_EQUAL(weir__placement_add_freed(p, base, bytes, stream, sequence),
+                   taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
+        if (!taken)
+            model_add_freed(base, bytes, stream, sequence);
+        return;
+    }
     MUST_EQUAL(weir__placement_add(p, base, bytes),
                taken ? WEIR_PLACEMENT_INVALID : WEIR_PLACEMENT_OK);
     if (!taken)
@@ -1354,7 +1499,7 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
             weir__placement_observe(p, stream, past);
             model_observe(stream, past);
         } else {
-            differ_region();
+            differ_region(stream, sequence);
         }
         /* To look may undo a short cut: runs of steps without a look are tested too. */
         if (look == 1 || random_below(look) == 0)
@@ -1649,6 +1794,10 @@ static void add_layout_tests(Suite *suite) {
     tcase_add_test(region, regions_never_join);
     tcase_add_test(region, idle_regions_can_be_removed);
     tcase_add_test(region, tagged_regions_are_busy);
+    tcase_add_test(region, whole_regions_can_be_passed_over);
+    tcase_add_test(region, regions_are_withdrawn_by_whom_they_serve);
+    tcase_add_test(region, the_only_stream_withdraws_at_once);
+    tcase_add_test(region, a_region_may_come_in_one_streams_order);
     tcase_add_test(region, wrong_addresses_are_diagnosed);
     tcase_add_test(region, block_that_comes_and_goes_is_free);
     tcase_add_test(region, new_region_counts_for_the_size_that_just_went);

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: MIT */
+/* engine_spans.c: blocks cut from regions of another engine, so that steady state makes no driver call.
+ *
+ * An inner engine (pool, platform) gives regions, multiples of 32 MiB; suballoc.c cuts blocks out of
+ * them by best fit.  What the inner engine would do well by itself, with a call for each block, is
+ * done here without one; growth, limits and release stay its own.
+ *
+ * How much memory that takes is decided by when an idle region is cut.  Cut at once, large regions
+ * fill with small blocks and the next large request grows.  Never cut, the reserve holds a region for
+ * every size there ever was.  So:
+ *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
+ *                32 MiB).  W starts at 2.
+ *   Splitting.   Where even all that is idle, given back, would not make the region that is missing,
+ *                an idle region of any size is cut: better than growing.
+ *   Swaps.       Else idle regions go back to the inner engine, on this stream, until its reserve has
+ *                room for the new region: memory changes its place, and the reserve does not rise.
+ *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
+ *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
+ *   Growth.      Last.
+ *
+ * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
+ * host has observed that stream, no other may have any of it.  A region goes back on a stream that
+ * may have all of it at once.
+ *
+ * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
+ * pool engine turns into graph memory, and all of them below driver 12.0, where streams cannot be
+ * told apart.
+ *
+ * A trim waits for the device where idle regions hold frees that were not observed, and gives regions
+ * back on a stream of its own that runs nothing, so that the inner engine has them at once.
+ *
+ * Locks: one lock over everything here, under it the inner engine's calls, which may take
+ * milliseconds when they grow or wait for the device, and driver calls for events.
+ *
+ * Must not know: which engine is inside, settings' names, who is above.
+ */
+#include <stdlib.h>
+
+#include "engine.h"
+#include "lock.h"
+#include "log.h"
+#include "result.h"
+#include "size.h"
+#include "suballoc.h"
+
+#define GRANULARITY ((size_t)16 << 10)
+/* Regions are multiples of what a pool of the driver grows by. */
+#define UNIT ((size_t)32 << 20)
+enum { RELUCTANCE = 2, SWAPS_PER_DOUBLING = 16 };
+
+struct spans {
+    struct weir_host *host;
+    const struct weir_engine *inner;
+    void *under;           /* the inner engine */
+    CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
+    int knows_streams;     /* the driver has stream ids */
+    struct weir_lock lock; /* guards all that follows */
+    struct weir_suballoc blocks;
+    size_t reluctance;
+    uint64_t swaps;
+    uint64_t threshold;                   /* bytes in idle regions that are kept after a free */
+    uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
+};
+
+struct request {
+    size_t bytes;
+    uint64_t id; /* of the stream */
+    weir_stream stream;
+    int may_grow;
+};
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static uint64_t reserve_of(const struct spans *s) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    s->inner->figures(s->under, &figures);
+    return figures.reserve;
+}
+
+/* Bytes in regions that the last survey found idle and serving. */
+static uint64_t serving_bytes(const struct spans *s) {
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        bytes += s->blocks.regions[i].serves ? s->blocks.regions[i].bytes : 0;
+    return bytes;
+}
+
+/* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
+ * place, or 0: there is none. */
+static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
+    const struct weir_suballoc_region *best = NULL;
+
+    for (size_t i = 0; i < s->blocks.region_count; i++) {
+        const struct weir_suballoc_region *r = &s->blocks.regions[i];
+
+        if (r->serves &&
+            (!best || (best->bytes < missing ? r->bytes > best->bytes
+                                             : r->bytes >= missing && r->bytes < best->bytes)))
+            best = r;
+    }
+    if (best)
+        *at = (size_t)(best - s->blocks.regions);
+    return best != NULL;
+}
+
+/* Gives a region that serves the stream of that id back, on `stream`. */
+static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
+    weir_status status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+
+    if (status == WEIR_OK)
+        weir__suballoc_remove(&s->blocks, at, id);
+    return status;
+}
+
+/* Takes a region of `bytes` from the inner engine. */
+static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
+    CUdeviceptr base = 0;
+    weir_status status = s->inner->alloc(s->under, bytes, r->stream, r->may_grow, &base, grew);
+    int placed;
+
+    if (status != WEIR_OK)
+        return status;
+    placed = weir__suballoc_add(&s->blocks, base, bytes, r->id);
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
+    (void)s->inner->free(s->under, base, r->stream, NULL);
+    if (placed == WEIR_PLACEMENT_NO_MEMORY)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    weir__log(s->host->options.log, WEIR_LOG_ERROR,
+              "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
+              (unsigned long long)base);
+    return weir__engine_refuse(WEIR_E_DRIVER);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* The largest idle region that a request may cut. */
+static size_t cuts_up_to(const struct spans *s, size_t bytes) {
+    size_t most;
+
+    if (!weir__size_mul(bytes, s->reluctance, &most))
+        return SIZE_MAX;
+    return most > UNIT ? most : UNIT;
+}
+
+static void count_swap(struct spans *s) {
+    s->swaps++;
+    if (s->swaps % SWAPS_PER_DOUBLING == 0 && s->reluctance <= SIZE_MAX / 2)
+        s->reluctance *= 2;
+}
+
+/* Gives regions back until `room` bytes of the reserve are in none, or none is left that may go. */
+static weir_status make_room(struct spans *s, const struct request *r, uint64_t room,
+                             uint64_t needed) {
+    weir_status status = WEIR_OK;
+    size_t at;
+
+    while (status == WEIR_OK && room < needed && find_spare(s, needed - room, &at)) {
+        room += s->blocks.regions[at].bytes;
+        status = give_back(s, at, r->id, r->stream);
+        count_swap(s);
+    }
+    return status;
+}
+
+/* The inner engine refused a region: once more when all that is idle has gone back. */
+static weir_status extend_at_last(struct spans *s, const struct request *r, size_t bytes,
+                                  weir_status why, int *grew) {
+    weir_status status = WEIR_OK;
+    int any = 0;
+    size_t at;
+
+    while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at)) {
+        status = give_back(s, at, r->id, r->stream);
+        any = 1;
+    }
+    if (status != WEIR_OK)
+        return status;
+    return any ? extend(s, r, bytes, grew) : why;
+}
+
+/* Nothing fits but perhaps a large idle region.  With OK a second try finds room. */
+static weir_status find_room(struct spans *s, const struct request *r, int *grew,
+                             struct weir_placement_block *out, int *placed) {
+    uint64_t reserve = reserve_of(s), room;
+    size_t needed;
+    weir_status status;
+
+    if (!weir__size_round_up(r->bytes, UNIT, &needed))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+    weir__suballoc_survey(&s->blocks, r->id);
+    if (room + serving_bytes(s) < needed) {
+        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
+        if (*placed != WEIR_PLACEMENT_NO_FIT)
+            return WEIR_OK;
+        weir__suballoc_survey(&s->blocks, r->id); /* it has looked around */
+    }
+    weir__suballoc_dry(&s->blocks);
+    if (!r->may_grow && room < needed)
+        return WEIR_ENGINE_DRY;
+    status = make_room(s, r, room, needed);
+    if (status == WEIR_OK)
+        status = extend(s, r, needed, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = extend_at_last(s, r, needed, status, grew);
+    if (status == WEIR_OK)
+        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
+    return status;
+}
+
+static weir_status place(struct spans *s, const struct request *r, int *grew,
+                         struct weir_placement_block *out) {
+    int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
+    weir_status status = WEIR_OK;
+
+    if (placed == WEIR_PLACEMENT_NO_FIT)
+        status = find_room(s, r, grew, out, &placed);
+    if (status != WEIR_OK || placed == WEIR_PLACEMENT_OK)
+        return status;
+    return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                  : WEIR_E_NO_MEMORY);
+}
+
+static weir_status alloc_span(struct spans *s, const struct request *r, CUdeviceptr *block,
+                              int *grew) {
+    struct weir_placement_block placed;
+    weir_status status;
+
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_visit(&s->blocks, r->id, r->stream);
+    if (status == WEIR_OK)
+        status = place(s, r, grew, &placed);
+    weir__lock_give(&s->lock);
+    if (status == WEIR_OK)
+        *block = placed.address;
+    return status;
+}
+
+static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
+                               CUdeviceptr *block, int *grew) {
+    struct spans *s = engine;
+    struct request r = {.bytes = bytes, .stream = stream, .may_grow = may_grow};
+    int result_before = weir__driver_result;
+    weir_status status = weir__engine_capture(s->host, stream);
+    CUresult result;
+
+    if (status == WEIR_E_CAPTURE || (status == WEIR_OK && !s->knows_streams)) {
+        status = s->inner->alloc(s->under, bytes, stream, may_grow, block, grew);
+    } else if (status == WEIR_OK) {
+        result = weir__engine_stream_id(s->host, stream, &r.id);
+        status = result == CUDA_SUCCESS ? alloc_span(s, &r, block, grew)
+                                        : weir__engine_status(s->host, result);
+    }
+    if (status == WEIR_OK || status == WEIR_ENGINE_DRY)
+        weir__set_driver_result(result_before);
+    return status;
+}
+
+/* ---- frees ----------------------------------------------------------------------------------- */
+
+/* Gives idle regions beyond the threshold back, so that the driver's own can act; as far as they may
+ * go on this stream.  The free that it follows has been done, whatever comes of this. */
+static void shed(struct spans *s, uint64_t id, weir_stream stream) {
+    int result_before = weir__driver_result;
+    uint64_t idle = 0;
+    size_t at;
+
+    if (s->blocks.total - s->blocks.in_use <= s->threshold)
+        return;
+    weir__suballoc_survey(&s->blocks, id);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        idle += s->blocks.regions[i].idle ? s->blocks.regions[i].bytes : 0;
+    if (idle <= s->threshold)
+        return;
+    if (weir__engine_capture(s->host, stream) == WEIR_OK) {
+        while (idle > s->threshold && find_spare(s, idle - s->threshold, &at)) {
+            idle -= s->blocks.regions[at].bytes;
+            if (give_back(s, at, id, stream) != WEIR_OK)
+                break;
+        }
+    }
+    weir__set_driver_result(result_before);
+}
+
+static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    struct spans *s = engine;
+    weir_status status = WEIR_OK;
+    CUresult result;
+    uint64_t id;
+    int ours;
+
+    result = weir__engine_stream_id(s->host, stream, &id);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    weir__lock_take(&s->lock);
+    ours = weir__suballoc_holds(&s->blocks, block);
+    if (ours) {
+        status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
+        if (status == WEIR_OK)
+            shed(s, id, stream);
+    }
+    weir__lock_give(&s->lock);
+    return ours ? status : s->inner->free(s->under, block, stream, uses);
+}
+
+static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
+    struct spans *s = engine;
+    weir_status status;
+
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_give_silently(&s->blocks, block, id);
+    weir__lock_give(&s->lock);
+    return status;
+}
+
+/* ---- reserve --------------------------------------------------------------------------------- */
+
+static weir_status spans_grow(void *engine, uint64_t target, int cause) {
+    struct spans *s = engine;
+    uint64_t most = target < s->host->limit ? target : s->host->limit;
+
+    /* What was taken on request is not for the next free to give back. */
+    weir__lock_take(&s->lock);
+    if (s->threshold < most)
+        s->threshold = most;
+    weir__lock_give(&s->lock);
+    return s->inner->grow(s->under, target, cause);
+}
+
+/* Idle regions go back until at most `keep` bytes are in regions.  The caller is in the driver's
+ * scope. */
+static weir_status give_idle_back(struct spans *s, size_t keep) {
+    weir_status status = WEIR_OK;
+    int dirty = 0;
+    size_t at;
+
+    weir__suballoc_look_around(&s->blocks);
+    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
+    status = weir__engine_status(s->host, weir__suballoc_wait(&s->blocks, dirty));
+    weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
+    while (status == WEIR_OK && s->blocks.total > keep &&
+           find_spare(s, s->blocks.total - keep, &at))
+        status = give_back(s, at, WEIR_ENGINE_OBSERVED, s->resting);
+    if (status == WEIR_OK) /* the driver's trim counts as free what the host has observed */
+        status = weir__engine_status(s->host, s->host->driver->cuStreamSynchronize(s->resting));
+    return status;
+}
+
+static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *released) {
+    struct spans *s = engine;
+    uint64_t before, after;
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+
+    *released = 0;
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    weir__lock_take(&s->lock);
+    before = reserve_of(s);
+    status = give_idle_back(s, keep);
+    if (status == WEIR_OK)
+        status = s->inner->trim(s->under, keep, cause, released);
+    after = reserve_of(s);
+    *released = before > after ? (size_t)(before - after) : 0;
+    weir__lock_give(&s->lock);
+    weir__driver_leave(s->host->driver, &scope);
+    return status;
+}
+
+static size_t spans_reclaim(void *engine, size_t *silent) {
+    struct spans *s = engine;
+    size_t waiting;
+
+    weir__lock_take(&s->lock);
+    waiting = weir__suballoc_reclaim(&s->blocks, silent);
+    waiting += s->inner->reclaim(s->under, NULL);
+    weir__lock_give(&s->lock);
+    return waiting;
+}
+
+/* The larger of both, which becomes the peak. */
+static uint64_t raise_peak(uint64_t *peak, uint64_t seen, uint64_t now) {
+    if (*peak < seen)
+        *peak = seen;
+    if (*peak < now)
+        *peak = now;
+    return *peak;
+}
+
+static void spans_figures(void *engine, weir_statistics *out) {
+    struct spans *s = engine;
+    weir_statistics below = {.size = sizeof below};
+    uint64_t total;
+
+    weir__lock_take(&s->lock);
+    s->inner->figures(s->under, &below);
+    total = s->blocks.total;
+    weir__suballoc_figures(&s->blocks, out);
+    if (below.requested > total) { /* what does not lie in regions */
+        out->requested += below.requested - total;
+        out->in_use += below.in_use - total;
+    }
+    /* Regions are no blocks: the inner engine's peaks count where there was never one. */
+    out->requested_peak =
+        raise_peak(&s->requested_peak,
+                   s->knows_streams ? out->requested_peak : below.requested_peak, out->requested);
+    out->in_use_peak = raise_peak(
+        &s->in_use_peak, s->knows_streams ? out->in_use_peak : below.in_use_peak, out->in_use);
+    weir__lock_give(&s->lock);
+    out->reserve = below.reserve;
+    out->reserve_peak = below.reserve_peak;
+    out->extent = 0; /* the inner engine's regions come and go anywhere */
+    out->host_bytes += below.host_bytes;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static CUresult make_resting(struct spans *s) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(s->host->driver, s->host->context, &scope);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = s->host->driver->cuStreamCreate(&s->resting, CU_STREAM_NON_BLOCKING);
+    weir__driver_leave(s->host->driver, &scope);
+    return result;
+}
+
+static weir_status open_over(const struct weir_engine *inner, struct weir_host *host,
+                             void **engine) {
+    static const struct weir_placement_rule rule = {.granularity = GRANULARITY,
+                                                    .split_waste = GRANULARITY};
+    struct spans *s = calloc(1, sizeof *s);
+    weir_status status;
+
+    if (!s)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    s->host = host;
+    s->inner = inner;
+    s->knows_streams = (host->driver->capabilities & WEIR_CAP_STREAM_ID) != 0;
+    s->reluctance = RELUCTANCE;
+    s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
+    status = inner->open(host, &s->under);
+    if (status != WEIR_OK)
+        goto free_spans;
+    status = weir__engine_status(host, make_resting(s));
+    if (status == WEIR_OK)
+        status = weir__suballoc_open(&s->blocks, host, &rule);
+    if (status != WEIR_OK)
+        goto close_inner;
+    *engine = s;
+    return WEIR_OK;
+close_inner:
+    if (s->resting)
+        host->driver->cuStreamDestroy(s->resting);
+    inner->close(s->under);
+free_spans:
+    free(s);
+    return status;
+}
+
+static void spans_close(void *engine) {
+    struct spans *s = engine;
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+
+    if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
+        if (s->blocks.region_count > 0 && driver->cuCtxSynchronize() == CUDA_SUCCESS) {
+            for (size_t i = 0; i < s->blocks.region_count; i++)
+                (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
+        }
+        driver->cuStreamDestroy(s->resting);
+        weir__driver_leave(driver, &scope);
+    }
+    weir__suballoc_close(&s->blocks);
+    s->inner->close(s->under);
+    free(s);
+}
+
+static weir_status open_over_pool(struct weir_host *host, void **engine) {
+    return open_over(&weir__engine_pool, host, engine);
+}
+
+static weir_status open_over_platform(struct weir_host *host, void **engine) {
+    return open_over(&weir__engine_platform, host, engine);
+}
+
+const struct weir_engine weir__engine_spans_pool = {
+    .least_limit = UNIT,
+    .hides_pending = 1,
+    .trim_waits = 1,
+    .open = open_over_pool,
+    .close = spans_close,
+    .alloc = spans_alloc,
+    .free = spans_free,
+    .give = spans_give,
+    .grow = spans_grow,
+    .trim = spans_trim,
+    .reclaim = spans_reclaim,
+    .figures = spans_figures,
+};
+
+const struct weir_engine weir__engine_spans_platform = {
+    .least_limit = UNIT,
+    .trim_waits = 1,
+    .open = open_over_platform,
+    .close = spans_close,
+    .alloc = spans_alloc,
+    .free = spans_free,
+    .give = spans_give,
+    .grow = spans_grow,
+    .trim = spans_trim,
+    .reclaim = spans_reclaim,
+    .figures = spans_figures,
+};

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* suballoc.c: placement and order together.
+ *
+ * What is freed in other ways than by one stream alone is given to the placement under ids that are
+ * no streams: OBSERVED, which is observed on the spot, and QUARANTINE, which only a wait for the
+ * device observes.
+ *
+ * Must not know: where regions come from, which of them to give back, growth, engines.
+ */
+#include "suballoc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostmem.h"
+
+/* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
+ * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
+#define OBSERVED WEIR_ENGINE_OBSERVED
+#define QUARANTINE (UINT64_MAX - 1)
+
+/* Looked at after a free with uses, so that they do not pile up while every request fits. */
+enum { PENDING_GLANCE = 2 };
+
+/* A free that waits for other streams: the block stays placed until the fence is done. */
+struct weir_suballoc_pending {
+    CUdeviceptr block;
+    struct weir_fence *fence;
+    struct weir_suballoc_pending *next;
+};
+
+static void stream_observed(void *context, uint64_t id, uint64_t sequence) {
+    struct weir_suballoc *s = context;
+
+    weir__placement_observe(s->placement, id, sequence);
+}
+
+weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
+                                const struct weir_placement_rule *rule) {
+    *s = (struct weir_suballoc){0};
+    if (weir__placement_create(rule, &s->placement) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    weir__order_open(&s->order, host, stream_observed, s);
+    s->pending_end = &s->pending;
+    return WEIR_OK;
+}
+
+void weir__suballoc_close(struct weir_suballoc *s) {
+    while (s->pending) {
+        struct weir_suballoc_pending *p = s->pending;
+
+        s->pending = p->next;
+        weir__order_fence_drop(&s->order, p->fence);
+        free(p);
+    }
+    weir__order_close(&s->order);
+    weir__map_clear(&s->pending_blocks);
+    weir__placement_destroy(s->placement);
+    free(s->regions);
+}
+
+/* ---- accounts -------------------------------------------------------------------------------- */
+
+static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    s->in_use += block->size;
+    s->requested += block->requested;
+    if (s->in_use > s->in_use_peak)
+        s->in_use_peak = s->in_use;
+    if (s->requested > s->requested_peak)
+        s->requested_peak = s->requested;
+}
+
+/* The block's owner has freed it. */
+static void unaccount(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    s->in_use -= block->size;
+    s->requested -= block->requested;
+}
+
+void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out) {
+    struct weir_placement_figures figures;
+
+    weir__placement_figures(s->placement, &figures);
+    out->requested = s->requested;
+    out->requested_peak = s->requested_peak;
+    out->in_use = s->in_use;
+    out->in_use_peak = s->in_use_peak;
+    out->extent = figures.extent;
+    out->host_bytes = figures.host_bytes;
+}
+
+/* ---- frees ----------------------------------------------------------------------------------- */
+
+/* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
+static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
+    s->order.several = 1;
+    s->observed++;
+    (void)weir__placement_give(s->placement, block, OBSERVED, s->observed, NULL);
+    weir__placement_observe(s->placement, OBSERVED, s->observed);
+}
+
+/* Gives a block back that nobody may have before the device was waited for. */
+static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
+    struct weir_placement_block was;
+
+    if (weir__placement_give(s->placement, block, QUARANTINE, s->quarantined + 1, &was) !=
+        WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    s->order.several = 1;
+    s->quarantined++;
+    unaccount(s, &was);
+    return WEIR_OK;
+}
+
+/* Takes a pending free off that has completed. */
+static void pop_pending(struct weir_suballoc *s, struct weir_suballoc_pending **link) {
+    struct weir_suballoc_pending *p = *link;
+
+    *link = p->next;
+    if (s->pending_end == &p->next)
+        s->pending_end = link;
+    weir__map_take(&s->pending_blocks, p->block, NULL);
+    weir__order_fence_drop(&s->order, p->fence);
+    give_observed(s, p->block);
+    free(p);
+}
+
+/* Looks at up to `most` pending frees, oldest first; 1 if one has completed. */
+static int settle_pending(struct weir_suballoc *s, size_t most) {
+    struct weir_suballoc_pending **link = &s->pending;
+    int settled = 0;
+
+    for (; *link && most > 0; most--) {
+        if (weir__order_fence_done(&s->order, (*link)->fence)) {
+            pop_pending(s, link);
+            settled = 1;
+        } else {
+            link = &(*link)->next;
+        }
+    }
+    return settled;
+}
+
+/* The block, which is placed, waits for the fence.  0: no host memory. */
+static int add_pending(struct weir_suballoc *s, CUdeviceptr block, struct weir_fence *fence) {
+    struct weir_suballoc_pending *p = malloc(sizeof *p);
+
+    if (!p)
+        return 0;
+    if (!weir__map_put(&s->pending_blocks, block, 1)) {
+        free(p);
+        return 0;
+    }
+    *p = (struct weir_suballoc_pending){.block = block, .fence = fence};
+    *s->pending_end = p;
+    s->pending_end = &p->next;
+    return 1;
+}
+
+/* Keeps the block until `stream` and every noted stream are past this point. */
+static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    struct weir_placement_block found;
+    struct weir_fence *fence;
+    weir_status status;
+
+    if (weir__placement_find(s->placement, block, &found) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    status = weir__order_fence(&s->order, stream, uses, &fence);
+    if (status == WEIR_E_HOST_MEMORY)
+        return give_quarantined(s, block);
+    if (status != WEIR_OK)
+        return status;
+    if (!add_pending(s, block, fence)) {
+        weir__order_fence_drop(&s->order, fence);
+        return give_quarantined(s, block);
+    }
+    unaccount(s, &found);
+    return WEIR_OK;
+}
+
+/* A free on a stream without an id: its event comes first. */
+static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
+                                struct weir_order_stream *on, weir_stream stream) {
+    struct weir_placement_block was;
+    uint64_t sequence;
+    weir_status status;
+
+    if (weir__placement_find(s->placement, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    status = weir__order_freed_marked(&s->order, on, stream, &sequence);
+    if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
+        return status;
+    if (status != WEIR_OK)
+        return give_quarantined(s, block);
+    (void)weir__placement_give(s->placement, block, on->id, sequence, NULL);
+    unaccount(s, &was);
+    weir__order_observe(&s->order, on);
+    return WEIR_OK;
+}
+
+/* A free on one stream alone. */
+static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                           weir_stream stream) {
+    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+    struct weir_placement_block was;
+
+    if (!on)
+        return give_quarantined(s, block);
+    if (id == 0)
+        return give_unknown(s, block, on, stream);
+    if (weir__placement_give(s->placement, block, id, s->order.sequence + 1, &was) !=
+        WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    weir__order_freed(&s->order, on);
+    unaccount(s, &was);
+    weir__order_tend(&s->order, on, stream);
+    return WEIR_OK;
+}
+
+weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                                weir_stream stream, struct weir_use_list *uses) {
+    weir_status status;
+
+    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
+        status = weir__engine_refuse(WEIR_E_NOT_OWNED); /* freed before */
+    else if (!uses)
+        status = give_on(s, block, id, stream);
+    else
+        status = give_with_uses(s, block, stream, uses);
+    if (uses)
+        settle_pending(s, PENDING_GLANCE);
+    return status;
+}
+
+weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id) {
+    struct weir_order_stream *on;
+    struct weir_placement_block was;
+
+    if ((s->pending && weir__map_get(&s->pending_blocks, block, NULL)) ||
+        weir__placement_find(s->placement, block, &was) != WEIR_PLACEMENT_OK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL : weir__order_stream(&s->order, id);
+    if (id == OBSERVED)
+        give_observed(s, block);
+    else if (!on)
+        return give_quarantined(s, block);
+    else
+        (void)weir__placement_give(s->placement, block, id, weir__order_freed(&s->order, on), NULL);
+    unaccount(s, &was);
+    return WEIR_OK;
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* Tells the placement.  Memory that came in the order of one stream is as if it had been freed
+ * there. */
+static int place_region(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+    struct weir_order_stream *on;
+
+    if (id == OBSERVED)
+        return weir__placement_add(s->placement, base, bytes);
+    on = weir__order_stream(&s->order, id);
+    if (!on)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    return weir__placement_add_freed(s->placement, base, bytes, id,
+                                     weir__order_freed(&s->order, on));
+}
+
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+    struct weir_suballoc_region *regions =
+        weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
+    size_t at = s->region_count;
+    int placed;
+
+    if (!regions)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    s->regions = regions;
+    placed = place_region(s, base, bytes, id);
+    if (placed != WEIR_PLACEMENT_OK)
+        return placed;
+    for (; at > 0 && regions[at - 1].base > base; at--)
+        regions[at] = regions[at - 1];
+    regions[at] = (struct weir_suballoc_region){.base = base, .bytes = bytes};
+    s->region_count++;
+    s->total += bytes;
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+    size_t low = 0, high = s->region_count;
+
+    while (low < high) { /* the first region that ends above the address */
+        size_t middle = low + (high - low) / 2;
+
+        if (s->regions[middle].base + s->regions[middle].bytes > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < s->region_count && s->regions[low].base <= address;
+}
+
+struct survey {
+    struct weir_suballoc_region *region; /* the one that the walk is in */
+    uint64_t id;
+};
+
+static int visit(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+    struct weir_suballoc_region *r = v->region;
+
+    r->idle &= !span->live;
+    r->serves &= !span->live && (span->sequence == 0 || (span->stream == v->id && v->id != 0));
+    if (span->address + span->size == r->base + r->bytes)
+        v->region++;
+    return 0;
+}
+
+void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
+    struct survey v = {.region = s->regions, .id = id};
+
+    for (size_t i = 0; i < s->region_count; i++)
+        s->regions[i].idle = s->regions[i].serves = 1;
+    weir__placement_walk(s->placement, visit, &v);
+}
+
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
+    struct weir_suballoc_region *r = &s->regions[at];
+
+    if (id == OBSERVED)
+        (void)weir__placement_remove(s->placement, r->base);
+    else
+        (void)weir__placement_withdraw(s->placement, r->base, id);
+    s->total -= r->bytes;
+    s->region_count--;
+    memmove(r, r + 1, (s->region_count - at) * sizeof *r);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+
+    if (!on)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    weir__order_tend(&s->order, on, stream);
+    return WEIR_OK;
+}
+
+int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                        struct weir_placement_block *out) {
+    int result = weir__placement_take_within(s->placement, bytes, id, most, out);
+
+    if (result == WEIR_PLACEMENT_NO_FIT && weir__suballoc_look_around(s)) {
+        result = weir__placement_take_within(s->placement, bytes, id, most, out);
+        s->steals += result == WEIR_PLACEMENT_OK;
+    }
+    if (result == WEIR_PLACEMENT_OK)
+        account(s, out);
+    return result;
+}
+
+void weir__suballoc_dry(struct weir_suballoc *s) {
+    s->order.dry++;
+}
+
+/* ---- what has completed ---------------------------------------------------------------------- */
+
+int weir__suballoc_look_around(struct weir_suballoc *s) {
+    int settled = settle_pending(s, SIZE_MAX);
+
+    return weir__order_look_around(&s->order) | settled;
+}
+
+void weir__suballoc_observe_all(struct weir_suballoc *s) {
+    weir__order_observe_all(&s->order);
+    weir__placement_observe(s->placement, QUARANTINE, s->quarantined);
+    s->released = s->quarantined;
+    while (s->pending)
+        pop_pending(s, &s->pending);
+}
+
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
+    struct weir_host *host = s->order.host;
+    struct weir_driver_scope scope;
+    size_t waiting, silent;
+    CUresult result;
+
+    weir__order_count(&s->order, &waiting, &silent);
+    if (!must && silent == 0 && s->quarantined == s->released)
+        return CUDA_SUCCESS;
+    result = weir__driver_enter(host->driver, host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = host->driver->cuCtxSynchronize();
+    weir__driver_leave(host->driver, &scope);
+    if (result == CUDA_SUCCESS)
+        weir__suballoc_observe_all(s);
+    return result;
+}
+
+size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent) {
+    size_t waiting, unrecorded;
+
+    weir__suballoc_look_around(s);
+    weir__order_count(&s->order, &waiting, &unrecorded);
+    if (silent)
+        *silent = unrecorded;
+    return waiting + s->pending_blocks.count;
+}

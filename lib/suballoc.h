@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* suballoc.h: blocks in stream order, cut from regions that its owner provides.
+ *
+ * placement.h decides where a block goes, order.h knows what the host has observed of each stream;
+ * this file brings both together for the engines that place blocks themselves.
+ *
+ * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once; it
+ * merges with and serves others only once the host has observed its stream past the sequence.  With
+ * one stream that never matters and no event is ever recorded.  Completed events are looked for when a
+ * request does not fit.
+ *
+ * A block that other streams use too (weir_use) is no longer in use after its free, but stays placed
+ * until events recorded on all of them have completed: it is pending.
+ *
+ * Frees on stream 0 (not known) serve nobody before they were observed, and each records its event at
+ * once.  What cannot be tracked (a free without an event on stream 0, or without host memory for its
+ * bookkeeping) is quarantined: it serves nobody until the whole device was waited for.
+ *
+ * The caller holds the lock under which all of it lies; driver calls for events, and the wait for the
+ * device, are made under it.
+ *
+ * Must not know: where regions come from, which of them to give back, growth, engines.
+ */
+#ifndef WEIR_SUBALLOC_H
+#define WEIR_SUBALLOC_H
+
+#include "engine.h"
+#include "map.h"
+#include "order.h"
+#include "placement.h"
+
+struct weir_suballoc_pending;
+
+struct weir_suballoc_region {
+    uint64_t base;
+    size_t bytes;
+    int idle;   /* as of the last survey: without live and pending blocks, */
+    int serves; /* and all of it free for the stream that was asked about */
+};
+
+/* Not moved while it is open. */
+struct weir_suballoc {
+    struct weir_placement *placement;
+    struct weir_order order;
+    struct weir_suballoc_region *regions; /* in order of base, as the placement walks them */
+    size_t region_count, region_capacity;
+    uint64_t total;                        /* bytes in all regions */
+    struct weir_suballoc_pending *pending; /* oldest first */
+    struct weir_suballoc_pending **pending_end;
+    struct weir_map pending_blocks; /* their addresses */
+    uint64_t observed;              /* sequence of the last give under OBSERVED */
+    uint64_t quarantined;           /* sequence of the last give under QUARANTINE, */
+    uint64_t released;              /* and up to where the device was waited for since */
+    uint64_t requested, requested_peak;
+    uint64_t in_use, in_use_peak;
+    uint64_t steals; /* requests served only because other streams were seen to be done */
+};
+
+/* OK or E_HOST_MEMORY.  The host outlives it. */
+weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
+                                const struct weir_placement_rule *rule);
+/* Whatever is still live or pending is forgotten. */
+void weir__suballoc_close(struct weir_suballoc *s);
+
+/* Every request on `stream` begins with it: events are recorded that are due there.  OK or
+ * E_HOST_MEMORY. */
+weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream);
+/* Places a block for the stream of that id, after looking around if it must; idle regions of more
+ * than `most` bytes are left whole.  A placement's result: OK, NO_FIT, NO_MEMORY, INVALID.  After
+ * NO_FIT the owner says weir__suballoc_dry, or finds room. */
+int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                        struct weir_placement_block *out);
+/* The request did not fit: every stream records what it has freed, at its owner's next call. */
+void weir__suballoc_dry(struct weir_suballoc *s);
+/* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
+weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
+                                weir_stream stream, struct weir_use_list *uses);
+/* As an engine's give. */
+weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
+
+/* Adds a region that the stream of that id may have at once, others when it was observed; OBSERVED:
+ * everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id);
+/* 1 if the address lies in a region. */
+int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address);
+/* Sees which regions are idle and serve the stream of that id; linear in the chunks. */
+void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
+/* Takes the region at that place in the list away, idle and clean, or as the last survey found it for
+ * the stream of that id. */
+void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
+
+/* Looks once at everything that may have completed, without waiting; 1 if something did. */
+int weir__suballoc_look_around(struct weir_suballoc *s);
+/* The device has finished all work: everything that was freed serves everybody. */
+void weir__suballoc_observe_all(struct weir_suballoc *s);
+/* Waits for the device if there are frees that no event covers, of streams that are silent or gone,
+ * or what is quarantined, or in any case if `must`; all is observed then. */
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
+/* As an engine's reclaim. */
+size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent);
+/* Fills requested, in_use, their peaks, extent and host_bytes. */
+void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
+
+#endif
