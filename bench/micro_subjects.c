@@ -137,6 +137,15 @@ static weir_status public_free(struct micro_instance *instance, void *block, CUs
     return weir_free(instance->allocator, block, stream);
 }
 
+/* Nothing is asked about the stream from here on: it lives and is not captured until it is unbound. */
+static weir_status bind_stream(struct micro_instance *instance, CUstream stream) {
+    return weir_bind(instance->allocator, stream);
+}
+
+static weir_status unbind_stream(struct micro_instance *instance, CUstream stream) {
+    return weir_unbind(instance->allocator, stream);
+}
+
 static int statistics(struct micro_instance *instance, weir_statistics *out) {
     memset(out, 0, sizeof *out);
     out->size = sizeof *out;
@@ -271,6 +280,20 @@ const struct micro_subject micro_subjects[] = {
      WEIR,
      .engine = WEIR_ENGINE_ARENA,
      .needs_percent = ARENA_NEEDS},
+    {.name = "pool-bound",
+     .what = "weir's pool engine, streams bound",
+     WEIR,
+     .engine = WEIR_ENGINE_POOL,
+     .needs_percent = POOL_NEEDS,
+     .enter = bind_stream,
+     .leave = unbind_stream},
+    {.name = "arena-bound",
+     .what = "weir's arena engine, streams bound",
+     WEIR,
+     .engine = WEIR_ENGINE_ARENA,
+     .needs_percent = ARENA_NEEDS,
+     .enter = bind_stream,
+     .leave = unbind_stream},
     {.name = "malloc", .what = "the C library's, on the host", HOST},
     {.name = "mimalloc",
      .what = "libmimalloc, on the host, where installed",
