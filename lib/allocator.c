@@ -262,6 +262,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         else
             status = preallocate(a);
     }
+    a->plain = a->front && !a->books.latency;
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__front_close(a->front);
@@ -422,7 +423,7 @@ weir_status weir_default_allocator(weir_allocator **allocator) {
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* What every request asks first. */
-static weir_status gate(const weir_allocator *a) {
+static inline __attribute__((always_inline)) weir_status gate(const weir_allocator *a) {
     if (!a)
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__driver_forked())
@@ -484,21 +485,24 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         preallocate_first(a);
     if (bytes > a->host.device_total)
         return refuse(a, bytes, stream);
-    status = a->front ? weir__front_alloc(a->front, bytes, stream, &address)
-                      : ask_engine(a, bytes, stream, &address);
-    if (status != WEIR_OK)
-        return status;
-    if (weir__uses_any(&a->uses))
-        weir__uses_forget(&a->uses, address);
-    *block = (void *)(uintptr_t)address;
-    return WEIR_OK;
+    if (a->front)
+        status = weir__front_alloc(a->front, bytes, stream, block);
+    else {
+        status = ask_engine(a, bytes, stream, &address);
+        if (status == WEIR_OK)
+            *block = (void *)(uintptr_t)address;
+    }
+    if (status == WEIR_OK && weir__uses_any(&a->uses))
+        weir__uses_forget(&a->uses, (uintptr_t)*block);
+    return status;
 }
 
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
     weir__histogram_add(&a->books.latency[operation], weir__engine_since(&a->host, started));
 }
 
-weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size_t bytes,
+                                                         weir_stream stream, void **block) {
     weir_status status = gate(a);
     uint64_t started;
 
@@ -515,6 +519,21 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
     return status;
+}
+
+/* 1 if there is nothing to do about a request but to hand it to the front: no histogram to keep, no
+ * noted streams, no preallocation to come, and whatever `gate` asks. */
+static inline int is_plain(const weir_allocator *a) {
+    return a && a->plain && !weir__driver_forked() &&
+           !atomic_load_explicit(&a->host.lost, memory_order_relaxed) &&
+           !weir__uses_any(&a->uses);
+}
+
+weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    if (is_plain(a) && block && bytes - 1 < a->host.device_total &&
+        !atomic_load_explicit(&a->prealloc_waits, memory_order_relaxed))
+        return weir__front_alloc(a->front, bytes, stream, block);
+    return alloc_fully(a, bytes, stream, block);
 }
 
 static __attribute__((noinline, cold)) void log_failed_free(const weir_allocator *a,
@@ -537,7 +556,8 @@ static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream str
     return status;
 }
 
-weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
+static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void *block,
+                                                        weir_stream stream) {
     weir_status status = gate(a);
     uint64_t started;
 
@@ -547,6 +567,17 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     status = release(a, (uintptr_t)block, stream);
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_FREE, started);
+    return status;
+}
+
+weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
+    weir_status status;
+
+    if (!is_plain(a) || !block)
+        return free_fully(a, block, stream);
+    status = weir__front_free(a->front, (uintptr_t)block, stream, NULL);
+    if (status != WEIR_OK)
+        log_failed_free(a, (uintptr_t)block, status);
     return status;
 }
 

@@ -17,6 +17,7 @@ struct weir_allocator {
     const struct weir_engine *ops;
     void *engine;
     struct weir_front *front; /* NULL: off */
+    int plain;                /* the front is on, and no latency is measured; fixed after create */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;

@@ -53,10 +53,11 @@ struct weir_cell_store {
 struct weir_cell {
     _Alignas(64) struct weir_bias lock;
     struct weir_cell_store *store; /* NULL: none yet */
-    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
+    uint64_t pass;                 /* the demand at which hits may be had without catching up; or 0 */
     _Atomic uint64_t key;          /* by which the front finds it; 0: none */
     _Atomic uint64_t id;           /* of the stream */
     uint64_t demand;               /* front.demand when the cell last gave */
+    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
     int due;                       /* 1: its stream's next request looks after it */
     uint32_t epoch;                /* looks at what lies unused so far */
     _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
@@ -90,17 +91,38 @@ static inline void weir__cell_raise(_Atomic uint64_t *counter) {
                           memory_order_relaxed);
 }
 
-/* A live block more (or less) of that many bytes. */
-static inline void weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    int64_t r = atomic_load_explicit(&c->requested, memory_order_relaxed) + requested;
-    int64_t u = atomic_load_explicit(&c->in_use, memory_order_relaxed) + in_use;
+static inline int64_t weir__cell_add(_Atomic int64_t *sum, int64_t bytes) {
+    int64_t now = atomic_load_explicit(sum, memory_order_relaxed) + bytes;
 
-    atomic_store_explicit(&c->requested, r, memory_order_relaxed);
-    atomic_store_explicit(&c->in_use, u, memory_order_relaxed);
+    atomic_store_explicit(sum, now, memory_order_relaxed);
+    return now;
+}
+
+/* A live block more. */
+static inline void weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    int64_t r = weir__cell_add(&c->requested, requested);
+    int64_t u = weir__cell_add(&c->in_use, in_use);
+
     if (r > atomic_load_explicit(&c->requested_peak, memory_order_relaxed))
         atomic_store_explicit(&c->requested_peak, r, memory_order_relaxed);
     if (u > atomic_load_explicit(&c->in_use_peak, memory_order_relaxed))
         atomic_store_explicit(&c->in_use_peak, u, memory_order_relaxed);
+}
+
+/* One less. */
+static inline void weir__cell_discount(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    weir__cell_add(&c->requested, -requested);
+    weir__cell_add(&c->in_use, -in_use);
+}
+
+/* After a change of demand, serves or due. */
+static inline void weir__cell_pass(struct weir_cell *c) {
+    c->pass = c->serves && !c->due ? c->demand : 0;
+}
+
+static inline void weir__cell_due(struct weir_cell *c) {
+    c->due = 1;
+    c->pass = 0;
 }
 
 static inline void weir__cell_idle(struct weir_cell *c, size_t bytes, int more) {
@@ -109,7 +131,7 @@ static inline void weir__cell_idle(struct weir_cell *c, size_t bytes, int more) 
     idle = more ? idle + bytes : idle - bytes;
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
     if (idle > atomic_load_explicit(&c->most, memory_order_relaxed))
-        c->due = 1;
+        weir__cell_due(c);
 }
 
 static inline void weir__cell_unlink(struct weir_cell_class *k, struct weir_span *s) {
@@ -131,23 +153,22 @@ static inline void weir__cell_link(struct weir_cell_class *k, struct weir_span *
 
 /* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
 static inline uint64_t weir__cell_take_small(struct weir_cell *c, size_t bytes) {
-    unsigned class = weir__span_class(bytes);
-    struct weir_cell_class *k = &c->store->small[class];
+    struct weir_cell_class *k = &c->store->small[weir__span_class(bytes)];
     struct weir_span *s = k->open;
     uint32_t slot;
 
-    if (k->strays > 0) {
-        struct weir_stray *stray = &k->stray[--k->strays];
-
-        s = stray->span;
-        slot = stray->slot;
-        atomic_store_explicit(&s->slot[slot], (uint32_t)bytes, memory_order_relaxed);
-    } else if (s) {
+    if (s) {
         if (s->idle == s->slots)
             weir__cell_idle(c, s->bytes, 0);
         slot = weir__span_take(s, (uint32_t)bytes);
         if (s->idle == 0)
             weir__cell_unlink(k, s);
+    } else if (k->strays > 0) {
+        struct weir_stray *stray = &k->stray[--k->strays];
+
+        s = stray->span;
+        slot = stray->slot;
+        atomic_store_explicit(&s->slot[slot], (uint32_t)bytes, memory_order_relaxed);
     } else {
         return 0;
     }
@@ -209,7 +230,7 @@ static inline int weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, 
         atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
         k->stray[k->strays++] = (struct weir_stray){s, slot};
     }
-    weir__cell_account(c, -(int64_t)asked, -(int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
     return WEIR_CELL_TAKEN;
 }
 
@@ -225,7 +246,7 @@ static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s,
     store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
     store->recent[store->recents++] = s;
     weir__cell_idle(c, s->bytes, 1);
-    weir__cell_account(c, -(int64_t)asked, -(int64_t)s->bytes);
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
     return WEIR_CELL_TAKEN;
 }
 

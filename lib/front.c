@@ -120,7 +120,7 @@ static size_t slot_of(const struct table *t, uint64_t key) {
 
 /* The cell of a key, or NULL.  Takes no lock; what it finds may belong to another key by now, which
  * its user checks under the cell's lock. */
-static struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
+static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
     const struct table *t = atomic_load_explicit(&f->table, memory_order_acquire);
 
     for (size_t i = slot_of(t, key);; i = (i + 1) & (t->capacity - 1)) {
@@ -382,6 +382,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     pthread_mutex_unlock(&f->lock);
     taken = weir__bias_take(&c->lock);
     c->due = 0;
+    weir__cell_pass(c);
     weir__cell_shrink(c, atomic_load_explicit(&c->most, memory_order_relaxed), &h);
     if (expired)
         weir__cell_expire(c, &h);
@@ -398,6 +399,7 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
     weir__cell_shrink(c, 0, &h);
     (void)weir__cell_strays(c, 1, &h);
     c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+    weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     some = h.spans != NULL;
     deliver(f, c, stream, &h);
@@ -416,6 +418,7 @@ static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         weir__cell_disown(c);
     }
     c->serves = 0;
+    weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     give_spans(f, h.spans, id);
     if (h.strays > 0)
@@ -507,6 +510,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         atomic_store_explicit(&c->id, id, memory_order_relaxed);
         c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
         c->serves = 1;
+        weir__cell_pass(c);
     }
     f->cached += !had && c->store;
     weir__bias_give(&c->lock, taken);
@@ -568,6 +572,21 @@ static weir_status recover(struct weir_front *f, weir_status status, size_t byte
     return status;
 }
 
+/* Every other cell gives what it has at its stream's next call. */
+static void raise_demand(struct weir_front *f, struct weir_cell *c) {
+    uint64_t before = atomic_fetch_add_explicit(&f->demand, 1, memory_order_relaxed);
+    int taken;
+
+    if (!c)
+        return;
+    taken = weir__bias_take(&c->lock);
+    if (c->demand == before) { /* it has just given all */
+        c->demand = before + 1;
+        weir__cell_pass(c);
+    }
+    weir__bias_give(&c->lock, taken);
+}
+
 /* A block from the engine.  Before the reserve grows, or blocks move, the caches give what they have:
  * the stream's own at once, others at their next request. */
 static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes,
@@ -578,7 +597,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
         status = f->ops->alloc(f->engine, bytes, stream, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY) {
-        atomic_fetch_add_explicit(&f->demand, 1, memory_order_relaxed);
+        raise_demand(f, c);
         status = f->ops->alloc(f->engine, bytes, stream, 1, base, &grew);
     }
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
@@ -629,7 +648,10 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
 static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&c->lock);
 
-    weir__cell_account(c, requested, in_use);
+    if (requested > 0)
+        weir__cell_account(c, requested, in_use);
+    else
+        weir__cell_discount(c, -requested, -in_use);
     weir__bias_give(&c->lock, taken);
 }
 
@@ -655,25 +677,42 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
     return WEIR_OK;
 }
 
-/* A block out of the cell, or 0.  `id`: what the driver has just said, 0: it was not asked, as the
- * program vouches for the stream. */
-static inline CUdeviceptr take(const struct weir_front *f, struct weir_cell *c, uint64_t key,
-                               uint64_t id, size_t bytes, int hit) {
+/* The cell is still the one of this key, and of this id; 0: the driver was not asked, as the program
+ * vouches for the stream, or a free goes by its handle.  The caller holds the cell's lock. */
+static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
+    return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
+           (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
+}
+
+static inline CUdeviceptr take_any(struct weir_cell *c, size_t bytes) {
+    return bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
+                                    : weir__cell_take_whole(c, bytes);
+}
+
+/* A hit, or 0: there is nothing, or something to catch up with. */
+static inline __attribute__((always_inline)) CUdeviceptr
+take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
     CUdeviceptr block = 0;
 
-    if (c->serves && atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
-        (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id) && !c->due &&
-        c->demand == atomic_load_explicit(&f->demand, memory_order_relaxed)) {
-        block = bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
-                                         : weir__cell_take_whole(c, bytes);
-        if (block && hit) {
-            uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
+    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id))
+        block = take_any(c, bytes);
+    if (block) {
+        uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
-            atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
-            c->due |= hits % WEIR_CELL_LOOK == 0;
-        }
+        atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
+        if (hits % WEIR_CELL_LOOK == 0)
+            weir__cell_due(c);
     }
+    weir__bias_give(&c->lock, taken);
+    return block;
+}
+
+/* What was brought into the cell for this very request, or 0. */
+static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+    int taken = weir__bias_take(&c->lock);
+    CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
+
     weir__bias_give(&c->lock, taken);
     return block;
 }
@@ -715,12 +754,10 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
     settle_batches(f);
     pthread_mutex_unlock(&f->lock);
     for (;;) {
-        *block = take(f, c, key_of(stream, id), id, bytes, 0);
+        *block = take_brought(c, key_of(stream, id), id, bytes);
         if (*block)
             return WEIR_OK;
-        /* Nothing came home; or the slab that was just made is wanted elsewhere, or other threads on
-         * the stream have used it up. */
-        catch_up(f, c, stream);
+        /* Nothing came home, or other threads on the stream have used the slab up. */
         status = add_slab(f, c, bytes, stream);
         if (status != WEIR_OK)
             return status;
@@ -728,7 +765,7 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
 }
 
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, size_t bytes,
-                                                        weir_stream stream, CUdeviceptr *block) {
+                                                        weir_stream stream, void **block) {
     int before = weir__driver_result;
     weir_status status = weir__engine_capture(f->host, stream);
     struct weir_cell *c;
@@ -738,7 +775,10 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
 
     if (status == WEIR_E_CAPTURE) {
         weir__set_driver_result(before);
-        return alloc_captured(f, bytes, stream, block);
+        status = alloc_captured(f, bytes, stream, &address);
+        if (status == WEIR_OK)
+            *block = (void *)(uintptr_t)address;
+        return status;
     }
     if (status != WEIR_OK)
         return status;
@@ -748,10 +788,10 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     c = visit(f, stream, id);
     if (c) {
         catch_up(f, c, stream);
-        address = take(f, c, key_of(stream, id), id, bytes, 1);
+        address = take(f, c, key_of(stream, id), id, bytes);
     }
     if (address) {
-        *block = address;
+        *block = (void *)(uintptr_t)address;
         return WEIR_OK;
     }
     status = c ? alloc_missed(f, c, id, bytes, stream, &address)
@@ -759,7 +799,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
-    *block = address;
+    *block = (void *)(uintptr_t)address;
     return WEIR_OK;
 }
 
@@ -786,16 +826,16 @@ static inline int ask(struct weir_front *f, weir_stream stream, unsigned long lo
 }
 
 weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
-                              CUdeviceptr *block) {
+                              void **block) {
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
     if (c && (is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
-        CUdeviceptr address = take(f, c, key, id, bytes, 1);
+        CUdeviceptr address = take(f, c, key, id, bytes);
 
         if (address) {
-            *block = address;
+            *block = (void *)(uintptr_t)address;
             return WEIR_OK;
         }
     }
@@ -892,19 +932,19 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked. */
-static inline int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
+static inline __attribute__((always_inline)) int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
                       struct weir_span *s, uint64_t address, int *wanted) {
     int taken = weir__bias_take(&c->lock), result = WEIR_CELL_FULL;
 
-    if (c->serves && atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
-        (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id)) {
+    if (c->serves && is_its(c, key, id)) {
         result = weir__cell_put(c, s, address);
         if (result == WEIR_CELL_TAKEN) {
             weir__cell_raise(&c->frees);
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
                 weir__cell_raise(&c->deferred);
         }
-        *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+        if (c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed))
+            *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -1157,6 +1197,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->ops = ops;
     f->engine = engine;
     f->table = table;
+    f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);

@@ -52,13 +52,13 @@ struct weir_span {
 
 /* The class of 1 to WEIR_SPAN_SMALL bytes. */
 static inline unsigned weir__span_class(size_t bytes) {
-    size_t units = (bytes + WEIR_SPAN_UNIT - 1) / WEIR_SPAN_UNIT; /* 1 to 128 */
+    size_t units = (bytes - 1) / WEIR_SPAN_UNIT; /* 0 to 127, less one */
     unsigned shift;
 
-    if (units <= 8)
-        return (unsigned)units - 1;
-    shift = 60u - (unsigned)__builtin_clzll(units - 1); /* of units per step: 8 steps a doubling */
-    return shift * 8 + (unsigned)((units - 1) >> shift);
+    if (units < 8)
+        return (unsigned)units;
+    shift = 60u - (unsigned)__builtin_clzll(units); /* of units per step: 8 steps a doubling */
+    return shift * 8 + (unsigned)(units >> shift);
 }
 
 /* Slot units of a class. */
