@@ -10,9 +10,7 @@
  * every size there ever was.  So:
  *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
  *                32 MiB).  W starts at 2.
- *   Splitting.   Where even all that is idle, given back, would not make the region that is missing,
- *                an idle region of any size is cut: better than growing.
- *   Swaps.       Else idle regions go back to the inner engine, on this stream, until its reserve has
+ *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserve has
  *                room for the new region: memory changes its place, and the reserve does not rise.
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
@@ -76,15 +74,6 @@ static uint64_t reserve_of(const struct spans *s) {
 
     s->inner->figures(s->under, &figures);
     return figures.reserve;
-}
-
-/* Bytes in regions that the last survey found idle and serving. */
-static uint64_t serving_bytes(const struct spans *s) {
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        bytes += s->blocks.regions[i].serves ? s->blocks.regions[i].bytes : 0;
-    return bytes;
 }
 
 /* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
@@ -181,9 +170,8 @@ static weir_status extend_at_last(struct spans *s, const struct request *r, size
     return any ? extend(s, r, bytes, grew) : why;
 }
 
-/* Nothing fits but perhaps a large idle region.  With OK a second try finds room. */
-static weir_status find_room(struct spans *s, const struct request *r, int *grew,
-                             struct weir_placement_block *out, int *placed) {
+/* Nothing fits but perhaps large idle regions: with OK there is a region for the request. */
+static weir_status find_room(struct spans *s, const struct request *r, int *grew) {
     uint64_t reserve = reserve_of(s), room;
     size_t needed;
     weir_status status;
@@ -191,35 +179,31 @@ static weir_status find_room(struct spans *s, const struct request *r, int *grew
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
-    weir__suballoc_survey(&s->blocks, r->id);
-    if (room + serving_bytes(s) < needed) {
-        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
-        if (*placed != WEIR_PLACEMENT_NO_FIT)
-            return WEIR_OK;
-        weir__suballoc_survey(&s->blocks, r->id); /* it has looked around */
-    }
     weir__suballoc_dry(&s->blocks);
     if (!r->may_grow && room < needed)
         return WEIR_ENGINE_DRY;
+    weir__suballoc_survey(&s->blocks, r->id);
     status = make_room(s, r, room, needed);
     if (status == WEIR_OK)
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = extend_at_last(s, r, needed, status, grew);
-    if (status == WEIR_OK)
-        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
     return status;
 }
 
 static weir_status place(struct spans *s, const struct request *r, int *grew,
                          struct weir_placement_block *out) {
     int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
-    weir_status status = WEIR_OK;
+    weir_status status;
 
-    if (placed == WEIR_PLACEMENT_NO_FIT)
-        status = find_room(s, r, grew, out, &placed);
-    if (status != WEIR_OK || placed == WEIR_PLACEMENT_OK)
-        return status;
+    if (placed == WEIR_PLACEMENT_NO_FIT) {
+        status = find_room(s, r, grew);
+        if (status != WEIR_OK)
+            return status;
+        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
+    }
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
     return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
                                                                   : WEIR_E_NO_MEMORY);
 }
