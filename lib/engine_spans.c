@@ -15,6 +15,10 @@
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
  *   Growth.      Last.
+ * Requests of up to 512 KiB have regions of their own: a small block that stays in the corner of a
+ * large region would keep it from ever being idle.  Among equals the newest region serves: it holds
+ * the sizes of now.  No choice depends on an address, so the same requests take the same memory on
+ * every machine.
  *
  * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
  * host has observed that stream, no other may have any of it.  A region goes back on a stream that
@@ -44,6 +48,8 @@
 #define GRANULARITY ((size_t)16 << 10)
 /* Regions are multiples of what a pool of the driver grows by. */
 #define UNIT ((size_t)32 << 20)
+/* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
+#define SMALL ((size_t)512 << 10)
 enum { RELUCTANCE = 2, SWAPS_PER_DOUBLING = 16 };
 
 struct spans {
@@ -76,17 +82,25 @@ static uint64_t reserve_of(const struct spans *s) {
     return figures.reserve;
 }
 
+/* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
+static int is_better_spare(const struct weir_suballoc_region *a,
+                           const struct weir_suballoc_region *b, uint64_t missing) {
+    if (a->bytes == b->bytes)
+        return a->place < b->place;
+    if (b->bytes < missing)
+        return a->bytes > b->bytes;
+    return a->bytes >= missing && a->bytes < b->bytes;
+}
+
 /* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
- * place, or 0: there is none. */
+ * place in the list, or 0: there is none. */
 static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     const struct weir_suballoc_region *best = NULL;
 
     for (size_t i = 0; i < s->blocks.region_count; i++) {
         const struct weir_suballoc_region *r = &s->blocks.regions[i];
 
-        if (r->serves &&
-            (!best || (best->bytes < missing ? r->bytes > best->bytes
-                                             : r->bytes >= missing && r->bytes < best->bytes)))
+        if (r->serves && (!best || is_better_spare(r, best, missing)))
             best = r;
     }
     if (best)
@@ -111,7 +125,10 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
 
     if (status != WEIR_OK)
         return status;
-    placed = weir__suballoc_add(&s->blocks, base, bytes, r->id);
+    placed = base % GRANULARITY != 0
+                 ? WEIR_PLACEMENT_INVALID
+                 : weir__suballoc_add(&s->blocks, base, bytes,
+                                      weir__suballoc_is_small(&s->blocks, r->bytes), r->id);
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     (void)s->inner->free(s->under, base, r->stream, NULL);
@@ -419,8 +436,11 @@ static CUresult make_resting(struct spans *s) {
 
 static weir_status open_over(const struct weir_engine *inner, struct weir_host *host,
                              void **engine) {
-    static const struct weir_placement_rule rule = {.granularity = GRANULARITY,
-                                                    .split_waste = GRANULARITY};
+    static const struct weir_suballoc_rule rule = {
+        .placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
+        .small = SMALL,
+        .newest_first = 1,
+    };
     struct spans *s = calloc(1, sizeof *s);
     weir_status status;
 
