@@ -14,6 +14,8 @@
  *                room for the new region: memory changes its place, and the reserve does not rise.
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
+ *                But while the reserve is more than a tenth above all that was ever in use at once,
+ *                memory is what is wasted, not calls: then a swap counts for a 16th.
  *   Growth.      Last.
  * Requests of up to 512 KiB have regions of their own: a small block that stays in the corner of a
  * large region would keep it from ever being idle.  Among equals the newest region serves: it holds
@@ -50,7 +52,7 @@
 #define UNIT ((size_t)32 << 20)
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
-enum { RELUCTANCE = 2, SWAPS_PER_DOUBLING = 16 };
+enum { RELUCTANCE = 2, PATIENCE = 256, SWAP_WEIGHT = 16 };
 
 struct spans {
     struct weir_host *host;
@@ -61,7 +63,7 @@ struct spans {
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
     size_t reluctance;
-    uint64_t swaps;
+    unsigned impatience;                  /* W doubles when it reaches PATIENCE */
     uint64_t threshold;                   /* bytes in idle regions that are kept after a free */
     uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
@@ -151,22 +153,28 @@ static size_t cuts_up_to(const struct spans *s, size_t bytes) {
     return most > UNIT ? most : UNIT;
 }
 
-static void count_swap(struct spans *s) {
-    s->swaps++;
-    if (s->swaps % SWAPS_PER_DOUBLING == 0 && s->reluctance <= SIZE_MAX / 2)
+static void count_swap(struct spans *s, uint64_t reserve) {
+    int wasteful = reserve - s->blocks.in_use_peak > reserve / 11;
+
+    s->impatience += wasteful ? 1 : SWAP_WEIGHT;
+    if (s->impatience < PATIENCE)
+        return;
+    s->impatience = 0;
+    if (s->reluctance <= SIZE_MAX / 2)
         s->reluctance *= 2;
 }
 
 /* Gives regions back until `room` bytes of the reserve are in none, or none is left that may go. */
-static weir_status make_room(struct spans *s, const struct request *r, uint64_t room,
+static weir_status make_room(struct spans *s, const struct request *r, uint64_t reserve,
                              uint64_t needed) {
+    uint64_t room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
     weir_status status = WEIR_OK;
     size_t at;
 
     while (status == WEIR_OK && room < needed && find_spare(s, needed - room, &at)) {
         room += s->blocks.regions[at].bytes;
         status = give_back(s, at, r->id, r->stream);
-        count_swap(s);
+        count_swap(s, reserve);
     }
     return status;
 }
@@ -200,7 +208,7 @@ static weir_status find_room(struct spans *s, const struct request *r, int *grew
     if (!r->may_grow && room < needed)
         return WEIR_ENGINE_DRY;
     weir__suballoc_survey(&s->blocks, r->id);
-    status = make_room(s, r, room, needed);
+    status = make_room(s, r, reserve, needed);
     if (status == WEIR_OK)
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
