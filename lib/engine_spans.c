@@ -164,10 +164,15 @@ static void count_swap(struct spans *s, uint64_t reserve) {
         s->reluctance *= 2;
 }
 
-/* Gives regions back until `room` bytes of the reserve are in none, or none is left that may go. */
+/* Bytes of the reserve that are in no region. */
+static uint64_t room_in(const struct spans *s, uint64_t reserve) {
+    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+}
+
+/* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */
 static weir_status make_room(struct spans *s, const struct request *r, uint64_t reserve,
                              uint64_t needed) {
-    uint64_t room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+    uint64_t room = room_in(s, reserve);
     weir_status status = WEIR_OK;
     size_t at;
 
@@ -197,15 +202,14 @@ static weir_status extend_at_last(struct spans *s, const struct request *r, size
 
 /* Nothing fits but perhaps large idle regions: with OK there is a region for the request. */
 static weir_status find_room(struct spans *s, const struct request *r, int *grew) {
-    uint64_t reserve = reserve_of(s), room;
+    uint64_t reserve = reserve_of(s);
     size_t needed;
     weir_status status;
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
     weir__suballoc_dry(&s->blocks);
-    if (!r->may_grow && room < needed)
+    if (!r->may_grow && room_in(s, reserve) < needed)
         return WEIR_ENGINE_DRY;
     weir__suballoc_survey(&s->blocks, r->id);
     status = make_room(s, r, reserve, needed);

@@ -122,14 +122,13 @@ int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
     return region_of(s, address) != NULL;
 }
 
-/* The region that has this place.  It is one of those that serve small requests, or of the others. */
-static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uint64_t place,
-                                              int small) {
+/* The region that has this place, which is one of them. */
+static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uint64_t place) {
     struct weir_suballoc_region *r = s->regions;
 
     if (!s->rule.newest_first)
         return region_of(s, place);
-    while (place - r->place >= r->bytes || r->small != small)
+    while (place - r->place >= r->bytes)
         r++;
     return r;
 }
@@ -158,7 +157,7 @@ static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
     int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
 
     if (result == WEIR_PLACEMENT_OK) {
-        const struct weir_suballoc_region *r = region_at(s, out->address, small);
+        const struct weir_suballoc_region *r = region_at(s, out->address);
 
         out->address = r->base + (out->address - r->place);
     }
@@ -314,7 +313,8 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     if ((s->pending && weir__map_get(&s->pending_blocks, block, NULL)) ||
         find(s, block, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL : weir__order_stream(&s->order, id);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
+                                                     : weir__order_stream_silently(&s->order, id);
     if (id == OBSERVED)
         give_observed(s, block);
     else if (!on)
@@ -373,14 +373,12 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
 struct survey {
     const struct weir_suballoc *blocks;
     struct weir_suballoc_region *region; /* the one that the walk is in; NULL: at its beginning */
-    int small;
     uint64_t id;
 };
 
 static int visit(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
-    struct weir_suballoc_region *r =
-        v->region ? v->region : region_at(v->blocks, span->address, v->small);
+    struct weir_suballoc_region *r = v->region ? v->region : region_at(v->blocks, span->address);
 
     r->idle &= !span->live;
     r->serves &= !span->live && (span->sequence == 0 || (span->stream == v->id && v->id != 0));
@@ -393,8 +391,8 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
 
     for (size_t i = 0; i < s->region_count; i++)
         s->regions[i].idle = s->regions[i].serves = 1;
-    for (; v.small < 2 && s->placement[v.small]; v.small++)
-        weir__placement_walk(s->placement[v.small], visit, &v);
+    for (int small = 0; small < 2 && s->placement[small]; small++)
+        weir__placement_walk(s->placement[small], visit, &v);
 }
 
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {

@@ -574,6 +574,26 @@ START_TEST(given_on_a_stream_is_ordered_there) {
 }
 END_TEST
 
+/* However many streams there were, of which some are not seen done. */
+START_TEST(giving_asks_nothing) {
+    CUdeviceptr block[100];
+    uint64_t id = id_of(C) + 1000;
+
+    begin(tables[_i]);
+    for (int i = 0; i < 100; i++)
+        block[i] = take(MIB, i % 2 == 0 ? A : B);
+    busy(A, 5 * MS);
+    for (int i = 0; i < 20; i++)
+        give(block[i], i % 2 == 0 ? A : B); /* with events */
+    count_from_here();
+    for (int i = 20; i < 100; i++)
+        OK(ops->give(engine, block[i], id++));
+    MUST_EQ(all_calls(), 0);
+    MUST_EQ(figures().in_use, 0);
+    end();
+}
+END_TEST
+
 START_TEST(a_trim_returns_everything) {
     CUdeviceptr block[4];
     size_t released = 0;
@@ -824,6 +844,7 @@ static void add_back(TCase *tests) {
     BOTH(given_as_observed_serves_all);
     BOTH(given_as_unknown_waits_for_the_device);
     BOTH(given_on_a_stream_is_ordered_there);
+    BOTH(giving_asks_nothing);
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
     tcase_add_test(tests, a_finite_threshold_gives_idle_regions_back);
