@@ -8,6 +8,9 @@
 #include "contest.h"
 #include "contestant.h"
 #include "flags.h"
+#include "micro.h"
+
+enum { MICRO_KEY = 0x5600 };
 
 struct command {
     struct contest contest;
@@ -66,6 +69,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--contestant '%s' is not known; there are: %s", argument, names());
         command->failed |= !add_contestant(&command->contest, argument);
         return 0;
+    case MICRO_KEY:
+        argp_error(state, "--micro must be written in full");
+        return EINVAL;
     case 'd':
         set_device(&command->settings, argument);
         return 0;
@@ -126,6 +132,8 @@ int weir_cmd_bench(int argc, char **argv) {
          "cuda, cuda:N, model or model:N.  Default: the GPU if there is one, else the device "
          "model.",
          0},
+        {"micro", MICRO_KEY, NULL, 0,
+         "Measure single calls instead of traces; see weir bench --micro --help.", 0},
         {0}};
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
@@ -133,6 +141,8 @@ int weir_cmd_bench(int argc, char **argv) {
     struct contest *contest = &command.contest;
     int code;
 
+    if (micro_is_asked(argc, argv))
+        return weir_cmd_micro(argc, argv);
     contest_init(contest, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)

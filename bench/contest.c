@@ -9,17 +9,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <weir/weir.h>
-
+#include "jsonfile.h"
 #include "progress.h"
 #include "runner.h"
 #include "shipped.h"
@@ -31,6 +26,10 @@
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair in N fresh processes; the table shows medians.", 0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
+    {"busy", 'b', "FACTOR", 0,
+     "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
+     "there.",
+     0},
     {"json", 'j', "FILE", 0,
      "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
      "standard error.",
@@ -45,6 +44,15 @@ static void take_count(struct argp_state *state, const char *flag, const char *t
         argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
 }
 
+static void take_busy(struct argp_state *state, const char *text, double *out) {
+    struct weir_problem problem;
+    const char *end;
+
+    if (!weir__factor_read(text, &end, out, &problem) || *end || *out < 0.001 || *out > 1000)
+        argp_error(state, "--busy '%s': expected a number from 0.001 to 1000, such as 1 or 0.5",
+                   text);
+}
+
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     struct contest *contest = state->input;
 
@@ -54,6 +62,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case 'i':
         take_count(state, "--iterations", argument, &contest->iterations);
+        return 0;
+    case 'b':
+        take_busy(state, argument, &contest->busy_factor);
         return 0;
     case 'j':
         contest->json_file = argument;
@@ -133,97 +144,8 @@ static int make_tapes(struct contest *contest) {
 
 /* ------------------------------------------------------------------ JSON ---- */
 
-/* What can be known before anything runs: that the file's folder can be written.  The file itself is
- * replaced at the end, as a whole. */
-static int check_json_file(const char *path) {
-    struct stat status;
-    char *copy;
-    int error = 0;
-
-    if (!path || strcmp(path, "-") == 0)
-        return 1;
-    if (stat(path, &status) == 0) {
-        if (S_ISDIR(status.st_mode))
-            error = EISDIR;
-        else if (access(path, W_OK) != 0)
-            error = errno;
-    } else {
-        copy = strdup(path);
-        if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
-            error = errno;
-        free(copy);
-    }
-    if (error)
-        fprintf(stderr, "weir: --json %s: %s\n", path, strerror(error));
-    return !error;
-}
-
-/* One object a line. */
-static int write_array(FILE *file, const json_t *array) {
-    const json_t *value;
-    size_t i;
-
-    fputs("[", file);
-    json_array_foreach(array, i, value) {
-        fputs(i ? ",\n " : "\n ", file);
-        if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
-            return 0;
-    }
-    fputs("\n]\n", file);
-    return fflush(file) == 0 && !ferror(file);
-}
-
-/* To a file beside it that then takes its place; what is no ordinary file (a link, a pipe)
- * is written to as it is. */
-static int write_file(const char *path, const json_t *array) {
-    struct stat status;
-    int is_special = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    char *beside = NULL;
-    FILE *file;
-    int good;
-
-    if (!is_special && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) < 0)
-        return 0;
-    file = fopen(is_special ? path : beside, "we");
-    good = file != NULL && write_array(file, array);
-    if (file && fclose(file) != 0)
-        good = 0;
-    if (!is_special && file)
-        good = good && rename(beside, path) == 0;
-    if (!is_special && file && !good) {
-        int error = errno;
-
-        unlink(beside);
-        errno = error;
-    }
-    free(beside);
-    return good;
-}
-
-/* What is the same for all objects. */
-static json_t *common_json(const struct contest *contest) {
-    json_t *common = json_object(), *command = json_array();
-    struct utsname host;
-    time_t now = time(NULL);
-    struct tm broken;
-    char date[32] = "";
-
-    if (gmtime_r(&now, &broken))
-        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &broken);
-    json_array_append_new(command, json_string("weir"));
-    json_array_append_new(command, json_string(contest->argv[0] + strlen("weir ")));
-    for (int i = 1; i < contest->argc; i++)
-        json_array_append_new(command, json_string(contest->argv[i]));
-    json_object_set_new(common, "schema", json_integer(1));
-    json_object_set_new(common, "weir", json_string(weir_version()));
-    json_object_set_new(common, "date", json_string(date));
-    json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
-    json_object_set_new(common, "command", command);
-    return common;
-}
-
 static json_t *results_json(const struct contest *contest) {
-    json_t *array = json_array(), *common = common_json(contest);
+    json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
 
     for (size_t i = 0; i < contest->outcome_count; i++) {
         const struct outcome *outcome = &contest->outcomes[i];
@@ -235,6 +157,8 @@ static json_t *results_json(const struct contest *contest) {
                                          contest->device, "modelled", contest->modelled, "error",
                                          outcome->error ? outcome->error : "");
 
+        if (outcome->busy_factor > 0)
+            json_object_set_new(object, "busy", json_real(outcome->busy_factor));
         json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
         json_object_update(object, common);
         json_array_append_new(array, object);
@@ -245,13 +169,8 @@ static json_t *results_json(const struct contest *contest) {
 
 static int write_json(const struct contest *contest) {
     json_t *array = results_json(contest);
-    int to_stdout = strcmp(contest->json_file, "-") == 0;
-    int good =
-        array && (to_stdout ? write_array(stdout, array) : write_file(contest->json_file, array));
+    int good = jsonfile_write(contest->json_file, array);
 
-    if (!good)
-        fprintf(stderr, "weir: cannot write %s: %s\n",
-                to_stdout ? "standard output" : contest->json_file, strerror(errno));
     json_decref(array);
     return good;
 }
@@ -265,7 +184,7 @@ static int look_at_device(struct contest *contest) {
     struct job job;
     json_t *result;
 
-    job_make(&job, NULL, &contest->options, contest->device_source);
+    job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
@@ -312,19 +231,17 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
     return 0;
 }
 
-static int run_one(struct contest *contest, struct progress *progress, size_t trace,
-                   size_t contestant, uint64_t repeat) {
-    struct outcome *outcome =
-        &contest->outcomes[(trace * contest->contestant_count + contestant) * contest->repeat +
-                           repeat];
+static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
+    const struct contest_trace *trace = &contest->traces[outcome->trace];
+    const char *contestant = contest->contestants[outcome->contestant];
     char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
     struct job job;
 
-    snprintf(what, sizeof what, "%s, %s", contest->traces[trace].header.name,
-             contest->contestants[contestant]);
+    snprintf(what, sizeof what, "%s, %s%s", trace->header.name, contestant,
+             outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
-    job_make(&job, contest->contestants[contestant], &contest->options, contest->device_source);
-    outcome->result = runner_run(&job, contest->traces[trace].tape_fd, message, sizeof message);
+    job_make(&job, contestant, outcome->busy_factor, &contest->options, contest->device_source);
+    outcome->result = runner_run(&job, trace->tape_fd, message, sizeof message);
     if (!outcome->result)
         outcome->error = strdup(message);
     tell_outcome(outcome, told, sizeof told);
@@ -338,23 +255,27 @@ static int run_one(struct contest *contest, struct progress *progress, size_t tr
 }
 
 static int run_all(struct contest *contest) {
-    size_t count = contest->contestant_count;
+    size_t count = contest->contestant_count * contest_modes(contest);
     struct progress progress;
     int good = 1;
 
     progress_begin(&progress, contest->outcome_count);
     for (size_t trace = 0; trace < contest->trace_count; trace++)
         for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
-            for (size_t i = 0; i < count; i++)
-                good &= run_one(contest, &progress, trace, (i + trace + repeat) % count, repeat);
+            for (size_t i = 0; i < count; i++) {
+                size_t group = trace * count + (i + trace + repeat) % count;
+
+                good &= run_one(contest, &progress,
+                                &contest->outcomes[group * contest->repeat + repeat]);
+            }
     progress_clear(&progress);
     return good;
 }
 
 static int make_outcomes(struct contest *contest) {
-    size_t pairs = contest->trace_count * contest->contestant_count;
+    size_t modes = contest_modes(contest), count = contest->contestant_count * modes;
 
-    contest->outcome_count = pairs * contest->repeat;
+    contest->outcome_count = contest->trace_count * count * contest->repeat;
     contest->outcomes = calloc(contest->outcome_count, sizeof *contest->outcomes);
     if (!contest->outcomes) {
         contest->outcome_count = 0;
@@ -362,8 +283,11 @@ static int make_outcomes(struct contest *contest) {
         return 0;
     }
     for (size_t i = 0; i < contest->outcome_count; i++) {
-        contest->outcomes[i].trace = i / contest->repeat / contest->contestant_count;
-        contest->outcomes[i].contestant = i / contest->repeat % contest->contestant_count;
+        size_t group = i / contest->repeat;
+
+        contest->outcomes[i].trace = group / count;
+        contest->outcomes[i].contestant = group % count / modes;
+        contest->outcomes[i].busy_factor = group % modes ? contest->busy_factor : 0;
     }
     return 1;
 }
@@ -378,7 +302,7 @@ static int any_result(const struct contest *contest) {
 int contest_run(struct contest *contest) {
     int good;
 
-    if (!check_json_file(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
+    if (!jsonfile_check(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
         !make_outcomes(contest))
         return 1;
     good = run_all(contest);

@@ -19,12 +19,13 @@
 
 #include "tape.h"
 
-/* One (trace, contestant, repeat). */
+/* One (trace, contestant, busy or not, repeat). */
 struct outcome {
-    size_t trace;      /* index into traces */
-    size_t contestant; /* index into contestants */
-    json_t *result;    /* NULL: it failed */
-    char *error;       /* why; NULL or empty if result, or if it has been said */
+    size_t trace;       /* index into traces */
+    size_t contestant;  /* index into contestants */
+    double busy_factor; /* work on the streams: busy.h; 0: none */
+    json_t *result;     /* NULL: it failed */
+    char *error;        /* why; NULL or empty if result, or if it has been said */
 };
 
 struct contest_trace {
@@ -37,6 +38,7 @@ struct contest {
     /* What was asked. */
     uint64_t repeat;       /* fresh processes per (trace, contestant) */
     uint64_t iterations;   /* stop after this mark; 0: none */
+    double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     struct contest_trace *traces;
     size_t trace_count;
@@ -51,11 +53,16 @@ struct contest {
     char device[128];
     int modelled;
     int driver_version;
-    struct outcome *outcomes; /* by trace, contestant, repeat */
+    struct outcome *outcomes; /* by trace, contestant, without and with work, repeat */
     size_t outcome_count;
 };
 
-/* --repeat, --iterations, --json and the traces, for a struct argp_child whose input is a struct
+/* How often each pair runs: without work on the streams, and with. */
+static inline size_t contest_modes(const struct contest *contest) {
+    return contest->busy_factor > 0 ? 2 : 1;
+}
+
+/* --repeat, --iterations, --busy, --json and the traces, for a struct argp_child whose input is a struct
  * contest that contest_init has set up. */
 extern const struct argp contest_argp;
 void contest_init(struct contest *contest, int argc, char **argv);

@@ -46,7 +46,7 @@ static void choose_arena_grow(const struct session *session, weir_options *optio
 #define PUBLIC                                                                                     \
     .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
     .figures = public_figures, .options = public_options, .latency = public_latency,               \
-    .close = public_close
+    .front = public_front, .close = public_close
 
 const struct contestant contestants[] = {
     {.name = "driver", .what = "the driver's pool, release threshold 0 (its default)", RAW},

@@ -3,7 +3,7 @@
  *
  * Adding one is a row in contestant.c and, if it is no variant of what is there, its functions.
  * Contestants make their driver calls through session.counted alone; what the replay itself needs
- * (streams, waits, synchronisation, figures) goes through session.driver and is not counted.
+ * (streams, work, waits, synchronisation, figures) goes through session.driver and is not counted.
  *
  * Must not know: traces, time, output.
  */
@@ -65,6 +65,7 @@ struct contestant {
     void (*figures)(void *allocator, struct figures *out);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
+    json_t *(*front)(void *allocator);   /* how requests met its caches; NULL: it is not weir */
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
@@ -100,6 +101,7 @@ weir_status public_use(void *allocator, uint32_t block, void *address, CUstream 
 void public_figures(void *allocator, struct figures *out);
 json_t *public_options(void *allocator);
 json_t *public_latency(void *allocator);
+json_t *public_front(void *allocator);
 int public_close(void *allocator);
 
 #endif

@@ -157,6 +157,21 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
+json_t *public_front(void *allocator) {
+    const struct public *opened = allocator;
+    weir_statistics stats = {.size = sizeof stats};
+
+    if (weir_stats(opened->allocator, &stats) != WEIR_OK)
+        return json_null();
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "hits", (json_int_t)stats.front_hits,
+                     "misses_young", (json_int_t)stats.front_misses_young, "misses_empty",
+                     (json_int_t)stats.front_misses_empty, "misses_capture",
+                     (json_int_t)stats.front_misses_capture, "steals", (json_int_t)stats.steals,
+                     "event_records", (json_int_t)stats.event_records, "deferred_frees",
+                     (json_int_t)stats.deferred_frees, "idle_bytes", (json_int_t)stats.front_idle,
+                     "streams", (json_int_t)stats.front_streams);
+}
+
 int public_close(void *allocator) {
     struct public *opened = allocator;
     struct session *session = opened->session;

@@ -4,6 +4,8 @@ if WEIR_PROGRAM
 bin_PROGRAMS += weir
 weir_SOURCES = \
 	bench/bench.c \
+	bench/busy.c \
+	bench/busy.h \
 	bench/commands.h \
 	bench/contest.c \
 	bench/contest.h \
@@ -14,6 +16,16 @@ weir_SOURCES = \
 	bench/flags.c \
 	bench/flags.h \
 	bench/info.c \
+	bench/jsonfile.c \
+	bench/jsonfile.h \
+	bench/micro.c \
+	bench/micro.h \
+	bench/micro_measure.c \
+	bench/micro_questions.c \
+	bench/micro_run.c \
+	bench/micro_scenarios.c \
+	bench/micro_subjects.c \
+	bench/micro_table.c \
 	bench/progress.c \
 	bench/progress.h \
 	bench/replay.c \
@@ -24,6 +36,8 @@ weir_SOURCES = \
 	bench/shipped.h \
 	bench/source.c \
 	bench/source.h \
+	bench/span.c \
+	bench/span.h \
 	bench/stopwatch.c \
 	bench/stopwatch.h \
 	bench/summary.c \
@@ -45,16 +59,13 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-EXTRA_PROGRAMS += \
-	bench/bare_driver \
-	bench/micro_pool
+EXTRA_PROGRAMS += bench/bare_driver
 bench_bare_driver_LDADD = lib/libweir-core.la
-bench_micro_pool_LDADD = lib/libweir-core.la
 if WEIR_PROGRAM
-EXTRA_PROGRAMS += bench/micro_arena
+EXTRA_PROGRAMS += bench/bare_placement
 endif
-bench_micro_arena_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-bench_micro_arena_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
+bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
 tracesdir = $(pkgdatadir)/traces
 dist_traces_DATA = \

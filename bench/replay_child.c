@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* replay_child.c: the child that replays one tape on one contestant and tells what it took.
  *
- * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  The
- * timed part of an operation is a read of the stopwatch, the call, a read.  On a modelled device a
- * request took the virtual time that its driver calls were charged (driver_ns) and the real time it
- * spent outside the model (own_ns), without what the model's measuring of itself costs; a sum of the
- * two is only made where a single figure is wanted.
+ * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  Each
+ * operation is a span of its own (span.h).
  * Nothing that is counted, and no decision, rests on own_ns.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
- * contestant's.  An `m` synchronises the device, which is not timed.
+ * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
+ * behind each operation (busy.h), untimed.
  */
 #include "commands.h"
 
@@ -20,20 +18,15 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "busy.h"
 #include "contestant.h"
 #include "flags.h"
 #include "histogram.h"
+#include "jsonfile.h"
 #include "runner.h"
-#include "stopwatch.h"
+#include "span.h"
 #include "summary.h"
 #include "tape.h"
-
-/* What some calls took. */
-struct span {
-    uint64_t ns; /* all of it */
-    uint64_t driver_ns;
-    uint64_t own_ns;
-};
 
 struct replay {
     struct session session;
@@ -41,11 +34,12 @@ struct replay {
     void *allocator;
     struct weir_cli_device device;
     struct tape tape;
-    struct stopwatch watch;
-    uint64_t call_cost_ps; /* modelled devices: real time of a driver call that the model misses */
+    struct span_clock clock;
     CUcontext context;
     CUstream *streams;
-    void **addresses; /* by block; NULL: not live */
+    double busy_factor; /* 0: no work on the streams */
+    struct busy *busy;  /* NULL: likewise */
+    void **addresses;   /* by block; NULL: not live */
     struct iteration *iterations;
     size_t iteration_count;
     struct iteration now;  /* the one under way */
@@ -81,45 +75,6 @@ static int check(struct replay *replay, const char *call, CUresult result) {
 
 /* ---------------------------------------------------------------- timing ---- */
 
-struct start {
-    struct weir_driver_charge charge;
-    uint64_t calls;
-    uint64_t ticks;
-};
-
-static uint64_t driver_calls(void) {
-    uint64_t counts[WEIR_ENTRY_COUNT], sum = 0;
-
-    weir__driver_counts(counts);
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        sum += counts[i];
-    return sum;
-}
-
-static inline void begin(const struct replay *replay, struct start *start) {
-    if (replay->session.driver->charge) {
-        start->calls = driver_calls();
-        replay->session.driver->charge(&start->charge);
-    }
-    start->ticks = stopwatch_read(&replay->watch);
-}
-
-static inline void end(const struct replay *replay, const struct start *start, struct span *span) {
-    uint64_t ticks = stopwatch_read(&replay->watch);
-    struct weir_driver_charge charge;
-    uint64_t inside;
-
-    span->ns = stopwatch_span(&replay->watch, start->ticks, ticks);
-    if (!replay->session.driver->charge)
-        return;
-    replay->session.driver->charge(&charge);
-    inside = charge.host_ns - start->charge.host_ns +
-             (driver_calls() - start->calls) * replay->call_cost_ps / 1000;
-    span->driver_ns = charge.driver_ns - start->charge.driver_ns;
-    span->own_ns = span->ns > inside ? span->ns - inside : 0;
-    span->ns = span->driver_ns + span->own_ns;
-}
-
 static void note_time(struct replay *replay, struct weir_histogram *of_operation,
                       const struct span *span) {
     replay->now.alloc_ns += span->ns;
@@ -133,26 +88,9 @@ static void note_time(struct replay *replay, struct weir_histogram *of_operation
     }
 }
 
-/* A modelled call costs a little real time that the model does not see: what it takes to measure
- * itself, and to count the call.  That is not the contestant's. */
-static int measure_call_cost(struct replay *replay) {
-    enum { CALLS = 10000 };
-    struct span span = {0, 0, 0};
-    struct start start;
-    CUcontext context;
-    CUresult result = CUDA_SUCCESS;
-
-    replay->call_cost_ps = 0;
-    if (!replay->session.driver->charge)
-        return 1;
-    for (int round = 0; round < 2 && result == CUDA_SUCCESS; round++) { /* the first one warms up */
-        begin(replay, &start);
-        for (int i = 0; i < CALLS && result == CUDA_SUCCESS; i++)
-            result = replay->session.counted->cuCtxGetCurrent(&context);
-        end(replay, &start, &span);
-    }
-    replay->call_cost_ps = span.own_ns * 1000 / CALLS;
-    return check(replay, "cuCtxGetCurrent", result);
+/* What a call of busy.h said. */
+static int check_busy(struct replay *replay, int good) {
+    return good || fail(replay, "--busy: %s", busy_message(replay->busy));
 }
 
 /* What decides whether a contestant looks at its reserve must not rest on own time. */
@@ -166,13 +104,13 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
     const struct contestant *contestant = replay->contestant;
     CUstream stream = replay->streams[op->stream];
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = NULL;
     weir_status status;
 
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status = contestant->alloc(replay->allocator, op->block, op->bytes, stream, &address);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     note_time(replay, &alloc_times, &span);
     if (replay->allocs++ == 0)
         replay->first_request = span;
@@ -190,17 +128,17 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
 
 static int do_free(struct replay *replay, const struct tape_op *op) {
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address) /* 0 bytes, or the request failed */
         return 1;
     replay->addresses[op->block] = NULL;
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status = replay->contestant->free(replay->allocator, op->block, address,
                                       replay->streams[op->stream]);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     note_time(replay, &free_times, &span);
     replay->frees++;
     return status == WEIR_OK ||
@@ -209,16 +147,16 @@ static int do_free(struct replay *replay, const struct tape_op *op) {
 
 static int do_use(struct replay *replay, const struct tape_op *op) {
     struct span span = {0, 0, 0};
-    struct start start;
+    struct span_start start;
     void *address = replay->addresses[op->block];
     weir_status status;
 
     if (!address)
         return 1;
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     status =
         replay->contestant->use(replay->allocator, op->block, address, replay->streams[op->stream]);
-    end(replay, &start, &span);
+    span_end(&replay->clock, &start, &span);
     replay->uses++;
     replay->use_time.ns += span.ns;
     replay->use_time.driver_ns += span.driver_ns;
@@ -231,16 +169,25 @@ static int do_wait(struct replay *replay, const struct tape_op *op) {
     const struct weir_driver *driver = replay->session.driver;
     CUstream stream = replay->streams[op->stream], on_stream = replay->streams[op->block];
 
+    if (replay->busy && !check_busy(replay, busy_flush(replay->busy, op->stream) &&
+                                                busy_flush(replay->busy, op->block)))
+        return 0;
     return check(replay, "cuEventRecord",
                  driver->cuEventRecord(replay->session.event, on_stream)) &&
            check(replay, "cuStreamWaitEvent",
                  driver->cuStreamWaitEvent(stream, replay->session.event, 0));
 }
 
+static int synchronise(struct replay *replay) {
+    if (replay->busy)
+        return check_busy(replay, busy_end(replay->busy, &replay->now.makespan_ns));
+    return check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize());
+}
+
 static int do_mark(struct replay *replay) {
     struct figures after;
 
-    if (!check(replay, "cuCtxSynchronize", replay->session.driver->cuCtxSynchronize()))
+    if (!synchronise(replay))
         return 0;
     replay->contestant->figures(replay->allocator, &after);
     replay->now.stall_ns = after.stall_ns - replay->before.stall_ns;
@@ -251,32 +198,36 @@ static int do_mark(struct replay *replay) {
     replay->iterations[replay->iteration_count++] = replay->now;
     replay->before = after;
     memset(&replay->now, 0, sizeof replay->now);
-    return 1;
+    return !replay->busy || check_busy(replay, busy_begin(replay->busy));
+}
+
+static int do_operation(struct replay *replay, const struct tape_op *op) {
+    switch (op->code) {
+    case 'a':
+        return do_alloc(replay, op);
+    case 'f':
+        return do_free(replay, op);
+    case 'u':
+        return do_use(replay, op);
+    case 'w':
+        return do_wait(replay, op);
+    default:
+        return do_mark(replay);
+    }
 }
 
 static int play(struct replay *replay) {
-    const struct tape_op *op = replay->tape.ops;
+    const struct tape *tape = &replay->tape;
 
-    for (uint64_t i = 0; i < replay->tape.header->ops; i++, op++) {
-        int good;
+    if (replay->busy && !check_busy(replay, busy_begin(replay->busy)))
+        return 0;
+    for (uint64_t i = 0; i < tape->header->ops; i++) {
+        const struct tape_op *op = &tape->ops[i];
 
-        switch (op->code) {
-        case 'a':
-            good = do_alloc(replay, op);
-            break;
-        case 'f':
-            good = do_free(replay, op);
-            break;
-        case 'u':
-            good = do_use(replay, op);
-            break;
-        case 'w':
-            good = do_wait(replay, op);
-            break;
-        default:
-            good = do_mark(replay);
-        }
-        if (!good)
+        if (!do_operation(replay, op))
+            return 0;
+        if (replay->busy && op->code != 'm' &&
+            !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
     }
     return 1;
@@ -315,16 +266,8 @@ static uint64_t peak_rss(void) {
     return (uint64_t)kib * 1024;
 }
 
-static json_t *integer(uint64_t value) {
-    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
-}
-
 static json_t *integer_or_null(int there, uint64_t value) {
-    return there ? integer(value) : json_null();
-}
-
-static json_t *rounded(double value, double per) {
-    return json_real((double)(int64_t)(value * per + 0.5) / per);
+    return there ? jsonfile_integer(value) : json_null();
 }
 
 /* Text out of a trace, which may be anything. */
@@ -344,12 +287,12 @@ static json_t *text(const char *from) {
 static json_t *times_json(const struct weir_histogram *h) {
     json_t *out = json_object();
 
-    json_object_set_new(out, "p50", integer(weir__histogram_quantile(h, 0.5)));
-    json_object_set_new(out, "p90", integer(weir__histogram_quantile(h, 0.9)));
-    json_object_set_new(out, "p99", integer(weir__histogram_quantile(h, 0.99)));
-    json_object_set_new(out, "p999", integer(weir__histogram_quantile(h, 0.999)));
-    json_object_set_new(out, "max", integer(h->max));
-    json_object_set_new(out, "mean", rounded(weir__histogram_mean(h), 10.0));
+    json_object_set_new(out, "p50", jsonfile_integer(weir__histogram_quantile(h, 0.5)));
+    json_object_set_new(out, "p90", jsonfile_integer(weir__histogram_quantile(h, 0.9)));
+    json_object_set_new(out, "p99", jsonfile_integer(weir__histogram_quantile(h, 0.99)));
+    json_object_set_new(out, "p999", jsonfile_integer(weir__histogram_quantile(h, 0.999)));
+    json_object_set_new(out, "max", jsonfile_integer(h->max));
+    json_object_set_new(out, "mean", jsonfile_rounded(weir__histogram_mean(h), 10.0));
     return out;
 }
 
@@ -361,15 +304,17 @@ static json_t *iterations_json(const struct replay *replay) {
         json_t *out = json_object();
 
         json_object_set_new(out, "label", text(replay->tape.labels[i]));
-        json_object_set_new(out, "alloc_ns", integer(it->alloc_ns));
+        json_object_set_new(out, "alloc_ns", jsonfile_integer(it->alloc_ns));
         if (replay->session.driver->charge) {
-            json_object_set_new(out, "driver_ns", integer(it->driver_ns));
-            json_object_set_new(out, "own_ns", integer(it->own_ns));
+            json_object_set_new(out, "driver_ns", jsonfile_integer(it->driver_ns));
+            json_object_set_new(out, "own_ns", jsonfile_integer(it->own_ns));
         }
-        json_object_set_new(out, "stall_ns", integer(it->stall_ns));
-        json_object_set_new(out, "growths", integer(it->growths));
-        json_object_set_new(out, "growth_bytes", integer(it->growth_bytes));
-        json_object_set_new(out, "given_back", integer(it->given_back));
+        if (replay->busy)
+            json_object_set_new(out, "makespan_ns", jsonfile_integer(it->makespan_ns));
+        json_object_set_new(out, "stall_ns", jsonfile_integer(it->stall_ns));
+        json_object_set_new(out, "growths", jsonfile_integer(it->growths));
+        json_object_set_new(out, "growth_bytes", jsonfile_integer(it->growth_bytes));
+        json_object_set_new(out, "given_back", jsonfile_integer(it->given_back));
         json_object_set_new(out, "reserve_end",
                             integer_or_null(replay->last.has_reserve, it->reserve_end));
         json_array_append_new(array, out);
@@ -383,7 +328,7 @@ static json_t *driver_calls_json(const uint64_t before[], const uint64_t after[]
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
         if (after[i] > before[i])
             json_object_set_new(out, weir__driver_entry_name((enum weir_driver_entry)i),
-                                integer(after[i] - before[i]));
+                                jsonfile_integer(after[i] - before[i]));
     return out;
 }
 
@@ -393,13 +338,13 @@ static void set_span(const struct replay *replay, json_t *out, const char *stem,
     char key[64];
 
     snprintf(key, sizeof key, "%s_ns", stem);
-    json_object_set_new(out, key, integer(span->ns));
+    json_object_set_new(out, key, jsonfile_integer(span->ns));
     if (!replay->session.driver->charge)
         return;
     snprintf(key, sizeof key, "%s_driver_ns", stem);
-    json_object_set_new(out, key, integer(span->driver_ns));
+    json_object_set_new(out, key, jsonfile_integer(span->driver_ns));
     snprintf(key, sizeof key, "%s_own_ns", stem);
-    json_object_set_new(out, key, integer(span->own_ns));
+    json_object_set_new(out, key, jsonfile_integer(span->own_ns));
 }
 
 static void set_iterations(const struct replay *replay, json_t *out,
@@ -412,7 +357,7 @@ static void set_iterations(const struct replay *replay, json_t *out,
         first = (struct span){replay->iterations[0].alloc_ns, replay->iterations[0].driver_ns,
                               replay->iterations[0].own_ns};
     json_object_set_new(out, "settled", json_boolean(summary->settled));
-    json_object_set_new(out, "warm_up_iterations", integer(summary->warm_up_iterations));
+    json_object_set_new(out, "warm_up_iterations", jsonfile_integer(summary->warm_up_iterations));
     set_span(replay, out, "steady_alloc", &steady);
     set_span(replay, out, "first_iteration", &first);
     if (!any) {
@@ -423,25 +368,38 @@ static void set_iterations(const struct replay *replay, json_t *out,
                         integer_or_null(any, replay->last.prealloc_ns + first.ns));
 }
 
+static void set_busy(const struct replay *replay, json_t *out, const struct summary *summary) {
+    int any = replay->iteration_count > 0;
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < replay->iteration_count; i++)
+        sum += replay->iterations[i].makespan_ns;
+    json_object_set_new(out, "makespan_ns", integer_or_null(any, sum));
+    json_object_set_new(out, "steady_makespan_ns",
+                        integer_or_null(any, summary->steady_makespan_ns));
+}
+
 static void set_memory(const struct replay *replay, json_t *out) {
     const struct tape_header *header = replay->tape.header;
     const struct figures *last = &replay->last, *opened = &replay->opened;
 
-    json_object_set_new(out, "live_peak_bytes", integer(header->live_peak_bytes));
+    json_object_set_new(out, "live_peak_bytes", jsonfile_integer(header->live_peak_bytes));
     json_object_set_new(out, "reserve_peak_bytes",
                         integer_or_null(last->has_reserve, last->reserve_peak));
     json_object_set_new(
         out, "reserve_over_live",
         last->has_reserve && header->live_peak_bytes
-            ? rounded((double)last->reserve_peak / (double)header->live_peak_bytes, 10000.0)
+            ? jsonfile_rounded((double)last->reserve_peak / (double)header->live_peak_bytes,
+                               10000.0)
             : json_null());
     json_object_set_new(out, "address_extent_bytes",
                         integer_or_null(last->has_extent, last->extent));
-    json_object_set_new(out, "growths", integer(last->growths - opened->growths));
-    json_object_set_new(out, "growth_bytes", integer(last->growth_bytes - opened->growth_bytes));
-    json_object_set_new(out, "stall_ns", integer(last->stall_ns - opened->stall_ns));
-    json_object_set_new(out, "prealloc_ns", integer(last->prealloc_ns));
-    json_object_set_new(out, "prealloc_bytes", integer(last->prealloc_bytes));
+    json_object_set_new(out, "growths", jsonfile_integer(last->growths - opened->growths));
+    json_object_set_new(out, "growth_bytes",
+                        jsonfile_integer(last->growth_bytes - opened->growth_bytes));
+    json_object_set_new(out, "stall_ns", jsonfile_integer(last->stall_ns - opened->stall_ns));
+    json_object_set_new(out, "prealloc_ns", jsonfile_integer(last->prealloc_ns));
+    json_object_set_new(out, "prealloc_bytes", jsonfile_integer(last->prealloc_bytes));
 }
 
 static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {
@@ -473,24 +431,31 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
         json_object_set_new(out, "op_driver_ns", times_json(&driver_times));
         json_object_set_new(out, "op_own_ns", times_json(&own_times));
     }
-    json_object_set_new(out, "allocs", integer(replay->allocs));
-    json_object_set_new(out, "frees", integer(replay->frees));
-    json_object_set_new(out, "failed", integer(replay->failed));
-    json_object_set_new(out, "uses", integer(replay->uses));
-    json_object_set_new(out, "waits", integer(header->waits));
-    json_object_set_new(out, "recorded_failures", integer(header->recorded_failures));
-    json_object_set_new(out, "streams", integer(header->streams));
+    json_object_set_new(out, "allocs", jsonfile_integer(replay->allocs));
+    json_object_set_new(out, "frees", jsonfile_integer(replay->frees));
+    json_object_set_new(out, "failed", jsonfile_integer(replay->failed));
+    json_object_set_new(out, "uses", jsonfile_integer(replay->uses));
+    json_object_set_new(out, "waits", jsonfile_integer(header->waits));
+    json_object_set_new(out, "recorded_failures", jsonfile_integer(header->recorded_failures));
+    json_object_set_new(out, "streams", jsonfile_integer(header->streams));
     set_memory(replay, out);
     set_iterations(replay, out, &summary);
+    if (replay->busy)
+        set_busy(replay, out, &summary);
     set_span(replay, out, "first_request", &replay->first_request);
     set_span(replay, out, "open", &replay->open);
     set_span(replay, out, "use", &replay->use_time);
+    json_object_set_new(out, "front",
+                        replay->contestant->front ? replay->contestant->front(replay->allocator)
+                                                  : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
-    json_object_set_new(out, "peak_rss_bytes", integer(replay->peak_rss));
-    json_object_set_new(out, "timer_ns", integer(stopwatch_ns(&replay->watch, replay->watch.cost)));
+    json_object_set_new(out, "peak_rss_bytes", jsonfile_integer(replay->peak_rss));
+    json_object_set_new(
+        out, "timer_ns",
+        jsonfile_integer(stopwatch_ns(&replay->clock.watch, replay->clock.watch.cost)));
     if (modelled)
         json_object_set_new(out, "model_call_ns",
-                            rounded((double)replay->call_cost_ps / 1000.0, 10.0));
+                            jsonfile_rounded((double)replay->clock.call_cost_ps / 1000.0, 10.0));
     latency = replay->contestant->latency ? replay->contestant->latency(replay->allocator) : NULL;
     if (latency)
         json_object_set_new(out, "latency", latency);
@@ -536,6 +501,17 @@ static int prepare_device(struct replay *replay) {
     return check(replay, "cuCtxSynchronize", driver->cuCtxSynchronize());
 }
 
+/* Before anything is measured: a kernel takes device memory and time when it is loaded. */
+static int prepare_work(struct replay *replay) {
+    char why[RUNNER_MESSAGE_BYTES - 16];
+
+    if (replay->busy_factor <= 0)
+        return 1;
+    replay->busy = busy_open(replay->session.driver, replay->busy_factor, replay->streams,
+                             replay->tape.header->streams, why, sizeof why);
+    return replay->busy != NULL || fail(replay, "--busy: %s", why);
+}
+
 static int prepare_memory(struct replay *replay) {
     const struct tape_header *header = replay->tape.header;
 
@@ -547,12 +523,12 @@ static int prepare_memory(struct replay *replay) {
 }
 
 static int open_contestant(struct replay *replay) {
-    struct start start;
+    struct span_start start;
 
     weir__driver_counts(replay->counts);
-    begin(replay, &start);
+    span_begin(&replay->clock, &start);
     replay->allocator = replay->contestant->open(&replay->session, replay->contestant);
-    end(replay, &start, &replay->open);
+    span_end(&replay->clock, &start, &replay->open);
     if (!replay->allocator)
         return fail(replay, "%s", replay->session.message);
     replay->contestant->figures(replay->allocator, &replay->opened);
@@ -570,6 +546,7 @@ static void release_device(struct replay *replay) {
     const struct weir_driver *driver = replay->session.driver;
     CUcontext popped;
 
+    busy_close(replay->busy);
     for (uint64_t i = 0; replay->streams && i < replay->tape.header->streams; i++)
         if (replay->streams[i])
             driver->cuStreamDestroy(replay->streams[i]);
@@ -586,10 +563,11 @@ static json_t *replay_all(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
-    if (!prepare_memory(replay) || !prepare_device(replay))
+    if (!prepare_memory(replay) || !prepare_device(replay) || !prepare_work(replay))
         return NULL;
-    stopwatch_make(&replay->watch);
-    if (!measure_call_cost(replay) || !open_contestant(replay) || !play(replay))
+    if (!check(replay, "cuCtxGetCurrent",
+               span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) ||
+        !open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
     replay->contestant->figures(replay->allocator, &replay->last);
@@ -635,13 +613,20 @@ static json_t *device_json(const struct weir_cli_settings *settings,
                      "driver_version", device->driver->version);
 }
 
-/* Only to see which device it will be. */
-static int look_at_device(struct weir_cli_settings *settings) {
+/* Only to see which device it will be, and that it can do what is wanted. */
+static int look_at_device(struct weir_cli_settings *settings, double busy_factor) {
     struct weir_cli_device device;
+    const char *lacks;
 
     memset(&device, 0, sizeof device);
     if (weir_cli_device_open(settings, &device, 0) != 0)
         goto failed; /* it has said why */
+    lacks = busy_factor > 0 ? busy_lacks(device.driver) : NULL;
+    if (lacks) {
+        fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,
+                device.name);
+        goto failed;
+    }
     return !result_send(device_json(settings, &device, device.driver->charge != NULL));
 
 failed:
@@ -666,9 +651,10 @@ int weir_cmd_replay_child(int argc, char **argv) {
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
     if (!job.contestant[0])
-        return look_at_device(&settings);
+        return look_at_device(&settings, job.busy_factor);
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
+    replay.busy_factor = job.busy_factor;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;

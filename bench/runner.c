@@ -13,13 +13,14 @@
 
 static const char magic[8] = "weirjob1";
 
-void job_make(struct job *job, const char *contestant, const weir_options *options,
-              const char *device_source) {
+void job_make(struct job *job, const char *contestant, double busy_factor,
+              const weir_options *options, const char *device_source) {
     memset(job, 0, sizeof *job);
     memcpy(job->magic, magic, sizeof magic);
     job->bytes = sizeof *job;
     if (contestant)
         snprintf(job->contestant, sizeof job->contestant, "%s", contestant);
+    job->busy_factor = busy_factor;
     job->options = *options;
     job->options.device = NULL;
     if (options->device)

@@ -27,13 +27,14 @@ struct job {
     char contestant[32];    /* "": only look at the device */
     char device[64];        /* "": options.device is NULL */
     char device_source[64]; /* where the device was named, for messages; "" if nowhere */
+    double busy_factor;     /* work on the streams: busy.h; 0: none */
     weir_options options;
 };
 
 /* contestant NULL or "": a look at the device. options->device and device_source may be NULL.
  */
-void job_make(struct job *job, const char *contestant, const weir_options *options,
-              const char *device_source);
+void job_make(struct job *job, const char *contestant, double busy_factor,
+              const weir_options *options, const char *device_source);
 
 /* The child's result, a new reference; NULL with the reason in `message` if it crashed, was killed or
  * reported an error.  tape_fd may be -1.  A child that has said why on standard error itself leaves

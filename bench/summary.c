@@ -48,6 +48,8 @@ int summarise(const struct iteration *iterations, size_t count, struct summary *
                                       offsetof(struct iteration, driver_ns), room);
     out->steady_own_ns =
         median_of(iterations, out->first_steady, count, offsetof(struct iteration, own_ns), room);
+    out->steady_makespan_ns = median_of(iterations, out->first_steady, count,
+                                        offsetof(struct iteration, makespan_ns), room);
     free(room);
     return 1;
 }

@@ -20,6 +20,7 @@ struct iteration {
     uint64_t growth_bytes;
     uint64_t given_back; /* times reserve was given back, or moved */
     uint64_t reserve_end;
+    uint64_t makespan_ns; /* busy replays */
 };
 
 struct summary {
@@ -29,6 +30,7 @@ struct summary {
     uint64_t steady_alloc_ns;
     uint64_t steady_driver_ns;
     uint64_t steady_own_ns;
+    uint64_t steady_makespan_ns;
 };
 
 /* 1, or 0: out of memory. */

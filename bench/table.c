@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* table.c: see table.h.
  *
- * A block for each trace, a row for each contestant.  All figures come out of the JSON objects, so
+ * A block for each trace, a row for each contestant, under it one for the same with work on the
+ * streams.  All figures come out of the JSON objects, so
  * that table and file cannot disagree.
  */
 #include "table.h"
@@ -12,18 +13,20 @@
 
 #include "settings.h"
 #include "summary.h"
+#include "text.h"
 #include <weir/weir.h>
 
-/* The outcomes of one (trace, contestant). */
+/* The outcomes of one (trace, contestant, with work or without). */
 struct group {
     const struct outcome *first;
     size_t count;
 };
 
-static struct group group_of(const struct contest *contest, size_t trace, size_t contestant) {
-    size_t at = (trace * contest->contestant_count + contestant) * contest->repeat;
+static struct group group_of(const struct contest *contest, size_t trace, size_t row) {
+    size_t rows = contest->contestant_count * contest_modes(contest);
 
-    return (struct group){&contest->outcomes[at], contest->repeat};
+    return (struct group){&contest->outcomes[(trace * rows + row) * contest->repeat],
+                          contest->repeat};
 }
 
 static const json_t *value_at(const json_t *result, const char *key, const char *inner) {
@@ -116,6 +119,19 @@ static const char *name_of(const struct contest *contest, const struct group *gr
     return contest->contestants[group->first->contestant];
 }
 
+/* "pool"; "  busy 1" for the row under it. */
+static void print_name(FILE *file, const struct contest *contest, const struct group *group) {
+    char factor[WEIR_SPELL_BYTES], text[WEIR_SPELL_BYTES + 16];
+
+    if (group->first->busy_factor <= 0) {
+        fprintf(file, "  %-14s", name_of(contest, group));
+        return;
+    }
+    weir__factor_spell(group->first->busy_factor, factor, sizeof factor);
+    snprintf(text, sizeof text, "  busy %s", factor);
+    fprintf(file, "  %-14s", text);
+}
+
 static void print_row(FILE *file, const struct contest *contest, const struct group *group,
                       int *any_unsettled) {
     size_t failures = 0;
@@ -123,20 +139,22 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
 
     for (size_t i = 0; i < group->count; i++)
         failures += group->first[i].result == NULL;
-    fprintf(file, "  %-14s", name_of(contest, group));
+    print_name(file, contest, group);
     if (failures == group->count) {
         fprintf(file, " failed\n");
         return;
     }
-    print_ms(file, group, 10, "first_iteration_ns", 0);
-    print_ms(file, group, 10, "steady_alloc_ns", 0);
+    print_ms(file, group, 9, "first_iteration_ns", 0);
+    print_ms(file, group, 9, "steady_alloc_ns", 0);
     fputc(all_settled(group) ? ' ' : '~', file);
     *any_unsettled |= !all_settled(group);
-    print_whole(file, group, 12, "op_ns", "p999");
+    print_whole(file, group, 11, "op_ns", "p999");
     print_whole(file, group, 8, "growths", NULL);
-    print_ratio(file, group, 9);
-    print_ms(file, group, 12, "prealloc_ns", 1);
-    print_ms(file, group, 12, "prealloc_and_first_iteration_ns", 0);
+    print_ratio(file, group, 8);
+    print_ms(file, group, 9, "prealloc_ns", 1);
+    print_ms(file, group, 10, "prealloc_and_first_iteration_ns", 0);
+    if (contest->busy_factor > 0)
+        print_ms(file, group, 10, "makespan_ns", 0);
     if (failures)
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
@@ -155,11 +173,12 @@ static void print_block(FILE *file, const struct contest *contest, size_t trace,
             "\n%s: %" PRIu64 " iteration%s, %s allocations, %" PRIu64 " stream%s, live peak %s\n",
             header->name, header->marks, header->marks == 1 ? "" : "s", allocs, header->streams,
             header->streams == 1 ? "" : "s", live);
-    fprintf(file, "  %-14s %10s %10s  %12s %8s %9s %12s %12s\n", "", "first", "steady", "op", "",
-            "reserve", "preallocate", "preallocate");
-    fprintf(file, "  %-14s %10s %10s  %12s %8s %9s %12s %12s\n", "contestant", "ms/iter", "ms/iter",
-            "p99.9 ns", "growths", "/ live", "ms", "+ first ms");
-    for (size_t i = 0; i < contest->contestant_count; i++) {
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "", "first", "steady", "op", "",
+            "reserve", "prealloc", "prealloc", contest->busy_factor > 0 ? "   makespan" : "");
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "contestant", "ms/iter", "ms/iter",
+            "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
+            contest->busy_factor > 0 ? "     all ms" : "");
+    for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);
 
         print_row(file, contest, &group, any_unsettled);
@@ -186,6 +205,10 @@ void table_print(FILE *file, const struct contest *contest) {
     if (contest->repeat > 1)
         fprintf(file, "; medians of %" PRIu64 " fresh processes each", contest->repeat);
     fputc('\n', file);
+    if (contest->busy_factor > 0)
+        fprintf(file,
+                "busy rows: with work on the streams; makespan: all iterations on the device, "
+                "waits included\n");
     for (size_t i = 0; i < contest->trace_count; i++)
         print_block(file, contest, i, &any_unsettled);
     if (any_unsettled)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tape.c: see tape.h.  The file is the header, the operations, then the labels. */
+/* tape.c: see tape.h.  The file is the header, the operations, the labels, then the gaps. */
 #include "tape.h"
 
 #include <errno.h>
@@ -30,6 +30,9 @@ struct maker {
     size_t idle_room;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
     size_t label_room;
+    uint16_t *gaps_us; /* by operation */
+    size_t gap_room;
+    uint64_t last_us; /* time of the last event */
     uint64_t live_bytes;
     char *message;
     size_t message_bytes;
@@ -151,12 +154,24 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
     return 1;
 }
 
+/* The time since the event before belongs to the last operation.  Times may run backwards. */
+static void take_time(struct maker *maker, uint64_t now_us) {
+    uint64_t passed = now_us > maker->last_us ? now_us - maker->last_us : 0;
+    uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
+
+    maker->last_us = now_us;
+    if (gap)
+        *gap = passed < (uint64_t)(TAPE_MOST_GAP_US - *gap) ? (uint16_t)(*gap + passed)
+                                                            : TAPE_MOST_GAP_US;
+}
+
 /* One event to one operation, in the file.  x leaves none. */
 static int take(struct maker *maker, const weir_trace_event *event) {
     struct tape_op op = {.bytes = event->bytes, .code = (uint8_t)event->operation};
     uint16_t on_stream = 0;
     int good = 1;
 
+    take_time(maker, event->time_us);
     switch (event->operation) {
     case 'x':
         maker->header->recorded_failures++;
@@ -178,7 +193,9 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     }
     if (!good)
         return 0;
-    maker->header->ops++;
+    if (!make_room(&maker->gaps_us, &maker->gap_room, maker->header->ops, sizeof *maker->gaps_us))
+        return fail(maker, "out of memory");
+    maker->gaps_us[maker->header->ops++] = 0;
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
 }
 
@@ -228,6 +245,8 @@ static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t m
     header->streams = maker->streams.count;
     if ((header->marks && fwrite(maker->labels, sizeof *maker->labels, header->marks,
                                  maker->file) != header->marks) ||
+        (header->ops &&
+         fwrite(maker->gaps_us, sizeof *maker->gaps_us, header->ops, maker->file) != header->ops) ||
         fseek(maker->file, 0, SEEK_SET) != 0 ||
         fwrite(header, sizeof *header, 1, maker->file) != 1 || fflush(maker->file) != 0)
         return fail_write(maker);
@@ -247,6 +266,7 @@ static int read_and_write(struct maker *maker, struct source *source, uint64_t m
     weir__map_clear(&maker->streams);
     free(maker->idle);
     free(maker->labels);
+    free(maker->gaps_us);
     return good;
 }
 
@@ -297,12 +317,14 @@ int tape_map(int fd, struct tape *tape) {
     tape->mapped = bytes;
     tape->ops = (const void *)(base + sizeof(struct tape_header));
     if (memcmp(tape->header->magic, magic, sizeof magic) != 0 ||
-        bytes != sizeof(struct tape_header) + tape->header->ops * sizeof(struct tape_op) +
+        bytes != sizeof(struct tape_header) +
+                     tape->header->ops * (sizeof(struct tape_op) + sizeof *tape->gaps_us) +
                      tape->header->marks * sizeof *tape->labels) {
         tape_unmap(tape);
         return 0;
     }
     tape->labels = (const void *)(tape->ops + tape->header->ops);
+    tape->gaps_us = (const void *)(tape->labels + tape->header->marks);
     return 1;
 }
 

@@ -3,9 +3,10 @@
  *
  * The parent reads and checks a trace once and writes it, as an array of fixed-size operations, to an
  * unlinked temporary file; each child maps that file.  Ids of blocks become dense indices (an index
- * is used again after the free), ids of streams become indices from 0.
+ * is used again after the free), ids of streams become indices from 0.  Times become gaps, apart from
+ * the operations, so that a replay which does not need them does not read them.
  *
- * Must not know: drivers, contestants, time.
+ * Must not know: drivers, contestants, what a gap stands for.
  */
 #ifndef WEIR_BENCH_TAPE_H
 #define WEIR_BENCH_TAPE_H
@@ -41,11 +42,15 @@ struct tape_header {
     uint64_t live_peak_bytes; /* the largest sum of requested bytes */
 };
 
-/* Header, operations and labels of an open tape. */
+/* The longest gap that is told apart, in microseconds. */
+enum { TAPE_MOST_GAP_US = 10000 };
+
+/* Header, operations, labels and gaps of an open tape. */
 struct tape {
     const struct tape_header *header;
     const struct tape_op *ops;
     const char (*labels)[WEIR_TRACE_LABEL_BYTES];
+    const uint16_t *gaps_us; /* by operation: trace time until the next event, at most the above */
     size_t mapped;
 };
 

@@ -190,14 +190,17 @@ static weir_status preallocate(weir_allocator *a) {
     return status;
 }
 
+/* Under the front the pool and the platform engine are asked for regions, not for blocks. */
 static const struct weir_engine *engine_of(const weir_options *options) {
+    int front = options->front == WEIR_SWITCH_ON;
+
     switch (options->engine) {
     case WEIR_ENGINE_ARENA:
         return &weir__engine_arena;
     case WEIR_ENGINE_PLATFORM:
-        return &weir__engine_platform;
+        return front ? &weir__engine_spans_platform : &weir__engine_platform;
     default:
-        return &weir__engine_pool;
+        return front ? &weir__engine_spans_pool : &weir__engine_pool;
     }
 }
 
@@ -251,15 +254,17 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK)
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       weir_status_message(status));
-    if (a->prealloc == 0)
-        return WEIR_OK;
-    if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST) {
-        atomic_store(&a->prealloc_waits, 1);
-        return WEIR_OK;
+    if (host->options.front == WEIR_SWITCH_ON)
+        status = weir__front_open(host, a->ops, a->engine, &a->front);
+    if (status == WEIR_OK && a->prealloc > 0) {
+        if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST)
+            atomic_store(&a->prealloc_waits, 1);
+        else
+            status = preallocate(a);
     }
-    status = preallocate(a);
     if (status == WEIR_OK)
         return WEIR_OK;
+    weir__front_close(a->front);
     a->ops->close(a->engine);
     return cannot(message, host->options.log, status, "cannot preallocate: %s",
                   weir_status_message(status));
@@ -352,6 +357,8 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
 static int has_blocks(const weir_allocator *a) {
     weir_statistics figures = {.size = sizeof figures};
 
+    if (a->front)
+        return weir__front_has_blocks(a->front);
     a->ops->figures(a->engine, &figures);
     return figures.requested > 0;
 }
@@ -366,6 +373,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     lost = atomic_load(&a->host.lost);
     if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
         return weir__engine_refuse(WEIR_E_BUSY);
+    weir__front_close(a->front);
     a->ops->close(a->engine);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
     weir__uses_close(&a->uses);
@@ -438,40 +446,48 @@ static void preallocate_first(weir_allocator *a) {
     pthread_mutex_unlock(&a->first);
 }
 
-/* After the engine refused: the ladder, and its part in the books. */
-static __attribute__((noinline, cold)) weir_status recover(weir_allocator *a, weir_status status,
-                                                           size_t bytes, weir_stream stream,
-                                                           CUdeviceptr *address, int *grew,
-                                                           int result_before) {
-    status =
-        weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, address, grew);
-    if (status == WEIR_OK)
-        weir__set_driver_result(result_before);
-    else if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        atomic_fetch_add_explicit(&a->books.refusals, 1, memory_order_relaxed);
-    return status;
+/* A block from the engine itself. */
+static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream stream,
+                              CUdeviceptr *block) {
+    int before = weir__driver_result, grew = 0;
+    weir_status status = a->ops->alloc(a->engine, bytes, stream, 1, block, &grew);
+
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
+        status =
+            weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, block, &grew);
+        if (status == WEIR_OK)
+            weir__set_driver_result(before);
+    }
+    if (status != WEIR_OK)
+        return status;
+    weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
+    if (grew)
+        atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);
+    return WEIR_OK;
+}
+
+/* More than the device has: the driver would take long to find that out. */
+static __attribute__((noinline, cold)) weir_status refuse(weir_allocator *a, size_t bytes,
+                                                          weir_stream stream) {
+    CUdeviceptr none = 0;
+    int grew = 0;
+
+    return weir__recovery_alloc(a->ops, a->engine, &a->host, weir__engine_refuse(WEIR_E_NO_MEMORY),
+                                bytes, stream, &none, &grew);
 }
 
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    struct weir_books *books = &a->books;
-    int result_before = weir__driver_result;
     CUdeviceptr address = 0;
-    int grew = 0;
     weir_status status;
 
     if (atomic_load_explicit(&a->prealloc_waits, memory_order_acquire))
         preallocate_first(a);
-    if (bytes > a->host.device_total) /* the driver takes long to find that out */
-        status = weir__engine_refuse(WEIR_E_NO_MEMORY);
-    else
-        status = a->ops->alloc(a->engine, bytes, stream, 1, &address, &grew);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        status = recover(a, status, bytes, stream, &address, &grew, result_before);
+    if (bytes > a->host.device_total)
+        return refuse(a, bytes, stream);
+    status = a->front ? weir__front_alloc(a->front, bytes, stream, &address)
+                      : ask_engine(a, bytes, stream, &address);
     if (status != WEIR_OK)
         return status;
-    weir__tally_add(&books->tally, WEIR_TALLY_ALLOCS);
-    if (grew)
-        atomic_fetch_add_explicit(&books->growth_allocs, 1, memory_order_release);
     if (weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, address);
     *block = (void *)(uintptr_t)address;
@@ -509,14 +525,15 @@ static __attribute__((noinline, cold)) void log_failed_free(const weir_allocator
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
-    weir_status status = a->ops->free(a->engine, block, stream, uses);
+    weir_status status = a->front ? weir__front_free(a->front, block, stream, uses)
+                                  : a->ops->free(a->engine, block, stream, uses);
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
-    if (status == WEIR_OK)
-        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
-    else
+    if (status != WEIR_OK)
         log_failed_free(a, block, status);
+    else if (!a->front)
+        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
     return status;
 }
 
@@ -566,14 +583,34 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     return status;
 }
 
-weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     weir_status status = gate(a);
+
+    return status == WEIR_OK && a->front ? weir__front_bind(a->front, stream, more) : status;
+}
+
+weir_status weir_bind(weir_allocator *a, weir_stream stream) {
+    return bind(a, stream, 1);
+}
+
+weir_status weir_unbind(weir_allocator *a, weir_stream stream) {
+    return bind(a, stream, -1);
+}
+
+weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = gate(a), emptied = WEIR_OK;
     size_t bytes = 0;
 
     if (status != WEIR_OK)
         return status;
+    if (a->front) {
+        a->ops->figures(a->engine, &figures);
+        if (figures.reserve > keep)
+            emptied = weir__front_empty(a->front);
+    }
     status = a->ops->trim(a->engine, keep, WEIR_EVENT_TRIM, &bytes);
     if (released)
         *released = bytes;
-    return status;
+    return status == WEIR_OK ? emptied : status;
 }

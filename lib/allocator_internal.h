@@ -10,11 +10,13 @@
 #include "books.h"
 #include "driver.h"
 #include "engine.h"
+#include "front.h"
 #include "uses.h"
 
 struct weir_allocator {
     const struct weir_engine *ops;
     void *engine;
+    struct weir_front *front; /* NULL: off */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;

@@ -9,10 +9,15 @@
  */
 #include "budget.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
+
+/* The default of what is measured by the bytes in use. */
+#define IN_USE_SHARE UINT64_C(10000) /* millionths */
+#define IN_USE_LEAST (UINT64_C(32) << 20)
 
 static uint64_t part_of(uint64_t bytes, uint64_t millionths) {
     uint64_t part;
@@ -45,4 +50,12 @@ uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_
     default:
         return standard;
     }
+}
+
+uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use) {
+    uint64_t standard = part_of(in_use, IN_USE_SHARE);
+
+    if (amount->kind == WEIR_AMOUNT_OF_IN_USE)
+        return part_of(in_use, amount->value);
+    return weir__budget_bytes(amount, NULL, standard > IN_USE_LEAST ? standard : IN_USE_LEAST);
 }

@@ -21,6 +21,8 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUmemPool_attribute;
 typedef unsigned int CUstreamCaptureStatus;
@@ -89,6 +91,7 @@ typedef struct CUmemPoolProps_st {
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
     X(CU_STREAM_DEFAULT, 0)                                                                        \
     X(CU_STREAM_NON_BLOCKING, 1)                                                                   \
+    X(CU_EVENT_DEFAULT, 0)                                                                         \
     X(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
     X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                                                            \
     X(CU_STREAM_CAPTURE_STATUS_ACTIVE, 1)                                                          \
@@ -170,7 +173,20 @@ typedef struct CUmemPoolProps_st {
     X(BASE, cuGetErrorName, "cuGetErrorName", 6000, (CUresult result, const char **name),          \
       (result, name))                                                                              \
     X(STREAM_ID, cuStreamGetId, "cuStreamGetId", 12000,                                            \
-      (CUstream stream, unsigned long long *id), (stream, id))
+      (CUstream stream, unsigned long long *id), (stream, id))                                     \
+    X(KERNEL, cuModuleLoadData, "cuModuleLoadData", 2000, (CUmodule *module, const void *image),   \
+      (module, image))                                                                             \
+    X(KERNEL, cuModuleUnload, "cuModuleUnload", 2000, (CUmodule module), (module))                 \
+    X(KERNEL, cuModuleGetFunction, "cuModuleGetFunction", 2000,                                    \
+      (CUfunction *function, CUmodule module, const char *name), (function, module, name))         \
+    X(KERNEL, cuLaunchKernel, "cuLaunchKernel", 4000,                                              \
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,         \
+       unsigned int block_x, unsigned int block_y, unsigned int block_z,                           \
+       unsigned int shared_bytes, CUstream stream, void **parameters, void **extra),               \
+      (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,          \
+       parameters, extra))                                                                         \
+    X(KERNEL, cuEventElapsedTime, "cuEventElapsedTime", 2000,                                      \
+      (float *milliseconds, CUevent start, CUevent end), (milliseconds, start, end))
 /* clang-format on */
 
 #ifndef WEIR_CUDA_ABI_CHECK

@@ -10,10 +10,14 @@ lib_libweir_core_la_SOURCES = \
 	lib/allocator_internal.h \
 	lib/bestfit.c \
 	lib/bestfit.h \
+	lib/bias.c \
+	lib/bias.h \
 	lib/books.c \
 	lib/books.h \
 	lib/budget.c \
 	lib/budget.h \
+	lib/cell.c \
+	lib/cell.h \
 	lib/chunks.c \
 	lib/chunks.h \
 	lib/cuda_abi.h \
@@ -28,6 +32,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/engine_pool.c \
 	lib/engine_spans.c \
 	lib/environment.c \
+	lib/front.c \
+	lib/front.h \
 	lib/growth.c \
 	lib/growth.h \
 	lib/histogram.c \
@@ -42,6 +48,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model.c \
 	lib/model/model.h \
 	lib/model/model_device.c \
+	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
 	lib/model/model_pool.c \
 	lib/model/model_profile.c \
@@ -53,6 +60,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/options.c \
+	lib/pagemap.c \
+	lib/pagemap.h \
 	lib/order.c \
 	lib/order.h \
 	lib/placement.c \
@@ -62,6 +71,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/result.h \
 	lib/settings.h \
 	lib/size.h \
+	lib/span.h \
 	lib/stats.c \
 	lib/status.c \
 	lib/suballoc.c \

@@ -29,6 +29,7 @@
 #define LARGEST_ORDINAL 1023
 #define LARGEST_EVENT_RING 1048576
 #define NO_WAIT UINT32_MAX
+#define NEVER UINT32_MAX
 
 struct word {
     const char *word;
@@ -49,7 +50,8 @@ struct row {
     struct weir_setting_row text;
     const struct kind *kind;
     size_t offset;            /* of the field in weir_options; growth: of the first of its fields */
-    const struct word *words; /* of kind word, ended by NULL; the first is the default's meaning */
+    const struct word *words; /* of kind word, ended by NULL; the first is the default's meaning,
+                               * unless fill_defaults knows another */
     int zero_is_wrong;        /* of kind amount: nothing can work with 0 */
 };
 
@@ -164,7 +166,17 @@ static const struct kind word_kind = {word_read, word_spell, word_is_set, word_c
 
 /* --------------------------------------------------------------- an amount ---- */
 
-static int amount_valid(const struct row *row, const weir_amount *amount,
+/* `percent`: the kind that a percentage has where the amount is used. */
+static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
+    if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
+        return weir__problem(problem, "it is a share of %s, which does not do here",
+                             amount->kind == WEIR_AMOUNT_OF_FREE ? "what is free" : "the device");
+    if (percent == WEIR_AMOUNT_OF_TOTAL && amount->kind == WEIR_AMOUNT_OF_IN_USE)
+        return weir__problem(problem, "it is a share of what is in use, which does not do here");
+    return amount->value <= 1000000 || weir__problem(problem, "it is more than 100%%");
+}
+
+static int amount_valid(const struct row *row, const weir_amount *amount, int percent,
                         struct weir_problem *problem) {
     if (amount->reserved != 0)
         return weir__problem(problem, "its reserved field is not 0");
@@ -173,8 +185,9 @@ static int amount_valid(const struct row *row, const weir_amount *amount,
         return amount->value == 0 || weir__problem(problem, "it has a value but no kind");
     case WEIR_AMOUNT_OF_TOTAL:
     case WEIR_AMOUNT_OF_FREE:
-        if (amount->value > 1000000)
-            return weir__problem(problem, "it is more than 100%%");
+    case WEIR_AMOUNT_OF_IN_USE:
+        if (!share_valid(amount, percent, problem))
+            return 0;
         break;
     case WEIR_AMOUNT_BYTES:
         break;
@@ -188,14 +201,27 @@ static int amount_valid(const struct row *row, const weir_amount *amount,
     return 1;
 }
 
-static int amount_read(const struct row *row, const char *text, weir_options *options,
-                       struct weir_problem *problem) {
+static int amount_read_as(const struct row *row, const char *text, weir_options *options,
+                          int percent, struct weir_problem *problem) {
     weir_amount amount;
 
-    if (!weir__amount_read(text, &amount, problem) || !amount_valid(row, &amount, problem))
+    if (!weir__amount_read(text, &amount, problem))
+        return 0;
+    if (amount.kind == WEIR_AMOUNT_OF_TOTAL)
+        amount.kind = percent;
+    if (!amount_valid(row, &amount, percent, problem))
         return 0;
     *(weir_amount *)mutable_field(row, options) = amount;
     return 1;
+}
+
+static int amount_read(const struct row *row, const char *text, weir_options *options,
+                       struct weir_problem *problem) {
+    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_TOTAL, problem);
+}
+
+static int amount_is_set(const struct row *row, const weir_options *options) {
+    return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
 }
 
 static void amount_spell(const struct row *row, const weir_options *options, char *text,
@@ -203,16 +229,33 @@ static void amount_spell(const struct row *row, const weir_options *options, cha
     weir__amount_spell(field(row, options), text, bytes);
 }
 
-static int amount_is_set(const struct row *row, const weir_options *options) {
-    return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
-}
-
 static int amount_check(const struct row *row, const weir_options *options,
                         struct weir_problem *problem) {
-    return amount_valid(row, field(row, options), problem);
+    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_TOTAL, problem);
 }
 
 static const struct kind amount_kind = {amount_read, amount_spell, amount_is_set, amount_check};
+
+static int cache_read(const struct row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    return amount_read_as(row, text, options, WEIR_AMOUNT_OF_IN_USE, problem);
+}
+
+/* No amount says the default, so it stays and is told in words. */
+static void cache_spell(const struct row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    if (amount_is_set(row, options))
+        amount_spell(row, options, text, bytes);
+    else
+        snprintf(text, bytes, "%s", row->text.default_text);
+}
+
+static int cache_check(const struct row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    return amount_valid(row, field(row, options), WEIR_AMOUNT_OF_IN_USE, problem);
+}
+
+static const struct kind cache_kind = {cache_read, cache_spell, amount_is_set, cache_check};
 
 /* ------------------------------------------------------------------- growth ---- */
 
@@ -330,12 +373,10 @@ static const struct kind growth_kind = {growth_read, growth_spell, growth_is_set
 
 /* ------------------------------------------------------------------ numbers ---- */
 
-/* Milliseconds; text says 0 for "do not wait", which the struct says as NO_WAIT. */
-static int timeout_read(const struct row *row, const char *text, weir_options *options,
-                        struct weir_problem *problem) {
+/* "250", "250ms", "2s"; less than UINT32_MAX, which the struct has for what is no time. */
+static int milliseconds_read(const char *text, uint32_t *out, struct weir_problem *problem) {
     char digits[24];
     size_t length = strspn(text, "0123456789");
-    uint32_t *out = mutable_field(row, options);
     uint64_t value, factor = 1;
 
     if (strcasecmp(text + length, "s") == 0)
@@ -346,7 +387,25 @@ static int timeout_read(const struct row *row, const char *text, weir_options *o
     snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), text);
     if (!weir__count_read(digits, (UINT32_MAX - 1) / factor, &value, problem))
         return 0;
-    *out = value == 0 ? NO_WAIT : (uint32_t)(value * factor);
+    *out = (uint32_t)(value * factor);
+    return 1;
+}
+
+static void milliseconds_spell(uint32_t value, char *text, size_t bytes) {
+    if (value % 1000 == 0)
+        snprintf(text, bytes, "%us", value / 1000);
+    else
+        snprintf(text, bytes, "%ums", value);
+}
+
+/* Text says 0 for "do not wait", which the struct says as NO_WAIT. */
+static int timeout_read(const struct row *row, const char *text, weir_options *options,
+                        struct weir_problem *problem) {
+    uint32_t value;
+
+    if (!milliseconds_read(text, &value, problem))
+        return 0;
+    *(uint32_t *)mutable_field(row, options) = value == 0 ? NO_WAIT : value;
     return 1;
 }
 
@@ -356,25 +415,48 @@ static void timeout_spell(const struct row *row, const weir_options *options, ch
 
     if (value == NO_WAIT)
         snprintf(text, bytes, "0");
-    else if (value % 1000 == 0)
-        snprintf(text, bytes, "%us", value / 1000);
     else
-        snprintf(text, bytes, "%ums", value);
+        milliseconds_spell(value, text, bytes);
 }
 
 static int number_is_set(const struct row *row, const weir_options *options) {
     return *(const uint32_t *)field(row, options) != 0;
 }
 
-static int timeout_check(const struct row *row, const weir_options *options,
-                         struct weir_problem *problem) {
+/* Every number of milliseconds means something. */
+static int time_check(const struct row *row, const weir_options *options,
+                      struct weir_problem *problem) {
     (void)row;
     (void)options;
     (void)problem;
-    return 1; /* every value means something */
+    return 1;
 }
 
-static const struct kind timeout_kind = {timeout_read, timeout_spell, number_is_set, timeout_check};
+static const struct kind timeout_kind = {timeout_read, timeout_spell, number_is_set, time_check};
+
+static int idle_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    uint32_t value = NEVER;
+
+    if (strcasecmp(text, "never") != 0 && !milliseconds_read(text, &value, problem))
+        return 0;
+    if (value == 0)
+        return weir__problem(problem, "a time of 0 keeps nothing: set front-cache to 0 for that");
+    *(uint32_t *)mutable_field(row, options) = value;
+    return 1;
+}
+
+static void idle_spell(const struct row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    uint32_t value = *(const uint32_t *)field(row, options);
+
+    if (value == NEVER)
+        snprintf(text, bytes, "never");
+    else
+        milliseconds_spell(value, text, bytes);
+}
+
+static const struct kind idle_kind = {idle_read, idle_spell, number_is_set, time_check};
 
 static int ring_read(const struct row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
@@ -525,12 +607,51 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(log),
          log_levels,
          0},
+    [WEIR_SETTING_FRONT] =
+        {{"front", "WEIR_FRONT", "SWITCH", "on or off", "on; for the platform engine off",
+          "Caches per stream above the engine.  Off: every block of the pool and platform engines "
+          "is the driver's own, so that compute-sanitizer sees each."},
+         &word_kind,
+         AT(front),
+         switches,
+         0},
+    [WEIR_SETTING_FRONT_CACHE] = {{"front-cache", "WEIR_FRONT_CACHE", "SIZE",
+                                   "a size (64MiB, 0), a percentage of what is in use (5%) or max",
+                                   "1%, at least 32MiB",
+                                   "The most that the caches keep idle in blocks above 64KiB and "
+                                   "in idle slabs.  More spares "
+                                   "calls of the driver and leaves less to other streams."},
+                                  &cache_kind,
+                                  AT(front_cache),
+                                  NULL,
+                                  0},
+    [WEIR_SETTING_FRONT_IDLE] =
+        {{"front-idle", "WEIR_FRONT_IDLE", "TIME",
+          "milliseconds (250), a number with ms or s (250ms, 2s), or never", "1s",
+          "How long a cache holds what its stream does not use; older is given back to the engine "
+          "by a later call on the stream."},
+         &idle_kind,
+         AT(front_idle_ms),
+         NULL,
+         0},
+    [WEIR_SETTING_STREAM_CHECKS] =
+        {{"stream-checks", "WEIR_STREAM_CHECKS", "SWITCH", "on or off", "on",
+          "Off: the program promises that it allocates on no stream that is being captured and "
+          "destroys no stream while the allocator lives; the driver is then asked neither."},
+         &word_kind,
+         AT(stream_checks),
+         switches,
+         0},
 };
 
-/* Every field's default replaced by its meaning. */
+/* Every field's default replaced by its meaning; no amount says that of front_cache. */
 static void fill_defaults(weir_options *options) {
     if (!options->device)
         options->device = "cuda";
+    if (options->front == WEIR_SWITCH_DEFAULT)
+        options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->stream_checks == WEIR_SWITCH_DEFAULT)
+        options->stream_checks = WEIR_SWITCH_ON;
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (rows[i].kind == &word_kind && !word_is_set(&rows[i], options))
             *(int *)mutable_field(&rows[i], options) = rows[i].words[0].value;
@@ -556,6 +677,8 @@ static void fill_defaults(weir_options *options) {
         options->recovery_timeout_ms = 1000;
     if (options->event_ring == 0)
         options->event_ring = 1024;
+    if (options->front_idle_ms == 0)
+        options->front_idle_ms = 1000;
 }
 
 /* ---------------------------------------------------------- a caller's struct ---- */
@@ -720,6 +843,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return refuse(WEIR_E_INVALID, message, message_bytes,
                       "options has fields set that this version of the library does not know");
     take(options, &work);
+    if (work.reserved != 0)
+        return refuse(WEIR_E_INVALID, message, message_bytes, "options.reserved is not 0");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (!rows[i].kind->check(&rows[i], &work, &problem)) {
             if (message && message_bytes > 0)

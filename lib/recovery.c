@@ -132,6 +132,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     if (is_refusal(status)) {
         uint64_t waited = refusal.waited_ns;
 
+        atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
         read_refusal(ops, engine, host, bytes, &refusal);
         refusal.waited_ns = waited;
         weir__refusal_set(&refusal);

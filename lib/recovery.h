@@ -9,7 +9,8 @@
 #include "engine.h"
 
 /* After the engine answered `why` (E_NO_MEMORY or E_LIMIT): climbs the out-of-memory ladder and asks
- * again.  OK with the block, or the last status, with the thread's refusal figures set.  Waits at
+ * again.  OK with the block, or the last status, noted in the books and with the thread's refusal
+ * figures set.  Waits at
  * most host->options.recovery_timeout_ms. */
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,

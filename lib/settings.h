@@ -28,7 +28,11 @@ enum weir_setting {
     X(RECOVERY_TIMEOUT)                                                                            \
     X(EVENT_RING)                                                                                  \
     X(LATENCY)                                                                                     \
-    X(LOG)
+    X(LOG)                                                                                         \
+    X(FRONT)                                                                                       \
+    X(FRONT_CACHE)                                                                                 \
+    X(FRONT_IDLE)                                                                                  \
+    X(STREAM_CHECKS)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM
@@ -66,7 +70,8 @@ weir_status weir__option_set(weir_options *options, enum weir_setting setting, c
 /* 1 if the field is set (not default). */
 int weir__option_is_set(const weir_options *options, enum weir_setting setting);
 /* The value as it would be typed ("8GiB", "75%", "step:64MiB", "pool"); defaults are shown as what
- * they mean ("pool", not "default").  `text` is NUL-terminated. */
+ * they mean ("pool", not "default"; that of front-cache, which cannot be typed, in words).  `text` is
+ * NUL-terminated. */
 void weir__option_show(const weir_options *options, enum weir_setting setting, char *text,
                        size_t bytes);
 
@@ -78,9 +83,9 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 void weir__options_give(const weir_options *from, weir_options *options);
 
 /* Checks a caller's struct (size, unknown tail, ranges) and copies it into *out in this library's
- * layout with every default replaced by its meaning, except amounts of kind DEFAULT that depend on
- * the engine (limit of a fixed arena: 75% of total is filled in here too) and growth DEFAULT (which
- * becomes BFC for the arena and EXACT for the pool).  options NULL: all defaults.
+ * layout with every default replaced by its meaning for the engine, except front_cache, whose default
+ * is a share with a floor: it stays of kind DEFAULT (weir__budget_of_in_use knows it).  options NULL:
+ * all defaults.
  * E_INVALID, or E_LIMIT (a preallocation above the limit), with a message. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);

@@ -33,6 +33,8 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
         return weir__engine_refuse(WEIR_E_FORKED);
     weir__books_read(&a->books, &figures);
     a->ops->figures(a->engine, &figures);
+    if (a->front)
+        weir__front_figures(a->front, &figures);
     return hand_out(out, &figures, sizeof figures);
 }
 

@@ -15,7 +15,15 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { WEIR_TALLY_ALLOCS, WEIR_TALLY_FREES, WEIR_TALLY_COUNTERS };
+enum {
+    WEIR_TALLY_ALLOCS, /* without a front */
+    WEIR_TALLY_FREES,  /* those that a front's cell counts left out */
+    WEIR_TALLY_FRONT_YOUNG,
+    WEIR_TALLY_FRONT_EMPTY,
+    WEIR_TALLY_FRONT_CAPTURE,
+    WEIR_TALLY_FRONT_DEFERRED,
+    WEIR_TALLY_COUNTERS
+};
 enum { WEIR_TALLY_STRIPES = 64 };
 
 /* A cache line; the last stripe is the shared one. */

@@ -336,8 +336,9 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
         break;
     case WEIR_AMOUNT_OF_TOTAL:
     case WEIR_AMOUNT_OF_FREE:
+    case WEIR_AMOUNT_OF_IN_USE:
         decimal_spell(amount->value / 10000, amount->value % 10000, 4,
-                      amount->kind == WEIR_AMOUNT_OF_TOTAL ? "%" : "%free", text, text_bytes);
+                      amount->kind == WEIR_AMOUNT_OF_FREE ? "%free" : "%", text, text_bytes);
         break;
     default:
         snprintf(text, text_bytes, amount->kind == WEIR_AMOUNT_MAX ? "max" : "default");

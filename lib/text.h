@@ -32,7 +32,7 @@ int weir__problem(struct weir_problem *problem, const char *format, ...)
 /* "4GiB", "512MB", "1.5G", "1073741824": bytes.  A fraction needs a unit; fractions of a byte are
  * dropped. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* The same and "75%", "90%free", "max". */
+/* The same and "75%", "90%free", "max"; a percentage alone is OF_TOTAL. */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* ".75", "1": a fraction above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);

@@ -22,6 +22,8 @@
 #define CUstream weir_CUstream
 #define CUevent weir_CUevent
 #define CUmemoryPool weir_CUmemoryPool
+#define CUmodule weir_CUmodule
+#define CUfunction weir_CUfunction
 #define CUdevice_attribute weir_CUdevice_attribute
 #define CUmemPool_attribute weir_CUmemPool_attribute
 #define CUstreamCaptureStatus weir_CUstreamCaptureStatus
@@ -44,6 +46,8 @@
 #undef CUstream
 #undef CUevent
 #undef CUmemoryPool
+#undef CUmodule
+#undef CUfunction
 #undef CUdevice_attribute
 #undef CUmemPool_attribute
 #undef CUstreamCaptureStatus
@@ -93,6 +97,8 @@ CHECK_SAME(CUcontext);
 CHECK_SAME(CUstream);
 CHECK_SAME(CUevent);
 CHECK_SAME(CUmemoryPool);
+CHECK_SAME(CUmodule);
+CHECK_SAME(CUfunction);
 _Static_assert(__builtin_types_compatible_p(weir_stream, CUstream), "weir_stream");
 
 #define CHECK_ENUM(type)                                                                           \
@@ -155,8 +161,18 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuDeviceGetUuid),
                "cuDeviceGetUuid");
 #endif
 
+/* The same with cuEventElapsedTime, from 12.8 on. */
+#ifdef cuEventElapsedTime
+#undef cuEventElapsedTime
+CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
+_Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
+                                            __typeof__(&cuEventElapsedTime_v2)),
+               "cuEventElapsedTime");
+#endif
+
 /* An optional group is checked where the toolkit knows it. */
 #define GROUP_BASE(...) __VA_ARGS__
+#define GROUP_KERNEL(...) __VA_ARGS__
 #if CUDA_VERSION >= 12000
 #define GROUP_STREAM_ID(...) __VA_ARGS__
 #else

@@ -167,6 +167,9 @@ START_TEST(create_needs_a_place_to_write) {
 }
 END_TEST
 
+/* weir_options ended here in version 1. */
+enum { VERSION_1_BYTES = offsetof(weir_options, front) };
+
 /* One wrong field each; nothing is written and nothing is held. */
 START_TEST(create_refuses_options_out_of_range) {
     weir_options bad[24];
@@ -180,7 +183,7 @@ START_TEST(create_refuses_options_out_of_range) {
     bad[count++].engine = 99;
     bad[count++].engine = -1;
     bad[count++].arena = 3;
-    bad[count++].prealloc.kind = 5;
+    bad[count++].prealloc.kind = 6;
     bad[count++].prealloc.reserved = 1;
     bad[count++].prealloc.value = 1; /* a value of no kind */
     bad[count++].prealloc_at = 3;
@@ -196,7 +199,11 @@ START_TEST(create_refuses_options_out_of_range) {
     bad[count++].latency = 3;
     bad[count++].log = 6;
     bad[count++].size = 0;
-    bad[count++].size = sizeof(weir_options) - 1;
+    bad[count++].size = VERSION_1_BYTES - 1;
+    bad[count++].front = 3;
+    bad[count++].front_cache = (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL};
+    bad[count++].stream_checks = -1;
+    bad[count++].reserved = 1;
     for (size_t i = 0; i < count; i++) {
         weir_status status = weir_allocator_create(&bad[i], &a);
 
@@ -218,17 +225,18 @@ START_TEST(create_accepts_every_size_from_version_1) {
     weir_allocator *a = NULL;
 
     ck_assert_int_eq(weir_options_init_sized(NULL, sizeof newer), WEIR_E_INVALID);
-    ck_assert_int_eq(weir_options_init_sized(&newer.options, sizeof newer.options - 1),
-                     WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&newer.options, VERSION_1_BYTES - 1), WEIR_E_INVALID);
     memset(&newer, 0xff, sizeof newer);
     OK(weir_options_init_sized(&newer.options, sizeof newer));
     ck_assert_uint_eq(newer.options.size, sizeof newer);
     for (int i = 0; i < 4; i++)
         ck_assert_uint_eq(newer.later[i], 0);
     newer.options = options_of(_i, device_name, ARENA_BYTES);
-    newer.options.size = sizeof newer;
-    OK(weir_allocator_create(&newer.options, &a));
-    OK(weir_allocator_destroy(a));
+    for (size_t size = VERSION_1_BYTES; size <= sizeof newer; size += 4) {
+        newer.options.size = size;
+        OK(weir_allocator_create(&newer.options, &a));
+        OK(weir_allocator_destroy(a));
+    }
     newer.later[3] = 1;
     a = NULL;
     EXPECT(WEIR_E_INVALID, weir_allocator_create(&newer.options, &a));

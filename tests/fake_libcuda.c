@@ -4,7 +4,7 @@
  * Built three times, as the three kinds of driver that a loader meets.  FAKE_RESOLVER is
  *   2  a driver of 12.0 or later: cuGetProcAddress_v2, and a cuGetProcAddress that knows no name, so
  *      that a loader which prefers it finds nothing; no entry is exported;
- *   1  a driver of 11.3 to 11.8: cuGetProcAddress with four arguments; the required entries are
+ *   1  a driver of 11.3 to 11.8: cuGetProcAddress with four arguments; the entries that it has are
  *      exported too;
  *   0  a driver of 11.2: no resolver.
  * Every entry exists twice, once for the resolver and once exported, and fake_route tells by which
@@ -52,6 +52,8 @@ static CUresult act(const char *name, ...) {
         *va_arg(list, int *) = fake_version();
     } else if (strcmp(name, "cuDeviceGetCount") == 0) {
         *va_arg(list, int *) = setting("FAKE_COUNT", 1);
+    } else if (strcmp(name, "cuDeviceGetName") == 0) {
+        strcpy(va_arg(list, char *), "fake");
     } else if (strcmp(name, "cuGetErrorName") == 0) {
         if (va_arg(list, CUresult) == CUDA_ERROR_UNKNOWN)
             *va_arg(list, const char **) = "CUDA_ERROR_UNKNOWN";
@@ -77,6 +79,7 @@ WEIR_DRIVER_ENTRIES(RESOLVED)
         return act(#name WITH args);                                                               \
     }
 #define EXPORT_STREAM_ID(name, symbol, params, args)
+#define EXPORT_KERNEL EXPORT_BASE
 #define EXPORTED(group, name, symbol, version, params, args)                                       \
     EXPORT_##group(name, symbol, params, args)
 WEIR_DRIVER_ENTRIES(EXPORTED)

@@ -100,15 +100,18 @@ static inline weir_statistics stats_of(weir_allocator *allocator) {
 /* The identities of weir/stats.h; no call may be under way. */
 static inline weir_statistics check_identities(weir_allocator *allocator) {
     weir_statistics s = stats_of(allocator);
+    uint64_t front;
 
     MUST_EQ(s.attempts, s.allocs + s.refusals);
     MUST_EQ(s.allocs, s.hits + s.growth_allocs);
     MUST_EQ(s.allocs - s.frees, s.blocks);
     MUST_LE(s.requested, s.in_use);
-    MUST_LE(s.in_use, s.reserve);
+    MUST_LE(s.in_use + s.front_idle, s.reserve);
     MUST_LE(s.requested, s.requested_peak);
     MUST_LE(s.in_use, s.in_use_peak);
     MUST_LE(s.reserve, s.reserve_peak);
+    front = s.front_hits + s.front_misses_young + s.front_misses_empty + s.front_misses_capture;
+    MUST(front == 0 || front == s.allocs); /* the front is off, or on */
     return s;
 }
 

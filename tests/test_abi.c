@@ -42,7 +42,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 136, 8);
+STRUCT(weir_options, 168, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -61,8 +61,13 @@ FIELD(weir_options, recovery_timeout_ms, 120, 4);
 FIELD(weir_options, event_ring, 124, 4);
 FIELD(weir_options, latency, 128, 4);
 FIELD(weir_options, log, 132, 4);
+FIELD(weir_options, front, 136, 4);
+FIELD(weir_options, front_idle_ms, 140, 4);
+FIELD(weir_options, front_cache, 144, 16);
+FIELD(weir_options, stream_checks, 160, 4);
+FIELD(weir_options, reserved, 164, 4);
 
-STRUCT(weir_statistics, 208, 8);
+STRUCT(weir_statistics, 280, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -89,6 +94,15 @@ FIELD(weir_statistics, prealloc_got, 176, 8);
 FIELD(weir_statistics, prealloc_kept, 184, 8);
 FIELD(weir_statistics, prealloc_ns, 192, 8);
 FIELD(weir_statistics, host_bytes, 200, 8);
+FIELD(weir_statistics, front_hits, 208, 8);
+FIELD(weir_statistics, front_misses_young, 216, 8);
+FIELD(weir_statistics, front_misses_empty, 224, 8);
+FIELD(weir_statistics, front_misses_capture, 232, 8);
+FIELD(weir_statistics, steals, 240, 8);
+FIELD(weir_statistics, event_records, 248, 8);
+FIELD(weir_statistics, deferred_frees, 256, 8);
+FIELD(weir_statistics, front_idle, 264, 8);
+FIELD(weir_statistics, front_streams, 272, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
@@ -166,6 +180,7 @@ VALUE(WEIR_AMOUNT_BYTES, 1);
 VALUE(WEIR_AMOUNT_OF_TOTAL, 2);
 VALUE(WEIR_AMOUNT_OF_FREE, 3);
 VALUE(WEIR_AMOUNT_MAX, 4);
+VALUE(WEIR_AMOUNT_OF_IN_USE, 5);
 
 VALUE(WEIR_PREALLOC_AT_DEFAULT, 0);
 VALUE(WEIR_PREALLOC_AT_CREATE, 1);
@@ -227,6 +242,8 @@ START_TEST(functions_have_their_types) {
     weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
     weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
     weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
+    weir_status (*bind)(weir_allocator *, weir_stream) = weir_bind;
+    weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
     weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
@@ -248,9 +265,10 @@ START_TEST(functions_have_their_types) {
     weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
-    ck_assert(version && create && destroy && standard && alloc && release && use && preallocate &&
-              trim && stats && latencies && events && cause && refusal && init && from_env && set &&
-              name && message && result && reader && close && next && reason);
+    ck_assert(version && create && destroy && standard && alloc && release && use && bind &&
+              unbind && preallocate && trim && stats && latencies && events && cause && refusal &&
+              init && from_env && set && name && message && result && reader && close && next &&
+              reason);
 }
 END_TEST
 

@@ -255,7 +255,7 @@ static void assert_routes(const char *text, const char *route, const char *other
 START_TEST(newest_resolver_is_preferred) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=13000");
 
-    ck_assert_has(text, "cuda 13000 capabilities 7\n");
+    ck_assert_has(text, "cuda 13000 capabilities 15\n");
     assert_routes(text, "resolver-2", NULL, NULL);
 }
 END_TEST
@@ -263,7 +263,7 @@ END_TEST
 START_TEST(old_resolver_serves_drivers_before_12) {
     FAKE_OR_RETURN(text, 1, "open", "FAKE_VERSION=11030");
 
-    ck_assert_has(text, "cuda 11030 capabilities 2\n");
+    ck_assert_has(text, "cuda 11030 capabilities 10\n");
     assert_routes(text, "resolver-1", "cuStreamGetId", "none");
 }
 END_TEST
@@ -271,7 +271,7 @@ END_TEST
 START_TEST(symbols_serve_drivers_without_a_resolver) {
     FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11020");
 
-    ck_assert_has(text, "cuda 11020 capabilities 0\n");
+    ck_assert_has(text, "cuda 11020 capabilities 8\n");
     assert_routes(text, "dlsym", "cuStreamGetId", "none");
 }
 END_TEST
@@ -285,17 +285,21 @@ END_TEST
 
 START_TEST(pool_size_limit_counts_from_12_2) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=12010");
-    ck_assert_has(text, "cuda 12010 capabilities 3\n");
+    ck_assert_has(text, "cuda 12010 capabilities 11\n");
     text = run_fake(2, "open", "FAKE_VERSION=12020");
-    ck_assert_has(text, "cuda 12020 capabilities 7\n");
+    ck_assert_has(text, "cuda 12020 capabilities 15\n");
 }
 END_TEST
 
 START_TEST(missing_optional_entry_clears_its_bit) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_UNRESOLVED=cuStreamGetId");
 
-    ck_assert_has(text, "cuda 13000 capabilities 6\n");
+    ck_assert_has(text, "cuda 13000 capabilities 14\n");
     assert_routes(text, "resolver-2", "cuStreamGetId", "none");
+    text = run_fake(2, "open", "FAKE_UNRESOLVED=cuLaunchKernel");
+    ck_assert_has(text, "cuda 13000 capabilities 7\n");
+    ck_assert_has(text, "\ncuLaunchKernel none\n");
+    ck_assert_has(text, "\ncuModuleLoadData none\n");
 }
 END_TEST
 
@@ -345,7 +349,7 @@ START_TEST(failed_load_may_be_tried_again) {
     FAKE_OR_RETURN(text, 2, "retry", "");
 
     ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
-    ck_assert_has(text, "\ncuda 13000 capabilities 7\n");
+    ck_assert_has(text, "\ncuda 13000 capabilities 15\n");
 }
 END_TEST
 

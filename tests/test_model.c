@@ -336,6 +336,61 @@ START_TEST(stream_is_done_when_its_kernel_is) {
 }
 END_TEST
 
+static CUresult launch_delay(CUfunction delay, uint64_t ns, CUstream stream) {
+    void *parameters[] = {&ns};
+
+    return d->cuLaunchKernel(delay, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+}
+
+START_TEST(delay_kernel_is_played_by_its_name) {
+    CUmodule module;
+    CUfunction delay;
+    uint64_t at;
+
+    reset_to(GIB);
+    OK(d->cuModuleLoadData(&module, "any image"));
+    EXPECT(CUDA_ERROR_NOT_FOUND, d->cuModuleGetFunction(&delay, module, "another"));
+    OK(d->cuModuleGetFunction(&delay, module, "weir_delay"));
+    at = now();
+    OK(launch_delay(delay, 5 * MS, s));
+    ck_assert_uint_eq(now() - at, 3209);
+    EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
+    OK(d->cuStreamQuery(t));
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_ge(now() - at, 5 * MS);
+    ck_assert_uint_lt(now() - at, 5 * MS + MS / 10);
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, launch_delay((CUfunction)(void *)module, MS, s));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           d->cuLaunchKernel(delay, 0, 1, 1, 1, 1, 1, 0, s, (void *[]){&at}, NULL));
+    OK(d->cuModuleUnload(module));
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuModuleUnload((CUmodule)(void *)delay));
+}
+END_TEST
+
+START_TEST(time_between_events_is_that_of_the_device) {
+    CUevent start, end, untimed;
+    float ms = 0;
+
+    reset_to(GIB);
+    OK(d->cuEventCreate(&start, CU_EVENT_DEFAULT));
+    OK(d->cuEventCreate(&end, CU_EVENT_DEFAULT));
+    OK(d->cuEventCreate(&untimed, CU_EVENT_DISABLE_TIMING));
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventElapsedTime(&ms, start, end));
+    weir__model_advance(MS); /* an idle stream's event is at the time of its record */
+    OK(d->cuEventRecord(start, s));
+    OK(weir__model_kernel(s, 3 * MS));
+    OK(weir__model_kernel(t, 7 * MS));
+    OK(d->cuEventRecord(untimed, t));
+    OK(d->cuStreamWaitEvent(s, untimed, 0));
+    OK(d->cuEventRecord(end, s));
+    EXPECT(CUDA_ERROR_NOT_READY, d->cuEventElapsedTime(&ms, start, end));
+    OK(d->cuCtxSynchronize());
+    EXPECT(CUDA_ERROR_INVALID_HANDLE, d->cuEventElapsedTime(&ms, untimed, end));
+    OK(d->cuEventElapsedTime(&ms, start, end));
+    ck_assert(ms >= 7.0F && ms < 7.05F);
+}
+END_TEST
+
 START_TEST(work_of_a_destroyed_stream_completes) {
     uint64_t start = now();
 
@@ -1465,10 +1520,10 @@ static const struct {
     int version;
     unsigned capabilities;
 } older_drivers[] = {
-    {11020, 0},
-    {11030, WEIR_CAP_POOL_FIGURES},
-    {12010, WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID},
-    {12020, WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
+    {11020, WEIR_CAP_KERNEL},
+    {11030, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES},
+    {12010, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID},
+    {12020, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
 };
 
 /* The next reset to the built-in profile brings everything back. */
@@ -1500,8 +1555,8 @@ START_TEST(profile_of_an_older_driver_plays_it) {
            d->cuMemPoolCreate(&pool, &props));
     reset_to(GIB);
     ck_assert_int_eq(d->version, 13000);
-    ck_assert_uint_eq(d->capabilities,
-                      WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
+    ck_assert_uint_eq(d->capabilities, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES |
+                                           WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
     ck_assert_ptr_nonnull(d->cuStreamGetId);
 }
 END_TEST
@@ -1731,6 +1786,8 @@ static void add_devices(Suite *suite) {
     tcase_add_test(streams_case, destroyed_handle_is_reused_at_once_and_the_ids_differ);
     tcase_add_test(streams_case, destroyed_or_foreign_handle_is_invalid);
     tcase_add_test(streams_case, stream_is_done_when_its_kernel_is);
+    tcase_add_test(streams_case, delay_kernel_is_played_by_its_name);
+    tcase_add_test(streams_case, time_between_events_is_that_of_the_device);
     tcase_add_test(streams_case, work_of_a_destroyed_stream_completes);
     tcase_add_test(streams_case, event_that_was_never_recorded_is_complete);
     tcase_add_test(streams_case, recording_again_overwrites_an_event);

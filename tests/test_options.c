@@ -402,6 +402,20 @@ static const struct {
     {"recovery-timeout", "4294967295", "too large", "2s"},
     {"recovery-timeout", "4294968s", "too large", "2s"},
     {"recovery-timeout", "99999999999999999999999999", "too large", "2s"},
+    {"front", "maybe", "none of the words", "on or off"},
+    {"stream-checks", "", "empty", "on or off"},
+    {"front-cache", "", "empty", "a percentage of what is in use (5%)"},
+    {"front-cache", "-1", "negative", "a size (64MiB, 0)"},
+    {"front-cache", "4X", "the unit is unknown", "or max"},
+    {"front-cache", "0.05", "write 5%", "or max"},
+    {"front-cache", "101%", "it is more than 100%", "or max"},
+    {"front-cache", "5%free", "a share of what is free", "a percentage of what is in use (5%)"},
+    {"front-idle", "", "empty", "or never"},
+    {"front-idle", "0", "set front-cache to 0 for that", "or never"},
+    {"front-idle", "0s", "set front-cache to 0 for that", "or never"},
+    {"front-idle", "nevermore", "not a whole number", "or never"},
+    {"front-idle", "-1", "negative", "or never"},
+    {"front-idle", "4294967295", "too large", "or never"},
     {"event-ring", "0", "too small", "1 to 1048576"},
     {"event-ring", "1048577", "too large", "1 to 1048576"},
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
@@ -570,6 +584,19 @@ static const struct {
     {"latency", "yes", "on"},
     {"log", "none", NULL},
     {"log", "debug", NULL},
+    {"front", "off", NULL},
+    {"front", "YES", "on"},
+    {"front-cache", "0", NULL},
+    {"front-cache", "64MiB", NULL},
+    {"front-cache", "5%", NULL},
+    {"front-cache", "0.5%", NULL},
+    {"front-cache", "max", NULL},
+    {"front-idle", "250", "250ms"},
+    {"front-idle", "2s", NULL},
+    {"front-idle", "Never", "never"},
+    {"front-idle", "4294967294", "4294967294ms"},
+    {"stream-checks", "on", NULL},
+    {"stream-checks", "false", "off"},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -673,6 +700,10 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_EVENT_RING, "1024", "1024"},
         {WEIR_SETTING_LATENCY, "off", "off"},
         {WEIR_SETTING_LOG, "none", "none"},
+        {WEIR_SETTING_FRONT, "on", "on"},
+        {WEIR_SETTING_FRONT_CACHE, "1%, at least 32MiB", "1%, at least 32MiB"},
+        {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
+        {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
     };
     char text[128];
 
@@ -687,6 +718,26 @@ START_TEST(test_defaults_are_shown) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].fixed_arena);
     }
+    options.engine = WEIR_ENGINE_PLATFORM;
+    weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
+    ck_assert_str_eq(text, "off");
+}
+END_TEST
+
+/* The same text, a share of another whole. */
+START_TEST(test_percentage_of_what_is_in_use) {
+    ck_assert_int_eq(weir_options_set(&options, "front-cache", "5%", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.front_cache.kind, WEIR_AMOUNT_OF_IN_USE);
+    ck_assert_uint_eq(options.front_cache.value, 50000);
+    ck_assert_int_eq(weir_options_set(&options, "limit", "5%", NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.limit.kind, WEIR_AMOUNT_OF_TOTAL);
+}
+END_TEST
+
+/* For ever is no time: the struct has its largest number for it. */
+START_TEST(test_never) {
+    ck_assert_int_eq(weir_options_set(&options, "front-idle", "never", NULL, 0), WEIR_OK);
+    ck_assert_uint_eq(options.front_idle_ms, UINT32_MAX);
 }
 END_TEST
 
@@ -704,7 +755,10 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, limit), 88);
     ck_assert_uint_eq(offsetof(weir_options, recovery_timeout_ms), 120);
     ck_assert_uint_eq(offsetof(weir_options, log), 132);
-    ck_assert_uint_eq(sizeof(weir_options), 136);
+    ck_assert_uint_eq(offsetof(weir_options, front), 136);
+    ck_assert_uint_eq(offsetof(weir_options, front_cache), 144);
+    ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
+    ck_assert_uint_eq(sizeof(weir_options), 168);
 }
 END_TEST
 
@@ -757,6 +811,24 @@ START_TEST(test_newer_caller) {
 }
 END_TEST
 
+/* A caller from version 1, whose struct ends before these fields: what lies behind it is another's. */
+START_TEST(test_older_caller) {
+    weir_options completed;
+
+    options.size = offsetof(weir_options, front);
+    options.front = 99;
+    options.reserved = 99;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
+                     WEIR_OK);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_uint_eq(completed.front_idle_ms, 1000);
+    set_variable("WEIR_FRONT", "off");
+    ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(options.front, 99);
+    ck_assert_uint_eq(options.size, offsetof(weir_options, front));
+}
+END_TEST
+
 START_TEST(test_bad_size) {
     static const size_t sizes[] = {0, 1, 8, 135, 65537, SIZE_MAX};
     weir_options completed = {.size = 77};
@@ -792,9 +864,14 @@ START_TEST(test_complete_fills_defaults) {
     ck_assert_uint_eq(completed.event_ring, 1024);
     ck_assert_int_eq(completed.latency, WEIR_SWITCH_OFF);
     ck_assert_int_eq(completed.log, WEIR_LOG_NONE);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
+    ck_assert_int_eq(completed.front_cache.kind, WEIR_AMOUNT_DEFAULT);
+    ck_assert_uint_eq(completed.front_idle_ms, 1000);
+    ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
     options.engine = WEIR_ENGINE_ARENA;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
     ck_assert_int_eq(completed.limit.kind, WEIR_AMOUNT_MAX);
     options.arena = WEIR_ARENA_FIXED;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
@@ -804,9 +881,12 @@ START_TEST(test_complete_fills_defaults) {
     options.growth = WEIR_GROWTH_STEP;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(completed.growth_step, 64 * MIB);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_OFF);
+    options.front = WEIR_SWITCH_ON;
     options.growth = WEIR_GROWTH_GEOMETRIC;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_double_eq(completed.growth_factor, 2);
+    ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
     options.growth = WEIR_GROWTH_REMAINING;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_double_eq(completed.growth_factor, 0.5);
@@ -826,7 +906,7 @@ static void break_prealloc_at(weir_options *o) {
     o->prealloc_at = 3;
 }
 static void break_kind(weir_options *o) {
-    o->prealloc.kind = 5;
+    o->prealloc.kind = 6;
 }
 static void break_no_kind(weir_options *o) {
     o->prealloc.value = GIB;
@@ -839,6 +919,9 @@ static void break_share(weir_options *o) {
 }
 static void break_free_share(weir_options *o) {
     o->limit = (weir_amount){1000001, WEIR_AMOUNT_OF_FREE, 0};
+}
+static void break_share_of_in_use(weir_options *o) {
+    o->prealloc = (weir_amount){50000, WEIR_AMOUNT_OF_IN_USE, 0};
 }
 static void break_limit(weir_options *o) {
     o->limit = (weir_amount){0, WEIR_AMOUNT_BYTES, 0};
@@ -885,6 +968,21 @@ static void break_latency(weir_options *o) {
 static void break_log(weir_options *o) {
     o->log = 6;
 }
+static void break_front(weir_options *o) {
+    o->front = 3;
+}
+static void break_cache_of_total(weir_options *o) {
+    o->front_cache = (weir_amount){50000, WEIR_AMOUNT_OF_TOTAL, 0};
+}
+static void break_cache_of_free(weir_options *o) {
+    o->front_cache = (weir_amount){50000, WEIR_AMOUNT_OF_FREE, 0};
+}
+static void break_cache_share(weir_options *o) {
+    o->front_cache = (weir_amount){1000001, WEIR_AMOUNT_OF_IN_USE, 0};
+}
+static void break_stream_checks(weir_options *o) {
+    o->stream_checks = -1;
+}
 static void break_device(weir_options *o) {
     o->device = "tpu";
 }
@@ -893,18 +991,35 @@ static const struct {
     void (*apply)(weir_options *options);
     const char *name;
 } breaks[] = {
-    {break_engine, "engine: "},    {break_engine_below, "engine: "},
-    {break_arena, "arena: "},      {break_prealloc_at, "prealloc-at: "},
-    {break_kind, "prealloc: "},    {break_no_kind, "prealloc: "},
-    {break_reserved, "limit: "},   {break_share, "release-threshold: "},
-    {break_free_share, "limit: "}, {break_limit, "limit: "},
-    {break_policy, "growth: "},    {break_no_callback, "growth: "},
-    {break_callback, "growth: "},  {break_lone_callback, "growth: "},
-    {break_factor, "growth: "},    {break_nan, "growth: "},
-    {break_infinity, "growth: "},  {break_fraction, "growth: "},
-    {break_negative, "growth: "},  {break_ring, "event-ring: "},
-    {break_latency, "latency: "},  {break_log, "log: "},
+    {break_engine, "engine: "},
+    {break_engine_below, "engine: "},
+    {break_arena, "arena: "},
+    {break_prealloc_at, "prealloc-at: "},
+    {break_kind, "prealloc: "},
+    {break_no_kind, "prealloc: "},
+    {break_reserved, "limit: "},
+    {break_share, "release-threshold: "},
+    {break_free_share, "limit: "},
+    {break_limit, "limit: "},
+    {break_policy, "growth: "},
+    {break_no_callback, "growth: "},
+    {break_callback, "growth: "},
+    {break_lone_callback, "growth: "},
+    {break_factor, "growth: "},
+    {break_nan, "growth: "},
+    {break_infinity, "growth: "},
+    {break_fraction, "growth: "},
+    {break_negative, "growth: "},
+    {break_ring, "event-ring: "},
+    {break_latency, "latency: "},
+    {break_log, "log: "},
     {break_device, "device: "},
+    {break_share_of_in_use, "prealloc: it is a share of what is in use"},
+    {break_front, "front: "},
+    {break_cache_of_total, "front-cache: it is a share of the device"},
+    {break_cache_of_free, "front-cache: it is a share of what is free"},
+    {break_cache_share, "front-cache: it is more than 100%"},
+    {break_stream_checks, "stream-checks: "},
 };
 
 START_TEST(test_complete_refuses) {
@@ -917,6 +1032,16 @@ START_TEST(test_complete_refuses) {
                   message);
     assert_contains(message, "; expected ");
     ck_assert_uint_eq(completed.size, 77);
+}
+END_TEST
+
+START_TEST(test_complete_refuses_what_is_reserved) {
+    weir_options completed;
+
+    options.reserved = 1;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
+                     WEIR_E_INVALID);
+    ck_assert_str_eq(message, "options.reserved is not 0");
 }
 END_TEST
 
@@ -992,6 +1117,10 @@ static const struct {
     {WEIR_SETTING_EVENT_RING, "WEIR_EVENT_RING", "64", "65"},
     {WEIR_SETTING_LATENCY, "WEIR_LATENCY", "on", "off"},
     {WEIR_SETTING_LOG, "WEIR_LOG", "error", "none"},
+    {WEIR_SETTING_FRONT, "WEIR_FRONT", "off", "on"},
+    {WEIR_SETTING_FRONT_CACHE, "WEIR_FRONT_CACHE", "5%", "0"},
+    {WEIR_SETTING_FRONT_IDLE, "WEIR_FRONT_IDLE", "never", "2s"},
+    {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {
@@ -1428,6 +1557,7 @@ static const struct {
     {"WEIR_GROWHT", "WEIR_GROWTH"},
     {"WEIR_Limit", "WEIR_LIMIT"},
     {"WEIR_RELEASE_TRESHOLD", "WEIR_RELEASE_THRESHOLD"},
+    {"WEIR_FRONT_CACHES", "WEIR_FRONT_CACHE"},
     {"WEIR_COMPATIBILITY", "WEIR_COMPAT"},
     {"TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC_SIZE_BYTES",
      "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC"},
@@ -1565,6 +1695,8 @@ static TCase *text_tests(void) {
     tcase_add_test(tests, test_round_trip_covers_every_row);
     tcase_add_loop_test(tests, test_any_text, 0, WEIR_SETTING_COUNT);
     tcase_add_test(tests, test_defaults_are_shown);
+    tcase_add_test(tests, test_percentage_of_what_is_in_use);
+    tcase_add_test(tests, test_never);
     return tests;
 }
 
@@ -1575,9 +1707,11 @@ static TCase *struct_tests(void) {
     tcase_add_test(tests, test_layout);
     tcase_add_test(tests, test_init);
     tcase_add_test(tests, test_newer_caller);
+    tcase_add_test(tests, test_older_caller);
     tcase_add_test(tests, test_bad_size);
     tcase_add_test(tests, test_complete_fills_defaults);
     LOOP(tests, test_complete_refuses, breaks);
+    tcase_add_test(tests, test_complete_refuses_what_is_reserved);
     tcase_add_test(tests, test_complete_accepts_a_callback);
     LOOP(tests, test_limit_below_preallocation, pairs);
     tcase_add_test(tests, test_fixed_arena_below_preallocation);

@@ -19,6 +19,7 @@ static struct summary summary_of(const char *growths) {
         series[i].alloc_ns = 100 + i;
         series[i].driver_ns = 10 + i;
         series[i].own_ns = 1000 + i;
+        series[i].makespan_ns = 5000 + i;
         series[i].growths = (uint64_t)(growths[i] - '0');
     }
     ck_assert_int_eq(summarise(series, count, &summary), 1);
@@ -46,6 +47,7 @@ START_TEST(test_settled_after_three) {
     ck_assert_uint_eq(s.steady_alloc_ns, 105);
     ck_assert_uint_eq(s.steady_driver_ns, 15);
     ck_assert_uint_eq(s.steady_own_ns, 1005);
+    ck_assert_uint_eq(s.steady_makespan_ns, 5005);
 }
 END_TEST
 

@@ -18,13 +18,15 @@ extern "C" {
  *   BYTES       `value` bytes; 0 bytes is a real zero, unlike DEFAULT
  *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
  *   OF_FREE     `value` millionths of what is free on the device when the amount is first needed
- *   MAX         no bound, or all there is */
+ *   MAX         no bound, or all there is
+ *   OF_IN_USE   `value` millionths of the allocator's bytes in use; for front_cache alone */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,
     WEIR_AMOUNT_OF_TOTAL = 2,
     WEIR_AMOUNT_OF_FREE = 3,
-    WEIR_AMOUNT_MAX = 4
+    WEIR_AMOUNT_MAX = 4,
+    WEIR_AMOUNT_OF_IN_USE = 5
 };
 
 typedef struct weir_amount {
@@ -131,6 +133,30 @@ typedef struct weir_options {
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
     int log;     /* WEIR_LOG_ */
+
+    /* WEIR_SWITCH_: caches per stream above the engine, which serve what a stream freed to the same
+     * stream without a driver call.  Default: on; for the platform engine off.  Off: every block of
+     * the pool and platform engines is the driver's own, so that compute-sanitizer sees each. */
+    int front;
+
+    /* How long a cache holds what its stream does not use, milliseconds; older is given back to the
+     * engine by a later call on the stream.  0: 1000.  UINT32_MAX: for ever.  Less leaves more to
+     * other streams and sizes, and calls the driver more often. */
+    uint32_t front_idle_ms;
+
+    /* The most that all caches of the allocator keep idle in blocks above 64 KiB and in idle slabs
+     * of smaller ones: BYTES (0 keeps nothing), OF_IN_USE or MAX.  Default: 1% of the bytes in use,
+     * at least 32 MiB.  More serves more requests without the driver and leaves less to other
+     * streams. */
+    weir_amount front_cache;
+
+    /* WEIR_SWITCH_; default on.  Off: the program promises that it allocates on no stream that is
+     * being captured, and destroys no stream while the allocator lives.  Weir then asks the driver
+     * neither for the capture status nor for the id of streams that the program made (default
+     * streams are still told apart by id). */
+    int stream_checks;
+
+    int reserved; /* zero */
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is
@@ -152,8 +178,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *optio
 /* Sets one option from text, by its long name as in `weir --help` ("prealloc", "growth", ...).
  * Sizes read 4GiB, 512MB, 1073741824, 75%, 90%free, max; powers of 1024 with KiB MiB GiB TiB (or
  * K M G T), of 1000 with KB MB GB TB.  Growth reads exact, step:64MiB, geometric:2[:cap],
- * remaining:0.5, bfc.  E_INVALID: no such option; E_PARSE: the text; options are then unchanged,
- * `message` as above. */
+ * remaining:0.5, bfc.  A percentage of front-cache is of what is in use.  E_INVALID: no such option;
+ * E_PARSE: the text; options are then unchanged, `message` as above. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
                                                         const char *text, char *message,
                                                         size_t message_bytes);

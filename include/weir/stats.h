@@ -16,7 +16,11 @@ extern "C" {
  * no call is under way:
  *     allocs == hits + growth_allocs           allocs - frees == blocks
  *     requested <= in_use <= reserve            x <= x_peak for each pair
- *     attempts == allocs + refusals
+ *     attempts == allocs + refusals             in_use + front_idle <= reserve
+ * and, with the front (the caches per stream, options.front) on,
+ *     allocs == front_hits + front_misses_young + front_misses_empty + front_misses_capture
+ * while all four are 0 with it off.  With the front on, requested_peak and in_use_peak are as seen at
+ * misses and by weir_stats: a lower bound when hits alone raised them.
  * Times are of the allocator's device: virtual on the device model. */
 typedef struct weir_statistics {
     size_t size;            /* bytes that the library filled in */
@@ -45,6 +49,16 @@ typedef struct weir_statistics {
     uint64_t prealloc_kept;  /* still there after the release threshold had its say, */
     uint64_t prealloc_ns;    /* and the time it took */
     uint64_t host_bytes;     /* host memory that the engine's bookkeeping takes */
+
+    uint64_t front_hits;           /* served from a cache of their stream, without the engine */
+    uint64_t front_misses_young;   /* went to the engine: the stream has no cache (yet), */
+    uint64_t front_misses_empty;   /* its cache had nothing of that size, */
+    uint64_t front_misses_capture; /* or the stream was being captured */
+    uint64_t steals;         /* served only with what other streams freed, once events were done */
+    uint64_t event_records;  /* events that weir recorded to order reuse between streams */
+    uint64_t deferred_frees; /* under stream capture, of blocks from outside it: kept to its end */
+    uint64_t front_idle;     /* bytes that the caches hold idle; part of reserve, not of in_use */
+    uint64_t front_streams;  /* streams that have a cache */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */

@@ -63,8 +63,6 @@ small_free_ns = 2200
 # Data sheet, not measured: HBM3e 4.8 TB/s, PCIe 5.0 x16 64 GB/s.
 memset_bytes_per_us = 4800000
 copy_bytes_per_us = 64000
-# What the host pays for a launch.
-launch_ns = 3209
 
 # ---- Fixed cost of each call, ns ----
 
@@ -77,6 +75,7 @@ cuEventQuery = 150
 cuStreamQuery = 274
 cuStreamWaitEvent = 180
 cuMemGetInfo = 3966
+cuLaunchKernel = 3209
 # Assumed, after calls of their kind.
 cuInit = 1000000
 cuDriverGetVersion = 10
@@ -103,3 +102,7 @@ cuMemsetD8Async = 2500
 cuMemcpyHtoDAsync = 3000
 cuMemcpyDtoHAsync = 3000
 cuGetErrorName = 10
+cuModuleLoadData = 100000
+cuModuleUnload = 10000
+cuModuleGetFunction = 200
+cuEventElapsedTime = 200

@@ -28,8 +28,7 @@
     X(small_alloc_ns)                                                                              \
     X(small_free_ns)                                                                               \
     X(memset_bytes_per_us)                                                                         \
-    X(copy_bytes_per_us)                                                                           \
-    X(launch_ns)
+    X(copy_bytes_per_us)
 
 #define MODEL_PROFILE_CURVES(X)                                                                    \
     X(pool_pair_ns)                                                                                \

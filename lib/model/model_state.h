@@ -76,7 +76,8 @@ struct model_stream {
 
 struct model_event {
     struct model_slot slot;
-    struct model_context *context;
+    struct model_context *context; /* these two never change while the event lives */
+    unsigned flags;
     uint64_t stream_id, seq; /* what the last record covers; stream_id 0: never recorded */
     uint64_t end_ns;
     struct model_orders after;

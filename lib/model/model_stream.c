@@ -308,7 +308,7 @@ CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
     stream = weir__model_stream(handle, &why);
     if (!stream)
         return why;
-    weir__model_charge(weir__model.profile.launch_ns);
+    weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
     weir__model_stream_work(stream, duration_ns);
     weir__model_unlock();
@@ -331,6 +331,7 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     event = weir__model_slab_take(&weir__model.events, weir__model.next_object_id++);
     if (event) {
         event->context = context;
+        event->flags = flags;
         event->next = context->events;
         if (event->next)
             event->next->prev = event;
@@ -354,7 +355,7 @@ CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
     weir__model_stream_touch(stream);
     event->stream_id = stream_id(stream);
     event->seq = stream->seq;
-    event->end_ns = stream->end_ns;
+    event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
     event->after.count = 0;
     learn_all(&event->after, &stream->after);
     weir__model_unlock();
@@ -372,6 +373,26 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
         result = CUDA_ERROR_NOT_READY;
     else if (event->stream_id)
         weir__model_pools_observe(event->stream_id, event->seq, &event->after);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    const struct model_event *from = weir__model_slab_find(&weir__model.events, start);
+    const struct model_event *to = weir__model_slab_find(&weir__model.events, end);
+    CUresult result = CUDA_SUCCESS;
+
+    if (!milliseconds)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!from || !to || (from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    if (!from->stream_id || !to->stream_id)
+        result = CUDA_ERROR_INVALID_HANDLE;
+    else if (from->end_ns > weir__model_now() || to->end_ns > weir__model_now())
+        result = CUDA_ERROR_NOT_READY;
+    else
+        *milliseconds = (float)(((double)to->end_ns - (double)from->end_ns) / 1e6);
     weir__model_unlock();
     return result;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* micro_arena.c: what the arena's bookkeeping costs on the host, in ns per pair of take and give.
+/* bare_placement.c: what placement costs on the host, in ns per pair of take and give; what the arena
+ * engine makes of it is in `weir bench --micro --subject arena`.
  *
- *     bench/micro_arena [--placement] [--engine] ... [--case TEXT] [--cpu N] [--json FILE]
+ *     bench/bare_placement [--placement] [--regions] ... [--case TEXT] [--cpu N] [--json FILE]
  *
  * No GPU is needed, and no memory behind the addresses is touched.  Cases:
  *
@@ -22,9 +23,7 @@
  *
  * A backend is two functions, take and give, and what surrounds them: see `backends`.
  */
-#include "driver.h"
 #include "placement.h"
-#include "weir/weir.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -64,11 +63,9 @@ struct backend {
 
 static struct weir_placement *placement;
 static uint64_t sequence;
-static weir_allocator *allocator;
-static CUstream stream;
 
 static void die(const char *what) {
-    fprintf(stderr, "micro_arena: %s\n", what);
+    fprintf(stderr, "bare_placement: %s\n", what);
     exit(1);
 }
 
@@ -136,49 +133,6 @@ static size_t placement_host_bytes(void) {
     return figures.host_bytes;
 }
 
-/* A stream of its own in a current context, as a program that allocates has them. */
-static void stream_open(void) {
-    struct weir_driver_failure failure;
-    const struct weir_driver *driver = weir__driver_open("model", &failure);
-    CUcontext context;
-    CUdevice device;
-
-    if (driver == NULL || driver->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
-        driver->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS ||
-        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
-        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-        die("the device model has no stream");
-    }
-}
-
-static void engine_open(void) {
-    weir_options options;
-
-    stream_open();
-    if (weir_options_init(&options) != WEIR_OK) {
-        die("options");
-    }
-    options.device = "model";
-    options.engine = WEIR_ENGINE_ARENA;
-    options.arena = WEIR_ARENA_FIXED;
-    options.limit = (weir_amount){.kind = WEIR_AMOUNT_BYTES, .value = RANGE};
-    if (weir_allocator_create(&options, &allocator) != WEIR_OK) {
-        die("the arena engine could not be made on the device model");
-    }
-}
-
-static uint64_t engine_take(size_t bytes) {
-    void *block = NULL;
-
-    return weir_alloc(allocator, bytes, stream, &block) == WEIR_OK ? (uint64_t)(uintptr_t)block : 0;
-}
-
-static void engine_give(uint64_t address) {
-    if (weir_free(allocator, (void *)(uintptr_t)address, stream) != WEIR_OK) {
-        die("a block could not be given back");
-    }
-}
-
 static void nothing_open(void) {
 }
 
@@ -190,13 +144,9 @@ static void nothing_give(uint64_t address) {
     sequence += address;
 }
 
-enum { PLACEMENT, ENGINE };
-
 static const struct backend backends[] = {
-    [PLACEMENT] = {"placement", "placement alone: one region, one stream, no lock", placement_open,
-                   placement_take, placement_give, placement_host_bytes},
-    [ENGINE] = {"engine", "weir_alloc and weir_free, arena engine on the device model", engine_open,
-                engine_take, engine_give, NULL},
+    {"placement", "placement alone: one region, one stream, no lock", placement_open,
+     placement_take, placement_give, placement_host_bytes},
     {"regions", "placement alone, 52 regions that touch", regions_open, placement_take,
      placement_give, placement_host_bytes},
     {"streams", "placement alone, four streams in turn, observed after 256 frees", placement_open,
@@ -214,22 +164,22 @@ struct bench_case {
     enum pattern pattern;
     size_t live;
     int holes;
-    size_t largest;   /* sizes are log-uniform from 512 B to this */
-    double target[2]; /* ns, of the backends PLACEMENT and ENGINE; 0: none */
+    size_t largest; /* sizes are log-uniform from 512 B to this */
+    double target;  /* ns, of the first backend; 0: none */
 };
 
 static const struct bench_case cases[] = {
-    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, {25, 60}},
-    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, {25, 60}},
-    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, {25, 60}},
-    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, {25, 60}},
-    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, {25, 60}},
-    {"hot, two at a time, 0 live", TWO, 0, 0, MIB, {0, 0}},
-    {"hot, two at a time, 10^5 holes", TWO, 100000, 1, MIB, {0, 0}},
-    {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, {75, 100}},
-    {"churn 10^4 live, 512 B - 64 MiB", CHURN, 10000, 0, 64 * MIB, {85, 110}},
-    {"churn 10^4 live, 512 B - 1 MiB", CHURN, 10000, 0, MIB, {0, 0}},
-    {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, {125, 150}},
+    {"hot 64 KiB, 0 live", HOT, 0, 0, MIB, 25},
+    {"hot 64 KiB, 10^3 packed", HOT, 1000, 0, MIB, 25},
+    {"hot 64 KiB, 10^3 holes", HOT, 1000, 1, MIB, 25},
+    {"hot 64 KiB, 10^5 packed", HOT, 100000, 0, MIB, 25},
+    {"hot 64 KiB, 10^5 holes", HOT, 100000, 1, MIB, 25},
+    {"hot, two at a time, 0 live", TWO, 0, 0, MIB, 0},
+    {"hot, two at a time, 10^5 holes", TWO, 100000, 1, MIB, 0},
+    {"churn 10^3 live, 512 B - 64 MiB", CHURN, 1000, 0, 64 * MIB, 75},
+    {"churn 10^4 live, 512 B - 64 MiB", CHURN, 10000, 0, 64 * MIB, 85},
+    {"churn 10^4 live, 512 B - 1 MiB", CHURN, 10000, 0, MIB, 0},
+    {"churn 10^5 live, 512 B - 1 MiB", CHURN, 100000, 0, MIB, 125},
 };
 #define CASES (sizeof cases / sizeof cases[0])
 #define PAIRS 1000000L /* per run */
@@ -450,8 +400,8 @@ static void measure(const struct backend *b, const struct bench_case *c, int cpu
         json_array_append_new(runs, json_real(ns[i]));
     }
     qsort(ns, PROCESSES * RUNS, sizeof ns[0], by_value);
-    if (b <= &backends[ENGINE] && c->target[b - backends] > 0) {
-        snprintf(target, sizeof target, "%.0f", c->target[b - backends]);
+    if (b == &backends[0] && c->target > 0) {
+        snprintf(target, sizeof target, "%.0f", c->target);
     }
     printf("%-34s %8.1f %8.1f %8s %12zu %12zu %8zu\n", c->name, ns[PROCESSES * RUNS / 2], ns[0],
            target, r[0].host_bytes, r[0].rss_growth, r[0].failed);
@@ -466,7 +416,7 @@ static void measure(const struct backend *b, const struct bench_case *c, int cpu
 /* ------------------------------------------------------------------- main -- */
 
 static void usage(FILE *to) {
-    fprintf(to, "usage: micro_arena [BACKEND...] [--case TEXT] [--cpu N] [--json FILE]\n\n"
+    fprintf(to, "usage: bare_placement [BACKEND...] [--case TEXT] [--cpu N] [--json FILE]\n\n"
                 "Backends (without any: --placement):\n");
     for (size_t i = 0; i < BACKENDS; i++) {
         fprintf(to, "  --%-12s %s\n", backends[i].option, backends[i].what);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* jsonfile.c: see jsonfile.h. */
+#include "jsonfile.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+int jsonfile_check(const char *path) {
+    struct stat status;
+    char *copy;
+    int error = 0;
+
+    if (!path || strcmp(path, "-") == 0)
+        return 1;
+    if (stat(path, &status) == 0) {
+        if (S_ISDIR(status.st_mode))
+            error = EISDIR;
+        else if (access(path, W_OK) != 0)
+            error = errno;
+    } else {
+        copy = strdup(path);
+        if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
+            error = errno;
+        free(copy);
+    }
+    if (error)
+        fprintf(stderr, "weir: --json %s: %s\n", path, strerror(error));
+    return !error;
+}
+
+/* One object a line. */
+static int write_array(FILE *file, const json_t *array) {
+    const json_t *value;
+    size_t i;
+
+    fputs("[", file);
+    json_array_foreach(array, i, value) {
+        fputs(i ? ",\n " : "\n ", file);
+        if (json_dumpf(value, file, JSON_REAL_PRECISION(12)) != 0)
+            return 0;
+    }
+    fputs("\n]\n", file);
+    return fflush(file) == 0 && !ferror(file);
+}
+
+/* To a file beside it that then takes its place; what is no ordinary file (a link, a pipe)
+ * is written to as it is. */
+static int write_file(const char *path, const json_t *array) {
+    struct stat status;
+    int is_special = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
+    char *beside = NULL;
+    FILE *file;
+    int good;
+
+    if (!is_special && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) < 0)
+        return 0;
+    file = fopen(is_special ? path : beside, "we");
+    good = file != NULL && write_array(file, array);
+    if (file && fclose(file) != 0)
+        good = 0;
+    if (!is_special && file)
+        good = good && rename(beside, path) == 0;
+    if (!is_special && file && !good) {
+        int error = errno;
+
+        unlink(beside);
+        errno = error;
+    }
+    free(beside);
+    return good;
+}
+
+int jsonfile_write(const char *path, const json_t *array) {
+    int to_stdout = strcmp(path, "-") == 0;
+    int good = array && (to_stdout ? write_array(stdout, array) : write_file(path, array));
+
+    if (!good)
+        fprintf(stderr, "weir: cannot write %s: %s\n", to_stdout ? "standard output" : path,
+                strerror(errno));
+    return good;
+}
+
+json_t *jsonfile_common(int argc, char **argv) {
+    json_t *common = json_object(), *command = json_array();
+    struct utsname host;
+    time_t now = time(NULL);
+    struct tm broken;
+    char date[32] = "";
+
+    if (gmtime_r(&now, &broken))
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &broken);
+    json_array_append_new(command, json_string("weir"));
+    json_array_append_new(command, json_string(argv[0] + strlen("weir ")));
+    for (int i = 1; i < argc; i++)
+        json_array_append_new(command, json_string(argv[i]));
+    json_object_set_new(common, "schema", json_integer(1));
+    json_object_set_new(common, "weir", json_string(weir_version()));
+    json_object_set_new(common, "date", json_string(date));
+    json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));
+    json_object_set_new(common, "command", command);
+    return common;
+}
+
+json_t *jsonfile_integer(uint64_t value) {
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+
+json_t *jsonfile_rounded(double value, double per) {
+    return json_real((double)(int64_t)(value * per + 0.5) / per);
+}

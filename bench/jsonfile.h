@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* jsonfile.h: an array of results as a JSON file: checked before anything runs, written as a whole.
+ *
+ * Must not know: what the results are.
+ */
+#ifndef WEIR_BENCH_JSONFILE_H
+#define WEIR_BENCH_JSONFILE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* What can be known before anything runs: that the file's folder can be written.  NULL and "-" are
+ * fine.  1, or 0 with a message printed. */
+int jsonfile_check(const char *path);
+/* One object a line; "-" is standard output.  A file is replaced at the end, as a whole.  1, or 0 with
+ * a message printed. */
+int jsonfile_write(const char *path, const json_t *array);
+/* What is the same for all objects of a run: schema, version, date, host, command.  A new
+ * reference. */
+json_t *jsonfile_common(int argc, char **argv);
+/* A number as JSON has it; above INT64_MAX it is that. */
+json_t *jsonfile_integer(uint64_t value);
+/* To so many parts of one: 10.0 leaves one digit behind the point. */
+json_t *jsonfile_rounded(double value, double per);
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* bias.c: the slow side of bias.h. */
+#include "bias.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#if defined(__linux__) && __has_include(<linux/membarrier.h>)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define UNBIASED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNBIASED 1
+#endif
+#endif
+
+enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 20 };
+
+_Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
+
+#if defined(MEMBARRIER_CMD_PRIVATE_EXPEDITED) && !defined(UNBIASED)
+static int membarrier(int command) {
+    return (int)syscall(SYS_membarrier, command, 0, 0);
+}
+
+/* 1 if the kernel can let all threads of this process pass a barrier; asked once. */
+static int can_revoke(void) {
+    static atomic_int known; /* 0: not asked yet; 1: yes; 2: no */
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (answer == 0) {
+        answer = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 ? 1 : 2;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == 1;
+}
+
+static void barrier_everywhere(void) {
+    /* Registered, so it cannot fail but for want of kernel memory, which passes. */
+    while (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
+        sched_yield();
+}
+#else
+static int can_revoke(void) {
+    return 0;
+}
+
+static void barrier_everywhere(void) {
+}
+#endif
+
+static uint32_t enlist(void) {
+    static _Atomic uint32_t threads;
+    uint32_t number;
+
+    do
+        number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
+    while (number == 0);
+    weir__bias_thread = number;
+    return number;
+}
+
+static void take_away(struct weir_bias *bias) {
+    atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
+    barrier_everywhere();
+    for (unsigned spins = 0; atomic_load_explicit(&bias->busy, memory_order_acquire); spins++)
+        if (spins >= 100)
+            sched_yield();
+    bias->last = 0;
+    if (bias->patience < LONGEST_PATIENCE)
+        bias->patience *= 4;
+}
+
+void weir__bias_take_slow(struct weir_bias *bias) {
+    uint32_t me = weir__bias_thread ? weir__bias_thread : enlist(), owner;
+
+    weir__lock_take(&bias->lock);
+    if (bias->patience == 0)
+        bias->patience = FIRST_PATIENCE;
+    owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
+    if (owner != 0 && owner != me)
+        take_away(bias);
+    if (bias->last != me) {
+        bias->last = me;
+        bias->run = 0;
+    }
+    /* Takes effect with the next take: until the give, `lock` keeps the others out. */
+    if (++bias->run >= bias->patience && can_revoke())
+        atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
+}

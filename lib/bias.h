@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* bias.h: a lock that costs its usual taker nothing.
+ *
+ * For data that one thread uses for a long time before another does, as a stream's cache.  The lock is
+ * biased to a thread: that thread enters by two plain stores and a load, without a locked instruction
+ * (two of which cost as much as everything else that a hit does).  Any other thread first takes the
+ * bias away: it writes owner = 0, lets every running thread of the process pass a memory barrier
+ * (membarrier(2)), and waits until the owner is outside.  The order that the owner's side leaves to
+ * chance (its store of `busy` before its second load of `owner`) is thereby forced just when somebody
+ * needs it (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
+ *
+ * From then on the lock is an ordinary one.  It is biased again to a thread that has taken it
+ * `patience` times in a row; each revocation makes patience longer, so that a lock that two threads
+ * really share does not change hands by system calls.
+ *
+ * Where membarrier is missing (Linux before 4.14), and under ThreadSanitizer, which cannot see it,
+ * the lock is never biased.  Not fair, not recursive.
+ *
+ * Must not know: what it guards.
+ */
+#ifndef WEIR_BIAS_H
+#define WEIR_BIAS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "lock.h"
+
+struct weir_bias {
+    _Atomic uint32_t owner; /* the thread that it is biased to; 0: none */
+    _Atomic uint32_t
+        busy; /* the owner is inside, or about to find that it is no longer the owner */
+    struct weir_lock lock; /* for all others; guards what follows */
+    uint32_t last;         /* the thread that took `lock` last, */
+    uint32_t run;          /* how often in a row, */
+    uint32_t patience; /* and how often it must before the lock is biased to it; 0: not set yet */
+};
+
+/* This thread's number, never used again by another; 0 before its first slow take. */
+extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
+
+void weir__bias_take_slow(struct weir_bias *bias);
+
+/* Takes the lock; what it returns is for the give. */
+static inline int weir__bias_take(struct weir_bias *bias) {
+    uint32_t me = weir__bias_thread;
+
+    if (me != 0 && atomic_load_explicit(&bias->owner, memory_order_relaxed) == me) {
+        atomic_store_explicit(&bias->busy, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst); /* the other half is the revoker's membarrier */
+        if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
+            return 1;
+        atomic_store_explicit(&bias->busy, 0, memory_order_release);
+    }
+    weir__bias_take_slow(bias);
+    return 0;
+}
+
+static inline void weir__bias_give(struct weir_bias *bias, int taken) {
+    if (taken)
+        atomic_store_explicit(&bias->busy, 0, memory_order_release);
+    else
+        weir__lock_give(&bias->lock);
+}
+
+#endif

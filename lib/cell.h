@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/* cell.h: what is kept for one stream: idle blocks that this stream may have at once.
+ *
+ * A cell holds, for its stream alone: slabs for small requests, with their idle slots; the whole blocks
+ * that were freed on the stream last; and strays, slots of other cells' slabs that were freed on this
+ * stream.  Taking from it and putting into it touches nothing that another stream's thread writes.
+ *
+ * The lock is biased to the thread that uses the stream.  Everything but the atomic fields lies under
+ * it; it is the innermost lock, and nothing is called under it that may block.
+ *
+ * Glossary: span.h; and
+ *   store      the idle blocks themselves; a cell has none before its stream has earned one
+ *   idle       bytes in whole blocks that are kept, and in slabs of which every slot is home
+ *   harvest    what was taken out of a cell to go back to the engine
+ *
+ * Must not know: engines, the driver, how a stream was told from others.
+ */
+#ifndef WEIR_CELL_H
+#define WEIR_CELL_H
+
+#include <weir/allocator.h>
+
+#include "bias.h"
+#include "pagemap.h"
+#include "span.h"
+
+enum {
+    WEIR_CELL_RECENT = 32, /* whole blocks that are kept at most */
+    WEIR_CELL_STRAYS = 64, /* of a class, before they are sent home */
+    WEIR_CELL_LOOK = 4096  /* hits between two looks at what lies unused: a power of two */
+};
+
+struct weir_stray {
+    struct weir_span *span;
+    uint32_t slot;
+};
+
+struct weir_cell_class {
+    struct weir_span *open; /* slabs with idle slots; the first serves */
+    uint32_t slabs;         /* all of the cell's, full ones too */
+    uint32_t strays, stray_room;
+    struct weir_stray *stray; /* latest last */
+};
+
+struct weir_cell_store {
+    struct weir_cell_class small[WEIR_SPAN_CLASSES];
+    unsigned recents;
+    unsigned unused;                  /* the oldest of them, not touched since the last look */
+    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
+    struct weir_span *recent[WEIR_CELL_RECENT];
+};
+
+struct weir_cell {
+    _Alignas(64) struct weir_bias lock;
+    struct weir_cell_store *store; /* NULL: none yet */
+    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
+    _Atomic uint64_t key;          /* by which the front finds it; 0: none */
+    _Atomic uint64_t id;           /* of the stream */
+    uint64_t demand;               /* front.demand when the cell last gave */
+    int due;                       /* 1: its stream's next request looks after it */
+    uint32_t epoch;                /* looks at what lies unused so far */
+    _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
+    _Atomic int capturing;         /* the stream was being captured when it was seen last */
+    _Atomic size_t idle; /* as above; what follows is written under the lock, read by all */
+    _Atomic size_t most; /* of idle that may be kept */
+    _Atomic uint64_t hits, frees, deferred;
+    _Atomic int64_t requested,
+        in_use; /* handed out less given back through this cell: may be < 0 */
+    _Atomic int64_t requested_peak, in_use_peak;
+
+    /* Guarded by the front's lock. */
+    uint64_t young_id;                   /* whose calls are counted: */
+    uint32_t young;                      /* so many */
+    uint64_t visits;                     /* calls that were no hit */
+    uint64_t swept;                      /* calls when it was last looked at for being silent */
+    int64_t told_requested, told_in_use; /* what the front's sums have of it */
+    struct weir_cell *next;              /* of all cells */
+    uint64_t looked_ticks;               /* when it was last looked at for what lies unused */
+};
+
+/* What comes out of a cell. */
+struct weir_harvest {
+    struct weir_span *spans; /* whole idle spans, chained by next */
+    struct weir_stray *stray;
+    size_t strays, stray_room;
+};
+
+static inline void weir__cell_raise(_Atomic uint64_t *counter) {
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
+/* A live block more (or less) of that many bytes. */
+static inline void weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    int64_t r = atomic_load_explicit(&c->requested, memory_order_relaxed) + requested;
+    int64_t u = atomic_load_explicit(&c->in_use, memory_order_relaxed) + in_use;
+
+    atomic_store_explicit(&c->requested, r, memory_order_relaxed);
+    atomic_store_explicit(&c->in_use, u, memory_order_relaxed);
+    if (r > atomic_load_explicit(&c->requested_peak, memory_order_relaxed))
+        atomic_store_explicit(&c->requested_peak, r, memory_order_relaxed);
+    if (u > atomic_load_explicit(&c->in_use_peak, memory_order_relaxed))
+        atomic_store_explicit(&c->in_use_peak, u, memory_order_relaxed);
+}
+
+static inline void weir__cell_idle(struct weir_cell *c, size_t bytes, int more) {
+    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+
+    idle = more ? idle + bytes : idle - bytes;
+    atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
+    if (idle > atomic_load_explicit(&c->most, memory_order_relaxed))
+        c->due = 1;
+}
+
+static inline void weir__cell_unlink(struct weir_cell_class *k, struct weir_span *s) {
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        k->open = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+}
+
+static inline void weir__cell_link(struct weir_cell_class *k, struct weir_span *s) {
+    s->prev = NULL;
+    s->next = k->open;
+    if (k->open)
+        k->open->prev = s;
+    k->open = s;
+}
+
+/* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
+static inline uint64_t weir__cell_take_small(struct weir_cell *c, size_t bytes) {
+    unsigned class = weir__span_class(bytes);
+    struct weir_cell_class *k = &c->store->small[class];
+    struct weir_span *s = k->open;
+    uint32_t slot;
+
+    if (k->strays > 0) {
+        struct weir_stray *stray = &k->stray[--k->strays];
+
+        s = stray->span;
+        slot = stray->slot;
+        atomic_store_explicit(&s->slot[slot], (uint32_t)bytes, memory_order_relaxed);
+    } else if (s) {
+        if (s->idle == s->slots)
+            weir__cell_idle(c, s->bytes, 0);
+        slot = weir__span_take(s, (uint32_t)bytes);
+        if (s->idle == 0)
+            weir__cell_unlink(k, s);
+    } else {
+        return 0;
+    }
+    weir__cell_account(c, (int64_t)bytes, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    return weir__span_address(s, slot);
+}
+
+/* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
+static inline uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
+    struct weir_cell_store *store = c->store;
+    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
+    struct weir_span *s;
+    unsigned i = store->recents;
+
+    do
+        if (i-- == 0)
+            return 0;
+    while (store->pages[i] != pages);
+    s = store->recent[i];
+    store->recents--;
+    if (i < store->unused)
+        store->unused--;
+    for (; i < store->recents; i++) {
+        store->pages[i] = store->pages[i + 1];
+        store->recent[i] = store->recent[i + 1];
+    }
+    weir__cell_idle(c, s->bytes, 0);
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
+    return s->base;
+}
+
+enum weir_cell_put {
+    WEIR_CELL_TAKEN = 0,
+    WEIR_CELL_FULL,     /* it must give something before it can take more */
+    WEIR_CELL_NO_BLOCK, /* no live block starts there */
+};
+
+static inline int weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    struct weir_cell_class *k = &c->store->small[s->size_class];
+    uint32_t slot = weir__span_slot(s, address), asked;
+
+    if (slot == WEIR_SLOT_NONE)
+        return WEIR_CELL_NO_BLOCK;
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE)
+        return WEIR_CELL_NO_BLOCK;
+    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
+        weir__span_put(s, slot);
+        if (s->idle == 1)
+            weir__cell_link(k, s);
+        if (s->idle == s->slots) {
+            s->epoch = c->epoch;
+            weir__cell_idle(c, s->bytes, 1);
+        }
+    } else {
+        if (k->strays == k->stray_room)
+            return WEIR_CELL_FULL;
+        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+        k->stray[k->strays++] = (struct weir_stray){s, slot};
+    }
+    weir__cell_account(c, -(int64_t)asked, -(int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    return WEIR_CELL_TAKEN;
+}
+
+static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    struct weir_cell_store *store = c->store;
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+
+    if (asked == 0 || address != s->base)
+        return WEIR_CELL_NO_BLOCK;
+    if (store->recents == WEIR_CELL_RECENT)
+        return WEIR_CELL_FULL;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
+    store->recent[store->recents++] = s;
+    weir__cell_idle(c, s->bytes, 1);
+    weir__cell_account(c, -(int64_t)asked, -(int64_t)s->bytes);
+    return WEIR_CELL_TAKEN;
+}
+
+/* Takes a live block back, which the stream will use no more.  The cell has a store. */
+static inline int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    return s->slot_units ? weir__cell_put_slot(c, s, address) : weir__cell_put_whole(c, s, address);
+}
+
+/* The store's making and end; a store that ends is empty.  1, or 0 if host memory ran out. */
+int weir__cell_open(struct weir_cell *c);
+void weir__cell_close(struct weir_cell *c);
+
+/* Adds a slab, wholly at home. */
+void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
+/* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
+int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
+/* A slot of one of the cell's slabs comes home from elsewhere. */
+void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot);
+
+/* Takes spans out until at most `keep` bytes lie idle: the whole blocks that were freed first, then
+ * slabs. */
+void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
+/* Takes whole blocks out until at most `keep` of them are left, those that were freed first. */
+void weir__cell_shrink_wholes(struct weir_cell *c, unsigned keep, struct weir_harvest *out);
+/* Takes out what lay unused since the last look, and begins the next one. */
+void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
+/* Takes the strays of the classes out that have at least `least` of them.  1, or 0 if host memory ran
+ * out: what did not fit into the harvest stays. */
+int weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out);
+/* After shrink(0) and strays(1): slabs that still have live slots are nobody's from now on, as the
+ * stream that their idle slots were freed on is not known any more. */
+void weir__cell_disown(struct weir_cell *c);
+
+#endif

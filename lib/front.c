@@ -1,0 +1,1269 @@
+/* SPDX-License-Identifier: MIT */
+/* front.c: per-stream caches above any engine: how a request finds its stream's cell, what the driver
+ * must be asked on the way, and how memory comes from the engine and goes back to it.
+ *
+ * Which stream.  A handle identifies nothing by itself: the driver gives a destroyed stream's handle
+ * to the next one at once.  A request asks for the stream's id and compares it with that of the cell.
+ * A free does not: it goes into the cell of its handle unseen.  If the next request finds the id that
+ * the last one found, the handle meant that stream all the while, since ids are not used again, and
+ * everything that came in between was freed on it.  If it finds another id, nothing in the cell can be
+ * ascribed to a stream any more, and all of it goes back to the engine as "unknown", to serve nobody
+ * before the device was waited for.  Default streams go by their id, which is asked at each free too:
+ * their handles mean another stream in another context or thread.
+ *
+ * Which request.  A stream that is being captured is served by the engine alone, and what it frees is
+ * served to nobody before a request on it has found the capture over, since only such requests take
+ * from its cell, look after it, or answer a demand.  A free need not ask.
+ *
+ * Ways back to the engine, all of them inside calls on the cell's own stream that have just asked the
+ * driver who it is: more lies idle than the cap allows; it lay unused for long; somebody's request did
+ * not fit (`demand` rises, and every cell gives what it has at its next request); its own request does
+ * not fit.  The one exception waits for the device: weir__front_empty, for trims, out of memory and
+ * the end.
+ *
+ * Strays.  A slot that is freed on another stream than its slab's waits in that stream's cell, where it
+ * serves at once.  Strays that pile up are sent home as a batch behind one event.
+ *
+ * Locks: `lock` guards the table's writers, the batches and the records of spans; then a cell's lock,
+ * which is innermost; the engine's own is taken under `lock`, never under a cell's.  Hits take the
+ * cell's alone.
+ *
+ * Must not know: the public API, settings' names, how an engine places blocks.
+ */
+#include "front.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "budget.h"
+#include "cell.h"
+#include "order.h"
+#include "recovery.h"
+#include "result.h"
+#include "size.h"
+
+enum {
+    YOUNG = 64,            /* calls on a stream before it gets a cache, unless it is the first */
+    TABLE_FIRST = 64,      /* entries */
+    DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
+    SLAB_SLOTS = 1024,     /* at most, a power of two, */
+    SLAB_DOUBLINGS = 5, /* and how far a slab grows beyond its least size as a class takes more */
+    SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
+};
+#define SLAB_LEAST ((size_t)64 << 10)
+#define SPAN_CHUNK ((size_t)64 << 10) /* host memory that records are cut from */
+
+struct entry {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic(struct weir_cell *) cell;
+};
+
+struct table {
+    size_t capacity; /* a power of two */
+    struct table *older;
+    struct entry entry[];
+};
+
+/* Slots on their way home. */
+struct batch {
+    struct batch *next;
+    struct weir_fence *fence; /* NULL: only a wait for the device will tell */
+    size_t count;
+    struct weir_stray stray[];
+};
+
+struct weir_front {
+    struct weir_host *host;
+    const struct weir_engine *ops;
+    void *engine;
+    struct weir_pagemap pages;
+    _Atomic(struct table *) table;
+    _Atomic uint64_t demand; /* rises when a request did not fit; read by every request */
+    int checks;              /* options.stream_checks */
+    uint64_t idle_ns;        /* options.front_idle_ms; UINT64_MAX: for ever */
+
+    _Alignas(64) pthread_mutex_t lock; /* guards what follows */
+    struct weir_cell *cells;           /* all of them */
+    struct weir_cell *loose;           /* of these, the one that counts what no other cell does */
+    size_t keys;                       /* in the table */
+    size_t default_streams, cached;    /* cells that go by id; that have a store */
+    struct weir_order order;           /* for fences alone */
+    struct batch *batches;
+    struct weir_span *spare[SPAN_ORDERS];
+    struct chunk {
+        struct chunk *next;
+    } * chunks;
+    char *chunk_at, *chunk_end;
+    size_t host_bytes;
+    int64_t requested, in_use; /* as the cells have told */
+    uint64_t requested_peak, in_use_peak;
+};
+
+/* ---- the table of cells ------------------------------------------------------------------------ */
+
+/* Odd: a stream by its id; even: by its handle; 0: neither will do. */
+static uint64_t key_of(weir_stream stream, uint64_t id) {
+    uint64_t handle = (uintptr_t)stream;
+
+    if (handle > WEIR_STREAM_PER_THREAD_VALUE)
+        return handle & 1 ? 0 : handle;
+    return id << 1 | (id != 0);
+}
+
+static int is_default(weir_stream stream) {
+    return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+static size_t slot_of(const struct table *t, uint64_t key) {
+    return (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (t->capacity - 1);
+}
+
+/* The cell of a key, or NULL.  Takes no lock; what it finds may belong to another key by now, which
+ * its user checks under the cell's lock. */
+static struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
+    const struct table *t = atomic_load_explicit(&f->table, memory_order_acquire);
+
+    for (size_t i = slot_of(t, key);; i = (i + 1) & (t->capacity - 1)) {
+        uint64_t found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire);
+
+        if (found == key)
+            return atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
+        if (found == 0)
+            return NULL;
+    }
+}
+
+static void table_add(struct table *t, struct weir_cell *c) {
+    uint64_t key = atomic_load_explicit(&c->key, memory_order_relaxed);
+    size_t i = slot_of(t, key);
+
+    while (atomic_load_explicit(&t->entry[i].key, memory_order_relaxed) != 0)
+        i = (i + 1) & (t->capacity - 1);
+    atomic_store_explicit(&t->entry[i].cell, c, memory_order_release);
+    atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
+}
+
+static struct table *table_make(size_t capacity) {
+    struct table *t = calloc(1, sizeof *t + capacity * sizeof t->entry[0]);
+
+    if (t)
+        t->capacity = capacity;
+    return t;
+}
+
+/* Room for one more key.  Readers of the smaller table find what it had: it stays until the end. */
+static int table_reserve(struct weir_front *f) {
+    struct table *t = atomic_load_explicit(&f->table, memory_order_relaxed), *larger;
+
+    if ((f->keys + 1) * 2 <= t->capacity)
+        return 1;
+    larger = table_make(t->capacity * 2);
+    if (!larger)
+        return 0;
+    larger->older = t;
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        if (c->key)
+            table_add(larger, c);
+    atomic_store_explicit(&f->table, larger, memory_order_release);
+    return 1;
+}
+
+/* After cells have lost their keys.  A reader that meets this finds nothing and takes the lock. */
+static void table_rebuild(struct weir_front *f) {
+    struct table *t = atomic_load_explicit(&f->table, memory_order_relaxed);
+
+    for (size_t i = 0; i < t->capacity; i++)
+        atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        if (c->key)
+            table_add(t, c);
+}
+
+/* ---- records of spans -------------------------------------------------------------------------- */
+
+static unsigned order_of(uint32_t slots) {
+    return slots <= 1 ? 0 : 32u - (unsigned)__builtin_clz(slots - 1);
+}
+
+/* A record with room for that many slots, or NULL. */
+static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
+    unsigned order = order_of(slots);
+    size_t bytes = (sizeof(struct weir_span) + (sizeof(uint32_t) << order) + 63) & ~(size_t)63;
+    struct weir_span *s = f->spare[order];
+
+    if (s) {
+        f->spare[order] = s->next;
+        return s;
+    }
+    if ((size_t)(f->chunk_end - f->chunk_at) < bytes) {
+        struct chunk *chunk = aligned_alloc(64, SPAN_CHUNK);
+
+        if (!chunk)
+            return NULL;
+        memset(chunk, 0, SPAN_CHUNK);
+        chunk->next = f->chunks;
+        f->chunks = chunk;
+        f->chunk_at = (char *)chunk + 64;
+        f->chunk_end = (char *)chunk + SPAN_CHUNK;
+        f->host_bytes += SPAN_CHUNK;
+    }
+    s = (struct weir_span *)(void *)f->chunk_at;
+    f->chunk_at += bytes;
+    s->order = (uint8_t)order;
+    return s;
+}
+
+static void span_drop(struct weir_front *f, struct weir_span *s) {
+    s->next = f->spare[s->order];
+    f->spare[s->order] = s;
+}
+
+/* The pages by which a span is found: a slab by all of them, a whole block by its first. */
+static size_t span_pages(const struct weir_span *s) {
+    return s->slot_units ? s->bytes : WEIR_PAGE;
+}
+
+/* A span for a block of the engine, known to the page map; NULL: host memory ran out, or the block
+ * lies where no page map reaches. */
+static struct weir_span *span_begin(struct weir_front *f, CUdeviceptr base, size_t bytes,
+                                    unsigned size_class, uint32_t slots) {
+    struct weir_span *s;
+
+    pthread_mutex_lock(&f->lock);
+    s = weir__pagemap_reserve(&f->pages, base, bytes) ? span_make(f, slots) : NULL;
+    if (s) {
+        s->base = base;
+        s->bytes = bytes;
+        s->slot_units = 0;
+        s->next = s->prev = NULL;
+        atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+        if (slots > 0)
+            weir__span_cut(s, size_class, slots);
+        weir__pagemap_set(&f->pages, base, span_pages(s), s);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return s;
+}
+
+/* Forgets a span before its block goes back; the caller holds `lock`. */
+static void span_end(struct weir_front *f, struct weir_span *s) {
+    weir__pagemap_set(&f->pages, s->base, span_pages(s), NULL);
+    span_drop(f, s);
+}
+
+/* Gives idle spans back under a stream's id, or what else `give` takes; the caller holds `lock`. */
+static void give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+    while (spans) {
+        struct weir_span *s = spans;
+        CUdeviceptr base = s->base;
+
+        spans = s->next;
+        span_end(f, s);
+        (void)f->ops->give(f->engine, base, id); /* a live block of the engine: it cannot refuse */
+    }
+}
+
+/* ---- strays and batches ------------------------------------------------------------------------ */
+
+/* A slot whose last use is over everywhere comes home; the caller holds `lock`. */
+static void bring_home(struct weir_front *f, const struct weir_stray *stray) {
+    struct weir_span *s = stray->span;
+    struct weir_cell *owner = atomic_load_explicit(&s->cell, memory_order_relaxed);
+
+    if (owner) {
+        int taken = weir__bias_take(&owner->lock);
+
+        weir__cell_home(owner, s, stray->slot);
+        weir__bias_give(&owner->lock, taken);
+        return;
+    }
+    weir__span_put(s, stray->slot);
+    if (s->idle == s->slots) {
+        s->next = NULL;
+        give_spans(f, s, WEIR_ENGINE_UNKNOWN);
+    }
+}
+
+/* Its slots are free for all; the caller holds `lock`. */
+static void settle(struct weir_front *f, struct batch *b) {
+    for (size_t i = 0; i < b->count; i++)
+        bring_home(f, &b->stray[i]);
+    if (b->fence)
+        weir__order_fence_drop(&f->order, b->fence);
+    free(b);
+}
+
+/* Brings home what has completed; the caller holds `lock`. */
+static void settle_batches(struct weir_front *f) {
+    struct batch **link = &f->batches;
+
+    while (*link) {
+        struct batch *b = *link;
+
+        if (b->fence && weir__order_fence_done(&f->order, b->fence)) {
+            *link = b->next;
+            settle(f, b);
+        } else {
+            link = &b->next;
+        }
+    }
+}
+
+/* Sends slots home, behind `fence` or a wait for the device.  1, or 0: no host memory. */
+static int send_home(struct weir_front *f, const struct weir_stray *stray, size_t count,
+                     struct weir_fence *fence) {
+    struct batch *b = malloc(sizeof *b + count * sizeof b->stray[0]);
+
+    if (!b)
+        return 0;
+    *b = (struct batch){.next = f->batches, .fence = fence, .count = count};
+    memcpy(b->stray, stray, count * sizeof b->stray[0]);
+    f->batches = b;
+    return 1;
+}
+
+/* ---- what comes out of a cell ------------------------------------------------------------------ */
+
+/* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
+ * it, strays behind an event there. */
+static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream stream,
+                    struct weir_harvest *h) {
+    struct weir_use_list none = {0};
+    struct weir_fence *fence = NULL;
+
+    if (!h->spans && h->strays == 0)
+        return;
+    pthread_mutex_lock(&f->lock);
+    settle_batches(f);
+    give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    if (h->strays > 0) {
+        if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
+            fence = NULL;
+        /* Without host memory they are lost to use until the end, but to nothing else. */
+        if (!send_home(f, h->stray, h->strays, fence) && fence)
+            weir__order_fence_drop(&f->order, fence);
+    }
+    pthread_mutex_unlock(&f->lock);
+    free(h->stray);
+}
+
+/* What the cells hold and hand out, for the sums; the caller holds `lock`. */
+static void tell(struct weir_front *f, struct weir_cell *c) {
+    int64_t requested = atomic_load_explicit(&c->requested, memory_order_relaxed);
+    int64_t in_use = atomic_load_explicit(&c->in_use, memory_order_relaxed);
+    uint64_t budget;
+
+    f->requested += requested - c->told_requested;
+    f->in_use += in_use - c->told_in_use;
+    c->told_requested = requested;
+    c->told_in_use = in_use;
+    if (f->requested > 0 && (uint64_t)f->requested > f->requested_peak)
+        f->requested_peak = (uint64_t)f->requested;
+    if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
+        f->in_use_peak = (uint64_t)f->in_use;
+    budget = weir__budget_of_in_use(&f->host->options.front_cache,
+                                    f->in_use > 0 ? (uint64_t)f->in_use : 0);
+    atomic_store_explicit(&c->most, (size_t)(budget / (f->cached ? f->cached : 1)),
+                          memory_order_relaxed);
+}
+
+/* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
+static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
+    struct weir_harvest h = {0};
+    uint64_t now = f->host->driver->ticks();
+    int taken, expired;
+
+    pthread_mutex_lock(&f->lock);
+    tell(f, c);
+    expired = f->host->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
+    if (expired)
+        c->looked_ticks = now;
+    pthread_mutex_unlock(&f->lock);
+    taken = weir__bias_take(&c->lock);
+    c->due = 0;
+    weir__cell_shrink(c, atomic_load_explicit(&c->most, memory_order_relaxed), &h);
+    if (expired)
+        weir__cell_expire(c, &h);
+    (void)weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
+    weir__bias_give(&c->lock, taken);
+    deliver(f, c, stream, &h);
+}
+
+/* Gives the engine all that the cell has, likewise.  1 if there was something. */
+static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
+    struct weir_harvest h = {0};
+    int taken = weir__bias_take(&c->lock), some;
+
+    weir__cell_shrink(c, 0, &h);
+    (void)weir__cell_strays(c, 1, &h);
+    c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+    weir__bias_give(&c->lock, taken);
+    some = h.spans != NULL;
+    deliver(f, c, stream, &h);
+    return some;
+}
+
+/* Nobody knows any more on which stream the idle blocks of the cell were freed (`id` UNKNOWN), or it is
+ * to make room (its id).  The caller holds `lock`. */
+static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
+    struct weir_harvest h = {0};
+    int taken = weir__bias_take(&c->lock);
+
+    if (c->serves) {
+        weir__cell_shrink(c, 0, &h);
+        (void)weir__cell_strays(c, 1, &h);
+        weir__cell_disown(c);
+    }
+    c->serves = 0;
+    weir__bias_give(&c->lock, taken);
+    give_spans(f, h.spans, id);
+    if (h.strays > 0)
+        (void)send_home(f, h.stray, h.strays, NULL);
+    free(h.stray);
+    c->young = 0;
+}
+
+/* ---- making cells ------------------------------------------------------------------------------ */
+
+static struct weir_cell *cell_make(struct weir_front *f) {
+    struct weir_cell *c = aligned_alloc(_Alignof(struct weir_cell), sizeof *c);
+
+    if (!c)
+        return NULL;
+    memset(c, 0, sizeof *c);
+    c->next = f->cells;
+    f->cells = c;
+    f->host_bytes += sizeof *c;
+    return c;
+}
+
+/* Users of a cell that was found without the lock look at its key under the cell's. */
+static void rename_cell(struct weir_cell *c, uint64_t key) {
+    int taken = weir__bias_take(&c->lock);
+
+    atomic_store_explicit(&c->key, key, memory_order_relaxed);
+    weir__bias_give(&c->lock, taken);
+}
+
+/* A default stream's cell that was silent since it was asked last, emptied and without a key; the
+ * others are asked anew. */
+static struct weir_cell *take_silent(struct weir_front *f) {
+    struct weir_cell *silent = NULL;
+
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        uint64_t calls = atomic_load_explicit(&c->hits, memory_order_relaxed) +
+                         atomic_load_explicit(&c->frees, memory_order_relaxed) + c->visits;
+
+        if (!(c->key & 1) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
+            continue;
+        if (calls == c->swept && !silent)
+            silent = c;
+        c->swept = calls;
+    }
+    if (silent) {
+        retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
+        rename_cell(silent, 0);
+        table_rebuild(f);
+    }
+    return silent;
+}
+
+/* The cell of a stream that was just asked for its id, made if there is none; NULL: no host memory, or
+ * more streams than are kept.  The caller holds `lock`. */
+static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id) {
+    uint64_t key = key_of(stream, id);
+    struct weir_cell *c = key ? cell_of(f, key) : NULL;
+    int by_id = (int)(key & 1);
+
+    if (c || !key)
+        return c;
+    if (by_id && f->default_streams == DEFAULT_STREAMS) {
+        c = take_silent(f);
+    } else if (table_reserve(f)) {
+        c = cell_make(f);
+        f->keys += c != NULL;
+        f->default_streams += c && by_id;
+    }
+    if (c) {
+        rename_cell(c, key);
+        table_add(atomic_load_explicit(&f->table, memory_order_relaxed), c);
+    }
+    return c;
+}
+
+/* The driver need not be asked about the stream, but for a default stream's id. */
+static int is_vouched_for(const struct weir_front *f, const struct weir_cell *c,
+                          weir_stream stream) {
+    return atomic_load_explicit(&c->trusted, memory_order_relaxed) > 0 ||
+           (!f->checks && !is_default(stream));
+}
+
+/* Gives a stream its cache, in a call on it; the caller holds `lock`. */
+static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
+    int taken = weir__bias_take(&c->lock), had = c->store != NULL;
+
+    if (weir__cell_open(c)) {
+        atomic_store_explicit(&c->id, id, memory_order_relaxed);
+        c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+        c->serves = 1;
+    }
+    f->cached += !had && c->store;
+    weir__bias_give(&c->lock, taken);
+    c->looked_ticks = f->host->driver->ticks();
+    tell(f, c);
+}
+
+/* In a call on a stream that is not being captured and has that id: its cell, if it has a cache.
+ * Counts the calls of young streams. */
+static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_t id) {
+    struct weir_cell *c;
+    int vouched;
+
+    pthread_mutex_lock(&f->lock);
+    c = cell_at(f, stream, id);
+    if (c) {
+        c->visits++;
+        atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
+        vouched = is_vouched_for(f, c, stream);
+        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
+            retire(f, c, WEIR_ENGINE_UNKNOWN);
+        if (c->young_id != id) {
+            c->young_id = id;
+            c->young = 0;
+        }
+        if (!c->serves && (id != 0 || vouched) && (++c->young > YOUNG || vouched || f->cached == 0))
+            mature(f, c, id);
+        if (!c->serves)
+            c = NULL;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return c;
+}
+
+/* In a call on a stream that is being captured (`id`: a default stream's): its cell, if it has one. */
+static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream, uint64_t id) {
+    uint64_t key = key_of(stream, id);
+    struct weir_cell *c = key ? cell_of(f, key) : NULL;
+
+    if (c)
+        atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+    return c;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+static void count(struct weir_front *f, int counter) {
+    weir__tally_add(&f->host->books->tally, counter);
+}
+
+/* After the engine had no memory, or the limit is reached. */
+static weir_status recover(struct weir_front *f, weir_status status, size_t bytes,
+                           weir_stream stream, CUdeviceptr *base, int *grew) {
+    if (f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
+        status = f->ops->alloc(f->engine, bytes, stream, 1, base, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status =
+            weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, stream, base, grew);
+    return status;
+}
+
+/* A block from the engine.  Before the reserve grows, or blocks move, the caches give what they have:
+ * the stream's own at once, others at their next request. */
+static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes,
+                         weir_stream stream, CUdeviceptr *base) {
+    int grew = 0, before = weir__driver_result;
+    weir_status status = f->ops->alloc(f->engine, bytes, stream, 0, base, &grew);
+
+    if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
+        status = f->ops->alloc(f->engine, bytes, stream, 0, base, &grew);
+    if (status == WEIR_ENGINE_DRY) {
+        atomic_fetch_add_explicit(&f->demand, 1, memory_order_relaxed);
+        status = f->ops->alloc(f->engine, bytes, stream, 1, base, &grew);
+    }
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = recover(f, status, bytes, stream, base, &grew);
+    if (status == WEIR_OK) {
+        weir__set_driver_result(before);
+        if (grew)
+            atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
+    }
+    return status;
+}
+
+/* Slots of the next slab of a class: more as the class takes more. */
+static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
+    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    uint32_t slabs = c->store->small[size_class].slabs;
+    size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
+
+    return bytes / slot < SLAB_SLOTS ? (uint32_t)(bytes / slot) : SLAB_SLOTS;
+}
+
+/* A slab for the class of `bytes` in the cell. */
+static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t bytes,
+                            weir_stream stream) {
+    unsigned size_class = weir__span_class(bytes);
+    uint32_t slots = slab_slots(c, size_class);
+    size_t slab = weir__size_round_down(
+        (size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + WEIR_PAGE - 1, WEIR_PAGE);
+    struct weir_span *s;
+    CUdeviceptr base;
+    weir_status status = fetch(f, c, slab, stream, &base);
+    int taken;
+
+    if (status != WEIR_OK)
+        return status;
+    s = span_begin(f, base, slab, size_class, slots);
+    if (!s) {
+        (void)f->ops->free(f->engine, base, stream, NULL);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    taken = weir__bias_take(&c->lock);
+    weir__cell_add_slab(c, s);
+    weir__bias_give(&c->lock, taken);
+    return WEIR_OK;
+}
+
+/* In the books of a stream's cell, or of the loose one: a live block more, or less. */
+static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    int taken = weir__bias_take(&c->lock);
+
+    weir__cell_account(c, requested, in_use);
+    weir__bias_give(&c->lock, taken);
+}
+
+/* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
+static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t bytes,
+                             weir_stream stream, CUdeviceptr *block) {
+    size_t rounded;
+    struct weir_span *s;
+    weir_status status;
+
+    if (!weir__size_round_up(bytes, WEIR_PAGE, &rounded))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    status = fetch(f, c, rounded, stream, block);
+    if (status != WEIR_OK)
+        return status;
+    s = span_begin(f, *block, rounded, 0, 0);
+    if (!s) {
+        (void)f->ops->free(f->engine, *block, stream, NULL);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    account(c ? c : f->loose, (int64_t)bytes, (int64_t)rounded);
+    return WEIR_OK;
+}
+
+/* A block out of the cell, or 0.  `id`: what the driver has just said, 0: it was not asked, as the
+ * program vouches for the stream. */
+static inline CUdeviceptr take(const struct weir_front *f, struct weir_cell *c, uint64_t key,
+                               uint64_t id, size_t bytes, int hit) {
+    int taken = weir__bias_take(&c->lock);
+    CUdeviceptr block = 0;
+
+    if (c->serves && atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
+        (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id) && !c->due &&
+        c->demand == atomic_load_explicit(&f->demand, memory_order_relaxed)) {
+        block = bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
+                                         : weir__cell_take_whole(c, bytes);
+        if (block && hit) {
+            uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
+
+            atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
+            c->due |= hits % WEIR_CELL_LOOK == 0;
+        }
+    }
+    weir__bias_give(&c->lock, taken);
+    return block;
+}
+
+/* The stream is being captured: the engine makes a node of the graph, or refuses. */
+static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_stream stream,
+                                  CUdeviceptr *block) {
+    int grew = 0;
+    weir_status status;
+
+    (void)visit_captured(f, stream, 0);
+    status = f->ops->alloc(f->engine, bytes, stream, 1, block, &grew);
+    if (status == WEIR_OK)
+        count(f, WEIR_TALLY_FRONT_CAPTURE);
+    return status;
+}
+
+/* What was put off while the cell's stream only hit, now that the driver has vouched for it. */
+static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
+    int taken = weir__bias_take(&c->lock);
+    int wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+    int due = c->due;
+
+    weir__bias_give(&c->lock, taken);
+    if (due)
+        look_after(f, c, stream);
+    if (wanted)
+        (void)give_all(f, c, stream);
+}
+
+/* Nothing in the cell: from the engine. */
+static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint64_t id,
+                                size_t bytes, weir_stream stream, CUdeviceptr *block) {
+    weir_status status = WEIR_OK;
+
+    if (bytes > WEIR_SPAN_SMALL)
+        return add_whole(f, c, bytes, stream, block);
+    pthread_mutex_lock(&f->lock);
+    settle_batches(f);
+    pthread_mutex_unlock(&f->lock);
+    for (;;) {
+        *block = take(f, c, key_of(stream, id), id, bytes, 0);
+        if (*block)
+            return WEIR_OK;
+        /* Nothing came home; or the slab that was just made is wanted elsewhere, or other threads on
+         * the stream have used it up. */
+        catch_up(f, c, stream);
+        status = add_slab(f, c, bytes, stream);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
+static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, size_t bytes,
+                                                        weir_stream stream, CUdeviceptr *block) {
+    int before = weir__driver_result;
+    weir_status status = weir__engine_capture(f->host, stream);
+    struct weir_cell *c;
+    CUdeviceptr address = 0;
+    CUresult result;
+    uint64_t id;
+
+    if (status == WEIR_E_CAPTURE) {
+        weir__set_driver_result(before);
+        return alloc_captured(f, bytes, stream, block);
+    }
+    if (status != WEIR_OK)
+        return status;
+    result = weir__engine_stream_id(f->host, stream, &id);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(f->host, result);
+    c = visit(f, stream, id);
+    if (c) {
+        catch_up(f, c, stream);
+        address = take(f, c, key_of(stream, id), id, bytes, 1);
+    }
+    if (address) {
+        *block = address;
+        return WEIR_OK;
+    }
+    status = c ? alloc_missed(f, c, id, bytes, stream, &address)
+               : add_whole(f, NULL, bytes, stream, &address);
+    if (status != WEIR_OK)
+        return status;
+    count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    *block = address;
+    return WEIR_OK;
+}
+
+/* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
+static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, uint64_t *key,
+                                     unsigned long long *id) {
+    *id = 0;
+    if (is_default(stream) && (!(f->host->driver->capabilities & WEIR_CAP_STREAM_ID) ||
+                               f->host->driver->cuStreamGetId(stream, id) != CUDA_SUCCESS))
+        return NULL;
+    *key = key_of(stream, *id);
+    return *key ? cell_of(f, *key) : NULL;
+}
+
+/* Asks the driver: 1 if the stream is not being captured; its id, if *id does not have it yet. */
+static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
+    const struct weir_driver *driver = f->host->driver;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+           (*id != 0 || ((driver->capabilities & WEIR_CAP_STREAM_ID) &&
+                         driver->cuStreamGetId(stream, id) == CUDA_SUCCESS));
+}
+
+weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
+                              CUdeviceptr *block) {
+    unsigned long long id;
+    uint64_t key;
+    struct weir_cell *c = find(f, stream, &key, &id);
+
+    if (c && (is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
+        CUdeviceptr address = take(f, c, key, id, bytes, 1);
+
+        if (address) {
+            *block = address;
+            return WEIR_OK;
+        }
+    }
+    return alloc_slow(f, bytes, stream, block);
+}
+
+/* ---- frees ------------------------------------------------------------------------------------- */
+
+/* A live block starts at `address`; its bytes as asked and as handed out. */
+static int is_live(const struct weir_span *s, uint64_t address, int64_t *requested,
+                   int64_t *in_use) {
+    uint32_t slot, state;
+
+    if (!s->slot_units) {
+        *requested = (int64_t)atomic_load_explicit(&s->asked, memory_order_relaxed);
+        *in_use = (int64_t)s->bytes;
+        return *requested != 0 && address == s->base;
+    }
+    slot = weir__span_slot(s, address);
+    if (slot == WEIR_SLOT_NONE)
+        return 0;
+    state = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    *requested = state;
+    *in_use = (int64_t)s->slot_units * WEIR_SPAN_UNIT;
+    return !(state & WEIR_SLOT_IDLE);
+}
+
+/* Sends a slot home behind all streams that use it; from a captured one, behind a wait for the
+ * device. */
+static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t address,
+                             weir_stream stream, struct weir_use_list *uses, int captured) {
+    struct weir_stray stray = {s, weir__span_slot(s, address)};
+    struct weir_use_list none = {0};
+    struct weir_fence *fence = NULL;
+    weir_status status = WEIR_OK;
+
+    pthread_mutex_lock(&f->lock);
+    if (!captured)
+        status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
+    if (status == WEIR_OK && !send_home(f, &stray, 1, fence)) {
+        if (fence)
+            weir__order_fence_drop(&f->order, fence);
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    if (status == WEIR_OK)
+        atomic_store_explicit(&s->slot[stray.slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+    settle_batches(f);
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+/* Gives a whole block to the engine, which orders its reuse. */
+static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_stream stream,
+                              struct weir_use_list *uses) {
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    CUdeviceptr base = s->base;
+    size_t bytes = s->bytes;
+    weir_status status;
+
+    /* Forgotten first: once the engine has it, it may be another's at once. */
+    pthread_mutex_lock(&f->lock);
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    span_end(f, s);
+    pthread_mutex_unlock(&f->lock);
+    status = f->ops->free(f->engine, base, stream, uses);
+    if (status == WEIR_OK)
+        return WEIR_OK;
+    s = span_begin(f, base, bytes, 0, 0); /* there is a record: the one just dropped */
+    if (s)
+        atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
+    return status;
+}
+
+/* Past the caches: the block has other users, or its stream has no cache. */
+static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t address,
+                             weir_stream stream, struct weir_use_list *uses, int captured) {
+    int64_t requested, in_use;
+    weir_status status;
+
+    if (!is_live(s, address, &requested, &in_use))
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    if (uses && captured)
+        return weir__engine_refuse(WEIR_E_CAPTURE);
+    status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
+                           : free_whole(f, s, stream, uses);
+    if (status != WEIR_OK)
+        return status;
+    account(f->loose, -requested, -in_use);
+    count(f, WEIR_TALLY_FREES);
+    if (captured)
+        count(f, WEIR_TALLY_FRONT_DEFERRED);
+    return WEIR_OK;
+}
+
+/* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
+ * driver was not asked. */
+static inline int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
+                      struct weir_span *s, uint64_t address, int *wanted) {
+    int taken = weir__bias_take(&c->lock), result = WEIR_CELL_FULL;
+
+    if (c->serves && atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
+        (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id)) {
+        result = weir__cell_put(c, s, address);
+        if (result == WEIR_CELL_TAKEN) {
+            weir__cell_raise(&c->frees);
+            if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
+                weir__cell_raise(&c->deferred);
+        }
+        *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+    }
+    weir__bias_give(&c->lock, taken);
+    return result;
+}
+
+/* Room in a full cell: for a stray, or by giving half of the whole blocks back, for which no driver
+ * need be asked: the stream's id is known. */
+static int make_room(struct weir_front *f, struct weir_cell *c, const struct weir_span *s) {
+    struct weir_harvest h = {0};
+    int taken = weir__bias_take(&c->lock), made = 1;
+
+    if (s->slot_units)
+        made = weir__cell_stray_room(c, s->size_class);
+    else
+        weir__cell_shrink_wholes(c, WEIR_CELL_RECENT / 2, &h);
+    weir__bias_give(&c->lock, taken);
+    pthread_mutex_lock(&f->lock);
+    give_spans(f, h.spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    pthread_mutex_unlock(&f->lock);
+    return made;
+}
+
+static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, struct weir_span *s,
+                                                       CUdeviceptr block, weir_stream stream,
+                                                       struct weir_use_list *uses) {
+    int before = weir__driver_result;
+    weir_status status = weir__engine_capture(f->host, stream);
+    int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL, wanted;
+    struct weir_cell *c;
+    CUresult asked;
+    uint64_t id;
+
+    if (status != WEIR_OK && !captured)
+        return status;
+    weir__set_driver_result(before);
+    asked = weir__engine_stream_id(f->host, stream, &id);
+    if (asked != CUDA_SUCCESS)
+        return weir__engine_status(f->host, asked);
+    c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
+    if (c && !uses) {
+        result = put(f, c, key_of(stream, id), id, s, block, &wanted);
+        if (result == WEIR_CELL_FULL && make_room(f, c, s))
+            result = put(f, c, key_of(stream, id), id, s, block, &wanted);
+    }
+    if (result == WEIR_CELL_NO_BLOCK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    if (result == WEIR_CELL_FULL)
+        return free_past(f, s, block, stream, uses, captured);
+    if (!captured) {
+        look_after(f, c, stream);
+        catch_up(f, c, stream);
+    }
+    return WEIR_OK;
+}
+
+/* A demand that a stream meets which only frees. */
+static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
+    int before = weir__driver_result;
+    struct weir_cell *c;
+    uint64_t id;
+
+    if (weir__engine_capture(f->host, stream) == WEIR_OK &&
+        weir__engine_stream_id(f->host, stream, &id) == CUDA_SUCCESS) {
+        c = visit(f, stream, id);
+        if (c)
+            catch_up(f, c, stream);
+    }
+    weir__set_driver_result(before);
+}
+
+/* Not one of ours: a graph's, or nobody's. */
+static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    weir_status status = f->ops->free(f->engine, block, stream, uses);
+
+    if (status == WEIR_OK)
+        count(f, WEIR_TALLY_FREES);
+    return status;
+}
+
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    unsigned long long id;
+    uint64_t key;
+    struct weir_cell *c;
+    int result = WEIR_CELL_FULL, wanted = 0;
+
+    if (!s)
+        return free_other(f, block, stream, uses);
+    c = uses ? NULL : find(f, stream, &key, &id);
+    if (c)
+        result = put(f, c, key, id, s, block, &wanted);
+    if (result == WEIR_CELL_NO_BLOCK)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    if (result == WEIR_CELL_FULL)
+        return free_slow(f, s, block, stream, uses);
+    if (wanted)
+        answer(f, stream);
+    return WEIR_OK;
+}
+
+/* ---- binding ----------------------------------------------------------------------------------- */
+
+weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more) {
+    struct weir_cell *c;
+    uint32_t bindings;
+    weir_status status = WEIR_OK;
+    CUresult result;
+    uint64_t id;
+
+    result = weir__engine_stream_id(f->host, stream, &id);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(f->host, result);
+    pthread_mutex_lock(&f->lock);
+    c = cell_at(f, stream, id);
+    bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
+    if (more > 0 && c) {
+        if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
+            retire(f, c, WEIR_ENGINE_UNKNOWN);
+        if (!c->serves)
+            mature(f, c, id);
+        atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
+    } else if (more > 0) {
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    } else if (bindings == 0) {
+        status = weir__engine_refuse(WEIR_E_INVALID);
+    } else {
+        atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
+        if (bindings == 1 && id == 0 && f->checks) /* what its handle means will not be known */
+            retire(f, c, WEIR_ENGINE_UNKNOWN);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return status;
+}
+
+/* ---- everything back --------------------------------------------------------------------------- */
+
+static CUresult wait_for_device(struct weir_host *host) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = host->driver->cuCtxSynchronize();
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
+}
+
+/* Takes all that lies idle out of every cell; the caller holds `lock`. */
+static void harvest(struct weir_front *f, struct weir_harvest *h) {
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        int taken;
+
+        if (!c->store)
+            continue;
+        taken = weir__bias_take(&c->lock);
+        weir__cell_shrink(c, 0, h);
+        (void)weir__cell_strays(c, 1, h);
+        weir__bias_give(&c->lock, taken);
+    }
+}
+
+/* Whose what `harvest` brought is, after a wait for the device: one stream's as long as there is only
+ * one, so that the engine goes on with nothing to order. */
+static uint64_t whose(const struct weir_front *f) {
+    const struct weir_cell *only = NULL;
+
+    for (const struct weir_cell *c = f->cells; c; c = c->next) {
+        if (c == f->loose)
+            continue;
+        if (only)
+            return WEIR_ENGINE_OBSERVED;
+        only = c;
+    }
+    return only && only->serves ? atomic_load_explicit(&only->id, memory_order_relaxed)
+                                : WEIR_ENGINE_OBSERVED;
+}
+
+weir_status weir__front_empty(struct weir_front *f) {
+    struct weir_harvest h = {0}, slabs = {0};
+    struct batch *batches;
+    CUresult result = CUDA_SUCCESS;
+
+    pthread_mutex_lock(&f->lock);
+    harvest(f, &h);
+    batches = f->batches;
+    f->batches = NULL;
+    pthread_mutex_unlock(&f->lock);
+    if (h.spans || h.strays > 0 || batches)
+        result = wait_for_device(f->host);
+    pthread_mutex_lock(&f->lock);
+    if (result == CUDA_SUCCESS) {
+        give_spans(f, h.spans, whose(f));
+        for (size_t i = 0; i < h.strays; i++)
+            bring_home(f, &h.stray[i]);
+        while (batches) {
+            struct batch *next = batches->next;
+
+            settle(f, batches);
+            batches = next;
+        }
+        /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
+        if (h.strays > 0)
+            harvest(f, &slabs);
+    } else {
+        struct batch **link = &batches;
+
+        give_spans(f, h.spans, WEIR_ENGINE_UNKNOWN);
+        if (h.strays > 0)
+            (void)send_home(f, h.stray, h.strays, NULL);
+        while (*link)
+            link = &(*link)->next;
+        *link = f->batches;
+        f->batches = batches;
+    }
+    give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
+    if (slabs.strays > 0)
+        (void)send_home(f, slabs.stray, slabs.strays, NULL);
+    pthread_mutex_unlock(&f->lock);
+    free(h.stray);
+    free(slabs.stray);
+    return weir__engine_status(f->host, result);
+}
+
+/* ---- beginning and end ------------------------------------------------------------------------- */
+
+static void nothing_observed(void *context, uint64_t id, uint64_t sequence) {
+    (void)context;
+    (void)id;
+    (void)sequence;
+}
+
+weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             struct weir_front **out) {
+    struct weir_front *f = aligned_alloc(_Alignof(struct weir_front), sizeof *f);
+    struct table *table = table_make(TABLE_FIRST);
+    uint32_t idle_ms = host->options.front_idle_ms;
+
+    if (f)
+        memset(f, 0, sizeof *f);
+    if (!f || !table || !weir__pagemap_open(&f->pages) || !(f->loose = cell_make(f))) {
+        if (f)
+            weir__pagemap_close(&f->pages);
+        free(table);
+        free(f);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    f->host = host;
+    f->ops = ops;
+    f->engine = engine;
+    f->table = table;
+    f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
+    f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
+    pthread_mutex_init(&f->lock, NULL);
+    weir__order_open(&f->order, host, nothing_observed, NULL);
+    *out = f;
+    return WEIR_OK;
+}
+
+void weir__front_close(struct weir_front *f) {
+    struct weir_driver_scope scope;
+    int entered;
+
+    if (!f)
+        return;
+    while (f->batches) {
+        struct batch *b = f->batches;
+
+        f->batches = b->next;
+        if (b->fence)
+            weir__order_fence_drop(&f->order, b->fence);
+        free(b);
+    }
+    entered = weir__driver_enter(f->host->driver, f->host->context, &scope) == CUDA_SUCCESS;
+    weir__order_close(&f->order);
+    if (entered)
+        weir__driver_leave(f->host->driver, &scope);
+    while (f->cells) {
+        struct weir_cell *c = f->cells;
+
+        f->cells = c->next;
+        weir__cell_close(c);
+        free(c);
+    }
+    while (f->chunks) {
+        struct chunk *chunk = f->chunks;
+
+        f->chunks = chunk->next;
+        free(chunk);
+    }
+    for (struct table *t = f->table, *older; t; t = older) {
+        older = t->older;
+        free(t);
+    }
+    weir__pagemap_close(&f->pages);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+/* ---- figures ----------------------------------------------------------------------------------- */
+
+int weir__front_has_blocks(struct weir_front *f) {
+    int64_t live = 0;
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        live += atomic_load_explicit(&c->requested, memory_order_relaxed);
+    pthread_mutex_unlock(&f->lock);
+    return live > 0;
+}
+
+/* Peaks are exact while one cell alone has handed out anything. */
+static void read_peaks(struct weir_front *f, weir_statistics *out) {
+    const struct weir_cell *only = NULL;
+    int several = 0;
+
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        tell(f, c);
+        if (atomic_load_explicit(&c->in_use_peak, memory_order_relaxed) > 0 || c->told_in_use < 0) {
+            several |= only != NULL;
+            only = c;
+        }
+    }
+    out->requested = f->requested > 0 ? (uint64_t)f->requested : 0;
+    out->in_use = f->in_use > 0 ? (uint64_t)f->in_use : 0;
+    if (only && !several) {
+        f->requested_peak =
+            (uint64_t)atomic_load_explicit(&only->requested_peak, memory_order_relaxed);
+        f->in_use_peak = (uint64_t)atomic_load_explicit(&only->in_use_peak, memory_order_relaxed);
+    }
+    out->requested_peak = f->requested_peak;
+    out->in_use_peak = f->in_use_peak;
+}
+
+void weir__front_figures(struct weir_front *f, weir_statistics *out) {
+    const struct weir_tally *tally = &f->host->books->tally;
+    uint64_t frees = 0;
+
+    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
+    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
+    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
+    out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
+        out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
+        out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
+        out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
+    }
+    read_peaks(f, out);
+    out->front_streams = f->cached;
+    out->event_records += f->order.event_records;
+    out->host_bytes += f->host_bytes + f->pages.host_bytes;
+    pthread_mutex_unlock(&f->lock);
+    out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
+                  out->front_misses_capture;
+    out->hits = out->allocs - out->growth_allocs;
+    out->attempts = out->allocs + out->refusals;
+    out->frees += frees;
+    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
+}

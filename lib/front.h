@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* front.h: the hit path: caches of one stream each, above any engine.
+ *
+ * A request is served from its stream's cell (cell.h), and a freed block goes into the cell of the
+ * stream that it was freed on, without the engine, without a driver call beyond the questions below,
+ * and without touching a cache line that another stream's thread writes.
+ *
+ * Must not know: the public API, settings' names, how an engine places blocks.
+ */
+#ifndef WEIR_FRONT_H
+#define WEIR_FRONT_H
+
+#include "engine.h"
+
+struct weir_front;
+
+/* Makes the front above an open engine that has `give`.  The host, `ops` and the engine outlive it.  OK
+ * or E_HOST_MEMORY. */
+weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             struct weir_front **out);
+/* Gives all memory back to the engine, which is closed next.  Nothing is live; NULL is fine. */
+void weir__front_close(struct weir_front *f);
+
+/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0; `uses`: the other
+ * streams of the block, or NULL. */
+weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
+                              CUdeviceptr *block);
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses);
+
+/* The program vouches for the stream once more (1), or once less (-1). */
+weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
+
+/* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
+ * anything: no event covers what lies in a cache.  E_CAPTURE while a capture forbids the wait; what was
+ * taken then stays unused until a later wait. */
+weir_status weir__front_empty(struct weir_front *f);
+
+/* 1 if a block that it handed out is live. */
+int weir__front_has_blocks(struct weir_front *f);
+
+/* Completes figures that already hold the books' and the engine's part. */
+void weir__front_figures(struct weir_front *f, weir_statistics *out);
+
+#endif

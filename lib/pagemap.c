@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* pagemap.c: see pagemap.h. */
+#include "pagemap.h"
+
+#include <stdlib.h>
+
+int weir__pagemap_open(struct weir_pagemap *map) {
+    map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
+    map->host_bytes = 0;
+    return map->top != NULL;
+}
+
+void weir__pagemap_close(struct weir_pagemap *map) {
+    for (size_t i = 0; map->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
+        struct weir__pagemap_node *node = atomic_load_explicit(&map->top[i], memory_order_relaxed);
+
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_SLOTS; k++)
+            free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+        free(node);
+    }
+    free(map->top);
+    map->top = NULL;
+}
+
+/* The leaf of a page, made if it is not there; NULL: host memory ran out. */
+static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page) {
+    _Atomic(struct weir__pagemap_node *) *above = &map->top[page >> (2 * WEIR__PAGEMAP_BITS)];
+    struct weir__pagemap_node *node = atomic_load_explicit(above, memory_order_relaxed);
+    _Atomic(struct weir__pagemap_leaf *) *slot;
+    struct weir__pagemap_leaf *leaf;
+
+    if (!node) {
+        node = calloc(1, sizeof *node);
+        if (!node)
+            return NULL;
+        map->host_bytes += sizeof *node;
+        atomic_store_explicit(above, node, memory_order_release);
+    }
+    slot = &node->leaf[page >> WEIR__PAGEMAP_BITS & (WEIR__PAGEMAP_SLOTS - 1)];
+    leaf = atomic_load_explicit(slot, memory_order_relaxed);
+    if (!leaf) {
+        leaf = calloc(1, sizeof *leaf);
+        if (!leaf)
+            return NULL;
+        map->host_bytes += sizeof *leaf;
+        atomic_store_explicit(slot, leaf, memory_order_release);
+    }
+    return leaf;
+}
+
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT, last;
+
+    if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
+        return 0;
+    last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
+    if (last >> (2 * WEIR__PAGEMAP_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
+        return 0;
+    for (; page <= last; page = (page | (WEIR__PAGEMAP_SLOTS - 1)) + 1)
+        if (!leaf_of(map, page))
+            return 0;
+    return 1;
+}
+
+void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT;
+    uint64_t last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
+
+    for (; page <= last; page++)
+        atomic_store_explicit(&leaf_of(map, page)->value[page & (WEIR__PAGEMAP_SLOTS - 1)], value,
+                              memory_order_release);
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* pagemap.h: from a device address to whatever stands for the memory there.
+ *
+ * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
+ * lock, from any thread; two blocks that are multiples of a page in size and place never share an
+ * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
+ * go; their host memory is 8 bytes for every 16 KiB of device memory that was ever in use.
+ *
+ * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
+ * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
+ * new one or NULL.
+ *
+ * Must not know: what the values are.
+ */
+#ifndef WEIR_PAGEMAP_H
+#define WEIR_PAGEMAP_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEIR_PAGE ((size_t)16 << 10)
+
+enum { WEIR__PAGE_SHIFT = 14, WEIR__PAGEMAP_BITS = 14, WEIR__PAGEMAP_TOP_BITS = 15 };
+#define WEIR__PAGEMAP_SLOTS ((size_t)1 << WEIR__PAGEMAP_BITS)
+#define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
+
+struct weir__pagemap_leaf {
+    _Atomic(void *) value[WEIR__PAGEMAP_SLOTS];
+};
+
+struct weir__pagemap_node {
+    _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_SLOTS];
+};
+
+struct weir_pagemap {
+    _Atomic(struct weir__pagemap_node *) *top; /* WEIR__PAGEMAP_TOP_SLOTS */
+    size_t host_bytes;                         /* of the tables; guarded by the writers' lock */
+};
+
+/* 1, or 0 if host memory ran out. */
+int weir__pagemap_open(struct weir_pagemap *map);
+void weir__pagemap_close(struct weir_pagemap *map);
+/* Makes room for the pages of [address, address + bytes), so that setting them cannot fail.  1, or 0:
+ * host memory ran out, or the address is above 2^57 or no multiple of a page. */
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes);
+/* Sets the entries of these pages, which were reserved once; NULL clears. */
+void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
+
+/* The value at the page of any address, or NULL. */
+static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT;
+    uint64_t top = page >> (2 * WEIR__PAGEMAP_BITS);
+    struct weir__pagemap_node *node;
+    struct weir__pagemap_leaf *leaf;
+
+    if (top >= WEIR__PAGEMAP_TOP_SLOTS)
+        return NULL;
+    node = atomic_load_explicit(&map->top[top], memory_order_acquire);
+    if (!node)
+        return NULL;
+    leaf = atomic_load_explicit(&node->leaf[page >> WEIR__PAGEMAP_BITS & (WEIR__PAGEMAP_SLOTS - 1)],
+                                memory_order_acquire);
+    if (!leaf)
+        return NULL;
+    return atomic_load_explicit(&leaf->value[page & (WEIR__PAGEMAP_SLOTS - 1)],
+                                memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* span.h: a block of the engine as the front knows it: one whole block of a caller, or a slab of equal
+ * slots for small ones.
+ *
+ * Glossary
+ *   span    the record of one block that the front has from the engine, a multiple of a page
+ *   whole   a span that is one caller's block (requests above 64 KiB)
+ *   slab    a span cut into slots of one size class
+ *   class   sizes that are rounded to the same slot: every 512 bytes up to 4 KiB, then eight to each
+ *           doubling, so that rounding wastes an eighth at most
+ *   home    the list of idle slots in the slab itself
+ *   away    a slot that was freed, but not (yet) at home: see front.h
+ *
+ * A slot's state is one word: the bytes that its caller asked for while it is live, which also tells a
+ * double free; at home, the number of the next idle slot.  Records are never given back to the C
+ * library while the front lives, so that whoever holds an address that is no block may look at one.
+ *
+ * Must not know: streams, locks, engines, the driver.
+ */
+#ifndef WEIR_SPAN_H
+#define WEIR_SPAN_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { WEIR_SPAN_CLASSES = 40, WEIR_SPAN_UNIT = 512 };
+#define WEIR_SPAN_SMALL ((size_t)64 << 10) /* the largest request that a slab serves */
+
+#define WEIR_SLOT_IDLE UINT32_C(0x80000000) /* at home; below it the next idle slot's number */
+#define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, not at home */
+#define WEIR_SLOT_NONE UINT32_C(0x3FFFFFFF)
+
+struct weir_cell;
+
+struct weir_span {
+    uint64_t base;
+    size_t bytes;                     /* of the engine's block */
+    _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
+    struct weir_span *next, *prev;    /* in the list that it is on */
+    _Atomic uint64_t asked;           /* whole: by the caller; 0: not live */
+    uint32_t slot_units;              /* slab: of WEIR_SPAN_UNIT bytes; 0: whole */
+    uint32_t slots;
+    uint64_t inverse; /* 2^32 / slot_units, rounded up */
+    uint32_t idle;    /* slots at home */
+    uint32_t head;    /* the first of them, or SLOT_NONE */
+    uint32_t epoch;   /* slab: of its cell when its last slot came home */
+    uint8_t size_class;
+    uint8_t order;           /* log2 of the slots that the record has room for */
+    _Atomic uint32_t slot[]; /* states */
+};
+
+/* The class of 1 to WEIR_SPAN_SMALL bytes. */
+static inline unsigned weir__span_class(size_t bytes) {
+    size_t units = (bytes + WEIR_SPAN_UNIT - 1) / WEIR_SPAN_UNIT; /* 1 to 128 */
+    unsigned shift;
+
+    if (units <= 8)
+        return (unsigned)units - 1;
+    shift = 60u - (unsigned)__builtin_clzll(units - 1); /* of units per step: 8 steps a doubling */
+    return shift * 8 + (unsigned)((units - 1) >> shift);
+}
+
+/* Slot units of a class. */
+static inline uint32_t weir__span_units(unsigned size_class) {
+    unsigned shift = size_class < 16 ? 0 : size_class / 8 - 1;
+
+    return (uint32_t)((size_class - shift * 8 + 1) << shift);
+}
+
+static inline uint64_t weir__span_address(const struct weir_span *s, uint32_t slot) {
+    return s->base + (uint64_t)slot * s->slot_units * WEIR_SPAN_UNIT;
+}
+
+/* The slot that starts at `address`; SLOT_NONE: none does. */
+static inline uint32_t weir__span_slot(const struct weir_span *s, uint64_t address) {
+    uint64_t offset = address - s->base, units = offset / WEIR_SPAN_UNIT;
+    uint64_t slot = units * s->inverse >> 32;
+
+    if (offset >= s->bytes || offset % WEIR_SPAN_UNIT != 0 || slot >= s->slots ||
+        slot * s->slot_units != units)
+        return WEIR_SLOT_NONE;
+    return (uint32_t)slot;
+}
+
+/* Takes the first slot from home; there is one. */
+static inline uint32_t weir__span_take(struct weir_span *s, uint32_t asked) {
+    uint32_t slot = s->head;
+
+    s->head = atomic_load_explicit(&s->slot[slot], memory_order_relaxed) & WEIR_SLOT_NONE;
+    s->idle--;
+    atomic_store_explicit(&s->slot[slot], asked, memory_order_relaxed);
+    return slot;
+}
+
+/* Brings a slot home. */
+static inline void weir__span_put(struct weir_span *s, uint32_t slot) {
+    atomic_store_explicit(&s->slot[slot], WEIR_SLOT_IDLE | s->head, memory_order_relaxed);
+    s->head = slot;
+    s->idle++;
+}
+
+/* Makes a slab of all its memory, every slot at home, lowest first. */
+static inline void weir__span_cut(struct weir_span *s, unsigned size_class, uint32_t slots) {
+    s->slot_units = weir__span_units(size_class);
+    s->slots = slots;
+    s->inverse = ((UINT64_C(1) << 32) + s->slot_units - 1) / s->slot_units;
+    s->size_class = (uint8_t)size_class;
+    s->idle = 0;
+    s->head = WEIR_SLOT_NONE;
+    for (uint32_t i = slots; i > 0; i--)
+        weir__span_put(s, i - 1);
+}
+
+#endif
