@@ -99,6 +99,8 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     out->requested_peak = s->requested_peak;
     out->in_use = s->in_use;
     out->in_use_peak = s->in_use_peak;
+    out->steals = s->steals;
+    out->event_records = s->order.event_records;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

@@ -115,7 +115,7 @@ void weir__suballoc_observe_all(struct weir_suballoc *s);
 CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
 /* As an engine's reclaim. */
 size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent);
-/* Fills requested, in_use, their peaks, extent and host_bytes. */
+/* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
 
 #endif

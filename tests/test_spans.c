@@ -226,8 +226,11 @@ START_TEST(another_stream_waits_for_the_work) {
     give(take(MIB, A), A); /* A's next call records */
     CU(driver->cuStreamSynchronize(A));
     count_from_here();
+    MUST_EQ(figures().steals, 0);
     take_again(block, 30 * MIB, C);
     MUST_EQ(regions_taken(), 0);
+    MUST_EQ(figures().steals, 1);
+    MUST_EQ(figures().event_records, weir__model_calls(WEIR_ENTRY_cuEventRecord));
     give(block, C);
     give(other, B);
     end();
