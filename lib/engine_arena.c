@@ -52,7 +52,7 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
         bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
     } while (bytes >= least && bytes > 0);
     if (result == CUDA_SUCCESS) {
-        placed = weir__suballoc_add(&a->blocks, base, bytes, WEIR_ENGINE_OBSERVED);
+        placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
     }
@@ -144,8 +144,8 @@ static int find_idle(struct arena *a, size_t most, size_t *at) {
 /* ---- the engine ------------------------------------------------------------------------------ */
 
 static weir_status arena_open(struct weir_host *host, void **engine) {
-    static const struct weir_placement_rule bfc = {.granularity = GRANULARITY,
-                                                   .split_waste = SPLIT_WASTE};
+    static const struct weir_suballoc_rule bfc = {
+        .placement = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE}};
     struct arena *a = calloc(1, sizeof *a);
     weir_status status;
 

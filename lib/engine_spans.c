@@ -10,13 +10,17 @@
  * every size there ever was.  So:
  *   Reluctance.  A request passes over idle regions of more than W times its size (and more than
  *                32 MiB).  W starts at 2.
- *   Splitting.   Where even all that is idle, given back, would not make the region that is missing,
- *                an idle region of any size is cut: better than growing.
- *   Swaps.       Else idle regions go back to the inner engine, on this stream, until its reserve has
+ *   Swaps.       Idle regions go back to the inner engine, on this stream, until its reserve has
  *                room for the new region: memory changes its place, and the reserve does not rise.
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
+ *                But while the reserve is more than a tenth above all that was ever in use at once,
+ *                memory is what is wasted, not calls: then a swap counts for a 16th.
  *   Growth.      Last.
+ * Requests of up to 512 KiB have regions of their own: a small block that stays in the corner of a
+ * large region would keep it from ever being idle.  Among equals the newest region serves: it holds
+ * the sizes of now.  No choice depends on an address, so the same requests take the same memory on
+ * every machine.
  *
  * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the
  * host has observed that stream, no other may have any of it.  A region goes back on a stream that
@@ -46,7 +50,9 @@
 #define GRANULARITY ((size_t)16 << 10)
 /* Regions are multiples of what a pool of the driver grows by. */
 #define UNIT ((size_t)32 << 20)
-enum { RELUCTANCE = 2, SWAPS_PER_DOUBLING = 16 };
+/* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
+#define SMALL ((size_t)512 << 10)
+enum { RELUCTANCE = 2, PATIENCE = 256, SWAP_WEIGHT = 16 };
 
 struct spans {
     struct weir_host *host;
@@ -57,7 +63,7 @@ struct spans {
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
     size_t reluctance;
-    uint64_t swaps;
+    unsigned impatience;                  /* W doubles when it reaches PATIENCE */
     uint64_t threshold;                   /* bytes in idle regions that are kept after a free */
     uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
@@ -78,26 +84,25 @@ static uint64_t reserve_of(const struct spans *s) {
     return figures.reserve;
 }
 
-/* Bytes in regions that the last survey found idle and serving. */
-static uint64_t serving_bytes(const struct spans *s) {
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < s->blocks.region_count; i++)
-        bytes += s->blocks.regions[i].serves ? s->blocks.regions[i].bytes : 0;
-    return bytes;
+/* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
+static int is_better_spare(const struct weir_suballoc_region *a,
+                           const struct weir_suballoc_region *b, uint64_t missing) {
+    if (a->bytes == b->bytes)
+        return a->place < b->place;
+    if (b->bytes < missing)
+        return a->bytes > b->bytes;
+    return a->bytes >= missing && a->bytes < b->bytes;
 }
 
 /* Of the regions that serve: the smallest of at least `missing` bytes, else the largest.  1 and its
- * place, or 0: there is none. */
+ * place in the list, or 0: there is none. */
 static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     const struct weir_suballoc_region *best = NULL;
 
     for (size_t i = 0; i < s->blocks.region_count; i++) {
         const struct weir_suballoc_region *r = &s->blocks.regions[i];
 
-        if (r->serves &&
-            (!best || (best->bytes < missing ? r->bytes > best->bytes
-                                             : r->bytes >= missing && r->bytes < best->bytes)))
+        if (r->serves && (!best || is_better_spare(r, best, missing)))
             best = r;
     }
     if (best)
@@ -122,7 +127,10 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
 
     if (status != WEIR_OK)
         return status;
-    placed = weir__suballoc_add(&s->blocks, base, bytes, r->id);
+    placed = base % GRANULARITY != 0
+                 ? WEIR_PLACEMENT_INVALID
+                 : weir__suballoc_add(&s->blocks, base, bytes,
+                                      weir__suballoc_is_small(&s->blocks, r->bytes), r->id);
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     (void)s->inner->free(s->under, base, r->stream, NULL);
@@ -145,22 +153,33 @@ static size_t cuts_up_to(const struct spans *s, size_t bytes) {
     return most > UNIT ? most : UNIT;
 }
 
-static void count_swap(struct spans *s) {
-    s->swaps++;
-    if (s->swaps % SWAPS_PER_DOUBLING == 0 && s->reluctance <= SIZE_MAX / 2)
+static void count_swap(struct spans *s, uint64_t reserve) {
+    int wasteful = reserve - s->blocks.in_use_peak > reserve / 11;
+
+    s->impatience += wasteful ? 1 : SWAP_WEIGHT;
+    if (s->impatience < PATIENCE)
+        return;
+    s->impatience = 0;
+    if (s->reluctance <= SIZE_MAX / 2)
         s->reluctance *= 2;
 }
 
-/* Gives regions back until `room` bytes of the reserve are in none, or none is left that may go. */
-static weir_status make_room(struct spans *s, const struct request *r, uint64_t room,
+/* Bytes of the reserve that are in no region. */
+static uint64_t room_in(const struct spans *s, uint64_t reserve) {
+    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+}
+
+/* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */
+static weir_status make_room(struct spans *s, const struct request *r, uint64_t reserve,
                              uint64_t needed) {
+    uint64_t room = room_in(s, reserve);
     weir_status status = WEIR_OK;
     size_t at;
 
     while (status == WEIR_OK && room < needed && find_spare(s, needed - room, &at)) {
         room += s->blocks.regions[at].bytes;
         status = give_back(s, at, r->id, r->stream);
-        count_swap(s);
+        count_swap(s, reserve);
     }
     return status;
 }
@@ -181,45 +200,39 @@ static weir_status extend_at_last(struct spans *s, const struct request *r, size
     return any ? extend(s, r, bytes, grew) : why;
 }
 
-/* Nothing fits but perhaps a large idle region.  With OK a second try finds room. */
-static weir_status find_room(struct spans *s, const struct request *r, int *grew,
-                             struct weir_placement_block *out, int *placed) {
-    uint64_t reserve = reserve_of(s), room;
+/* Nothing fits but perhaps large idle regions: with OK there is a region for the request. */
+static weir_status find_room(struct spans *s, const struct request *r, int *grew) {
+    uint64_t reserve = reserve_of(s);
     size_t needed;
     weir_status status;
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    room = reserve > s->blocks.total ? reserve - s->blocks.total : 0;
-    weir__suballoc_survey(&s->blocks, r->id);
-    if (room + serving_bytes(s) < needed) {
-        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
-        if (*placed != WEIR_PLACEMENT_NO_FIT)
-            return WEIR_OK;
-        weir__suballoc_survey(&s->blocks, r->id); /* it has looked around */
-    }
     weir__suballoc_dry(&s->blocks);
-    if (!r->may_grow && room < needed)
+    if (!r->may_grow && room_in(s, reserve) < needed)
         return WEIR_ENGINE_DRY;
-    status = make_room(s, r, room, needed);
+    weir__suballoc_survey(&s->blocks, r->id);
+    status = make_room(s, r, reserve, needed);
     if (status == WEIR_OK)
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = extend_at_last(s, r, needed, status, grew);
-    if (status == WEIR_OK)
-        *placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
     return status;
 }
 
 static weir_status place(struct spans *s, const struct request *r, int *grew,
                          struct weir_placement_block *out) {
     int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
-    weir_status status = WEIR_OK;
+    weir_status status;
 
-    if (placed == WEIR_PLACEMENT_NO_FIT)
-        status = find_room(s, r, grew, out, &placed);
-    if (status != WEIR_OK || placed == WEIR_PLACEMENT_OK)
-        return status;
+    if (placed == WEIR_PLACEMENT_NO_FIT) {
+        status = find_room(s, r, grew);
+        if (status != WEIR_OK)
+            return status;
+        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
+    }
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
     return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
                                                                   : WEIR_E_NO_MEMORY);
 }
@@ -435,8 +448,11 @@ static CUresult make_resting(struct spans *s) {
 
 static weir_status open_over(const struct weir_engine *inner, struct weir_host *host,
                              void **engine) {
-    static const struct weir_placement_rule rule = {.granularity = GRANULARITY,
-                                                    .split_waste = GRANULARITY};
+    static const struct weir_suballoc_rule rule = {
+        .placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY},
+        .small = SMALL,
+        .newest_first = 1,
+    };
     struct spans *s = calloc(1, sizeof *s);
     weir_status status;
 

@@ -124,7 +124,6 @@ static void forget_streams(struct weir_order *o) {
     for (size_t i = 0; i < o->stream_count; i++) {
         struct weir_order_stream *s = &o->streams[i];
 
-        weir__order_observe(o, s);
         if (is_quiet(s))
             free(s->marks);
         else
@@ -133,9 +132,8 @@ static void forget_streams(struct weir_order *o) {
     o->stream_count = kept;
 }
 
-struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *streams;
-
+/* NULL: it is not known. */
+static struct weir_order_stream *find_stream(struct weir_order *o, uint64_t id) {
     if (o->stream_last < o->stream_count && o->streams[o->stream_last].id == id)
         return &o->streams[o->stream_last];
     for (size_t i = 0; i < o->stream_count; i++) {
@@ -144,6 +142,13 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
             return &o->streams[i];
         }
     }
+    return NULL;
+}
+
+/* NULL: no host memory. */
+static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *streams;
+
     if (o->stream_count == o->stream_capacity)
         forget_streams(o);
     streams = weir__hostmem_room(o->streams, o->stream_count, &o->stream_capacity, sizeof *streams);
@@ -154,6 +159,22 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) 
     o->several |= o->stream_count > 1 || id == 0;
     streams[o->stream_last] = (struct weir_order_stream){.id = id};
     return &streams[o->stream_last];
+}
+
+struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    if (s)
+        return s;
+    if (o->stream_count == o->stream_capacity)
+        weir__order_look_around(o);
+    return add_stream(o, id);
+}
+
+struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    return s ? s : add_stream(o, id);
 }
 
 /* The host has seen the stream pass `sequence`. */

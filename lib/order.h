@@ -73,9 +73,11 @@ void weir__order_open(struct weir_order *o, struct weir_host *host,
 /* No fence is left. */
 void weir__order_close(struct weir_order *o);
 
-/* What is kept about a stream, made when it is seen first; NULL: no host memory.  Valid until the
- * next call of this function.  May forget streams of which nothing is open. */
+/* What is kept about a stream, made when it is seen first; NULL: no host memory.  Valid until a
+ * stream is made next.  May forget streams of which nothing is open, and look around for that. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
+/* The same without any driver call: nothing is forgotten that must be asked about. */
+struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* For every operation on `stream`, which is `s`: records for its open frees by the rules above.  What
  * the driver refuses is tried again at a later call. */
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);

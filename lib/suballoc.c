@@ -18,6 +18,8 @@
  * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
 #define OBSERVED WEIR_ENGINE_OBSERVED
 #define QUARANTINE (UINT64_MAX - 1)
+/* Places of regions go down from here: enough for 2^33 regions of a GiB. */
+#define FIRST_PLACE (UINT64_C(1) << 63)
 
 /* Looked at after a free with uses, so that they do not pile up while every request fits. */
 enum { PENDING_GLANCE = 2 };
@@ -32,14 +34,21 @@ struct weir_suballoc_pending {
 static void stream_observed(void *context, uint64_t id, uint64_t sequence) {
     struct weir_suballoc *s = context;
 
-    weir__placement_observe(s->placement, id, sequence);
+    weir__placement_observe(s->placement[0], id, sequence);
+    if (s->placement[1])
+        weir__placement_observe(s->placement[1], id, sequence);
 }
 
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
-                                const struct weir_placement_rule *rule) {
-    *s = (struct weir_suballoc){0};
-    if (weir__placement_create(rule, &s->placement) != WEIR_PLACEMENT_OK)
+                                const struct weir_suballoc_rule *rule) {
+    *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE};
+    if (weir__placement_create(&rule->placement, &s->placement[0]) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    if (rule->small > 0 &&
+        weir__placement_create(&rule->placement, &s->placement[1]) != WEIR_PLACEMENT_OK) {
+        weir__placement_destroy(s->placement[0]);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
     weir__order_open(&s->order, host, stream_observed, s);
     s->pending_end = &s->pending;
     return WEIR_OK;
@@ -55,7 +64,8 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     }
     weir__order_close(&s->order);
     weir__map_clear(&s->pending_blocks);
-    weir__placement_destroy(s->placement);
+    weir__placement_destroy(s->placement[0]);
+    weir__placement_destroy(s->placement[1]);
     free(s->regions);
 }
 
@@ -79,13 +89,81 @@ static void unaccount(struct weir_suballoc *s, const struct weir_placement_block
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out) {
     struct weir_placement_figures figures;
 
-    weir__placement_figures(s->placement, &figures);
+    out->extent = out->host_bytes = 0;
+    for (int i = 0; i < 2 && s->placement[i]; i++) {
+        weir__placement_figures(s->placement[i], &figures);
+        out->extent += figures.extent;
+        out->host_bytes += figures.host_bytes;
+    }
     out->requested = s->requested;
     out->requested_peak = s->requested_peak;
     out->in_use = s->in_use;
     out->in_use_peak = s->in_use_peak;
-    out->extent = figures.extent;
-    out->host_bytes = figures.host_bytes;
+    out->steals = s->steals;
+    out->event_records = s->order.event_records;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* The region around an address; NULL: it lies in none. */
+static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
+    size_t low = 0, high = s->region_count;
+
+    while (low < high) { /* the first region that ends above the address */
+        size_t middle = low + (high - low) / 2;
+
+        if (s->regions[middle].base + s->regions[middle].bytes > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low < s->region_count && s->regions[low].base <= address ? &s->regions[low] : NULL;
+}
+
+int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+    return region_of(s, address) != NULL;
+}
+
+/* The region that has this place, which is one of them. */
+static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uint64_t place) {
+    struct weir_suballoc_region *r = s->regions;
+
+    if (!s->rule.newest_first)
+        return region_of(s, place);
+    while (place - r->place >= r->bytes)
+        r++;
+    return r;
+}
+
+/* As the placement's functions, of the block at an address. */
+static int find(const struct weir_suballoc *s, CUdeviceptr block,
+                struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+
+    return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
+             : WEIR_PLACEMENT_FOREIGN;
+}
+
+static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
+                struct weir_placement_block *out) {
+    const struct weir_suballoc_region *r = region_of(s, block);
+
+    return r ? weir__placement_give(s->placement[r->small], r->place + (block - r->base), id,
+                                    sequence, out)
+             : WEIR_PLACEMENT_FOREIGN;
+}
+
+static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                struct weir_placement_block *out) {
+    int small = weir__suballoc_is_small(s, bytes);
+    int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
+
+    if (result == WEIR_PLACEMENT_OK) {
+        const struct weir_suballoc_region *r = region_at(s, out->address);
+
+        out->address = r->base + (out->address - r->place);
+    }
+    return result;
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */
@@ -94,16 +172,15 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
     s->order.several = 1;
     s->observed++;
-    (void)weir__placement_give(s->placement, block, OBSERVED, s->observed, NULL);
-    weir__placement_observe(s->placement, OBSERVED, s->observed);
+    (void)give(s, block, OBSERVED, s->observed, NULL);
+    stream_observed(s, OBSERVED, s->observed);
 }
 
 /* Gives a block back that nobody may have before the device was waited for. */
 static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) {
     struct weir_placement_block was;
 
-    if (weir__placement_give(s->placement, block, QUARANTINE, s->quarantined + 1, &was) !=
-        WEIR_PLACEMENT_OK)
+    if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     s->order.several = 1;
     s->quarantined++;
@@ -163,7 +240,7 @@ static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, we
     struct weir_fence *fence;
     weir_status status;
 
-    if (weir__placement_find(s->placement, block, &found) != WEIR_PLACEMENT_OK)
+    if (find(s, block, &found) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     status = weir__order_fence(&s->order, stream, uses, &fence);
     if (status == WEIR_E_HOST_MEMORY)
@@ -185,14 +262,14 @@ static weir_status give_unknown(struct weir_suballoc *s, CUdeviceptr block,
     uint64_t sequence;
     weir_status status;
 
-    if (weir__placement_find(s->placement, block, &was) != WEIR_PLACEMENT_OK)
+    if (find(s, block, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     status = weir__order_freed_marked(&s->order, on, stream, &sequence);
     if (status == WEIR_E_STREAM || status == WEIR_E_DEVICE_LOST)
         return status;
     if (status != WEIR_OK)
         return give_quarantined(s, block);
-    (void)weir__placement_give(s->placement, block, on->id, sequence, NULL);
+    (void)give(s, block, on->id, sequence, NULL);
     unaccount(s, &was);
     weir__order_observe(&s->order, on);
     return WEIR_OK;
@@ -208,8 +285,7 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return give_quarantined(s, block);
     if (id == 0)
         return give_unknown(s, block, on, stream);
-    if (weir__placement_give(s->placement, block, id, s->order.sequence + 1, &was) !=
-        WEIR_PLACEMENT_OK)
+    if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     weir__order_freed(&s->order, on);
     unaccount(s, &was);
@@ -237,15 +313,16 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     struct weir_placement_block was;
 
     if ((s->pending && weir__map_get(&s->pending_blocks, block, NULL)) ||
-        weir__placement_find(s->placement, block, &was) != WEIR_PLACEMENT_OK)
+        find(s, block, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL : weir__order_stream(&s->order, id);
+    on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
+                                                     : weir__order_stream_silently(&s->order, id);
     if (id == OBSERVED)
         give_observed(s, block);
     else if (!on)
         return give_quarantined(s, block);
     else
-        (void)weir__placement_give(s->placement, block, id, weir__order_freed(&s->order, on), NULL);
+        (void)give(s, block, id, weir__order_freed(&s->order, on), NULL);
     unaccount(s, &was);
     return WEIR_OK;
 }
@@ -254,19 +331,25 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
 
 /* Tells the placement.  Memory that came in the order of one stream is as if it had been freed
  * there. */
-static int place_region(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
+                        size_t bytes, uint64_t id) {
     struct weir_order_stream *on;
 
     if (id == OBSERVED)
-        return weir__placement_add(s->placement, base, bytes);
+        return weir__placement_add(p, place, bytes);
     on = weir__order_stream(&s->order, id);
     if (!on)
         return WEIR_PLACEMENT_NO_MEMORY;
-    return weir__placement_add_freed(s->placement, base, bytes, id,
-                                     weir__order_freed(&s->order, on));
+    return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on));
 }
 
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id) {
+int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
+    return bytes <= s->rule.small;
+}
+
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
+                       uint64_t id) {
+    uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
     struct weir_suballoc_region *regions =
         weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
     size_t at = s->region_count;
@@ -275,62 +358,52 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uin
     if (!regions)
         return WEIR_PLACEMENT_NO_MEMORY;
     s->regions = regions;
-    placed = place_region(s, base, bytes, id);
+    placed = place_region(s, s->placement[small], place, bytes, id);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
+    if (s->rule.newest_first)
+        s->next_place = place;
     for (; at > 0 && regions[at - 1].base > base; at--)
         regions[at] = regions[at - 1];
-    regions[at] = (struct weir_suballoc_region){.base = base, .bytes = bytes};
+    regions[at] =
+        (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
     s->region_count++;
     s->total += bytes;
     return WEIR_PLACEMENT_OK;
 }
 
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
-    size_t low = 0, high = s->region_count;
-
-    while (low < high) { /* the first region that ends above the address */
-        size_t middle = low + (high - low) / 2;
-
-        if (s->regions[middle].base + s->regions[middle].bytes > address)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return low < s->region_count && s->regions[low].base <= address;
-}
-
 struct survey {
-    struct weir_suballoc_region *region; /* the one that the walk is in */
+    const struct weir_suballoc *blocks;
+    struct weir_suballoc_region *region; /* the one that the walk is in; NULL: at its beginning */
     uint64_t id;
 };
 
 static int visit(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
-    struct weir_suballoc_region *r = v->region;
+    struct weir_suballoc_region *r = v->region ? v->region : region_at(v->blocks, span->address);
 
     r->idle &= !span->live;
     r->serves &= !span->live && (span->sequence == 0 || (span->stream == v->id && v->id != 0));
-    if (span->address + span->size == r->base + r->bytes)
-        v->region++;
+    v->region = span->address + span->size == r->place + r->bytes ? NULL : r;
     return 0;
 }
 
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
-    struct survey v = {.region = s->regions, .id = id};
+    struct survey v = {.blocks = s, .id = id};
 
     for (size_t i = 0; i < s->region_count; i++)
         s->regions[i].idle = s->regions[i].serves = 1;
-    weir__placement_walk(s->placement, visit, &v);
+    for (int small = 0; small < 2 && s->placement[small]; small++)
+        weir__placement_walk(s->placement[small], visit, &v);
 }
 
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     struct weir_suballoc_region *r = &s->regions[at];
 
     if (id == OBSERVED)
-        (void)weir__placement_remove(s->placement, r->base);
+        (void)weir__placement_remove(s->placement[r->small], r->place);
     else
-        (void)weir__placement_withdraw(s->placement, r->base, id);
+        (void)weir__placement_withdraw(s->placement[r->small], r->place, id);
     s->total -= r->bytes;
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
@@ -349,10 +422,10 @@ weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stre
 
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out) {
-    int result = weir__placement_take_within(s->placement, bytes, id, most, out);
+    int result = take(s, bytes, id, most, out);
 
     if (result == WEIR_PLACEMENT_NO_FIT && weir__suballoc_look_around(s)) {
-        result = weir__placement_take_within(s->placement, bytes, id, most, out);
+        result = take(s, bytes, id, most, out);
         s->steals += result == WEIR_PLACEMENT_OK;
     }
     if (result == WEIR_PLACEMENT_OK)
@@ -374,7 +447,7 @@ int weir__suballoc_look_around(struct weir_suballoc *s) {
 
 void weir__suballoc_observe_all(struct weir_suballoc *s) {
     weir__order_observe_all(&s->order);
-    weir__placement_observe(s->placement, QUARANTINE, s->quarantined);
+    stream_observed(s, QUARANTINE, s->quarantined);
     s->released = s->quarantined;
     while (s->pending)
         pop_pending(s, &s->pending);

@@ -31,18 +31,31 @@
 
 struct weir_suballoc_pending;
 
+/* What a suballoc does beside the placement's rule. */
+struct weir_suballoc_rule {
+    struct weir_placement_rule placement;
+    size_t small; /* requests of up to so many bytes have regions of their own; 0: all share */
+    /* Nonzero: of chunks that fit equally well, one of the newest region is taken, else the lowest
+     * address.  Where a block goes then does not depend on where the driver puts regions. */
+    int newest_first;
+};
+
 struct weir_suballoc_region {
     uint64_t base;
     size_t bytes;
-    int idle;   /* as of the last survey: without live and pending blocks, */
-    int serves; /* and all of it free for the stream that was asked about */
+    uint64_t place; /* where the placement has it: at its base, or below all older ones */
+    int small;      /* it serves small requests, or the others */
+    int idle;       /* as of the last survey: without live and pending blocks, */
+    int serves;     /* and all of it free for the stream that was asked about */
 };
 
 /* Not moved while it is open. */
 struct weir_suballoc {
-    struct weir_placement *placement;
+    struct weir_suballoc_rule rule;
+    struct weir_placement *placement[2]; /* for small requests: [1], NULL if all share */
+    uint64_t next_place;                 /* newest_first: places below it are free */
     struct weir_order order;
-    struct weir_suballoc_region *regions; /* in order of base, as the placement walks them */
+    struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
@@ -58,7 +71,7 @@ struct weir_suballoc {
 
 /* OK or E_HOST_MEMORY.  The host outlives it. */
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
-                                const struct weir_placement_rule *rule);
+                                const struct weir_suballoc_rule *rule);
 /* Whatever is still live or pending is forgotten. */
 void weir__suballoc_close(struct weir_suballoc *s);
 
@@ -78,12 +91,16 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
 /* As an engine's give. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
 
-/* Adds a region that the stream of that id may have at once, others when it was observed; OBSERVED:
+/* 1 if requests of so many bytes have regions of their own. */
+int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
+/* Adds a region for requests that are small or not, that the stream of that id may have at once, others when it was observed; OBSERVED:
  * everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, uint64_t id);
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
+                       uint64_t id);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address);
-/* Sees which regions are idle and serve the stream of that id; linear in the chunks. */
+/* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
+ * of the regions. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
 /* Takes the region at that place in the list away, idle and clean, or as the last survey found it for
  * the stream of that id. */
@@ -98,7 +115,7 @@ void weir__suballoc_observe_all(struct weir_suballoc *s);
 CUresult weir__suballoc_wait(struct weir_suballoc *s, int must);
 /* As an engine's reclaim. */
 size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent);
-/* Fills requested, in_use, their peaks, extent and host_bytes. */
+/* Fills requested, in_use, their peaks, extent, host_bytes, steals and event_records. */
 void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out);
 
 #endif

@@ -40,6 +40,7 @@ unit_tests = \
 	tests/test_model \
 	tests/test_options \
 	tests/test_placement \
+	tests/test_spans \
 	tests/test_stats \
 	tests/test_status \
 	tests/test_summary \
@@ -100,6 +101,7 @@ script_tests = \
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/check-installed \
+	tests/refuse.h \
 	tests/support.h \
 	tests/gpu/bundle \
 	tests/gpu/run \

@@ -22,6 +22,7 @@
 #include "allocator_internal.h"
 #include "driver.h"
 #include "model/model.h"
+#include "refuse.h"
 
 #define MS UINT64_C(1000000)
 
@@ -1317,46 +1318,7 @@ END_TEST
 
 /* ---- host memory ----------------------------------------------------------------------------- */
 
-/* malloc and its kin, of which the k-th call fails.  Under a sanitizer they are the sanitizer's. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-#if defined(__GLIBC__) && !defined(SANITIZED)
-#define CAN_REFUSE_HOST_MEMORY 1
-void *__libc_malloc(size_t bytes);
-void *__libc_calloc(size_t count, size_t bytes);
-void *__libc_realloc(void *memory, size_t bytes);
-void *__libc_memalign(size_t alignment, size_t bytes);
-
-static _Thread_local uint64_t refuse_in; /* 0: never; 1: the next one */
-static _Thread_local int was_refused;
-
-static int refused(void) {
-    if (refuse_in == 0 || --refuse_in > 0)
-        return 0;
-    was_refused = 1;
-    return 1;
-}
-
-void *malloc(size_t bytes) {
-    return refused() ? NULL : __libc_malloc(bytes);
-}
-void *calloc(size_t count, size_t bytes) {
-    return refused() ? NULL : __libc_calloc(count, bytes);
-}
-void *realloc(void *memory, size_t bytes) {
-    return refused() ? NULL : __libc_realloc(memory, bytes);
-}
-void *aligned_alloc(size_t alignment, size_t bytes) {
-    return refused() ? NULL : __libc_memalign(alignment, bytes);
-}
-
+#ifdef CAN_REFUSE_HOST_MEMORY
 /* 1 if the k-th request was reached. */
 static int run_without_host_memory(int kind, enum operation op, uint64_t k) {
     struct scene s;

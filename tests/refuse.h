@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* refuse.h: malloc and its kin, of which the k-th call fails.
+ *
+ * For one file of a suite: it defines them for the whole program.  Under a sanitizer they are the
+ * sanitizer's, and elsewhere than with glibc there is no other to fall back on: then
+ * CAN_REFUSE_HOST_MEMORY is not defined.
+ */
+#ifndef WEIR_TEST_REFUSE_H
+#define WEIR_TEST_REFUSE_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
+#if defined(__GLIBC__) && !defined(SANITIZED)
+#define CAN_REFUSE_HOST_MEMORY 1
+void *__libc_malloc(size_t bytes);
+void *__libc_calloc(size_t count, size_t bytes);
+void *__libc_realloc(void *memory, size_t bytes);
+void *__libc_memalign(size_t alignment, size_t bytes);
+
+static _Thread_local uint64_t refuse_in; /* 0: never; 1: the next one */
+static _Thread_local int was_refused;
+
+static int refused(void) {
+    if (refuse_in == 0 || --refuse_in > 0)
+        return 0;
+    was_refused = 1;
+    return 1;
+}
+
+void *malloc(size_t bytes) {
+    return refused() ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+    return refused() ? NULL : __libc_calloc(count, bytes);
+}
+void *realloc(void *memory, size_t bytes) {
+    return refused() ? NULL : __libc_realloc(memory, bytes);
+}
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    return refused() ? NULL : __libc_memalign(alignment, bytes);
+}
+#endif
+
+#endif
