@@ -21,6 +21,8 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef unsigned int CUdevice_attribute;
@@ -66,6 +68,7 @@ typedef struct CUmemPoolProps_st {
     X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                             \
     X(CUDA_ERROR_ECC_UNCORRECTABLE, 214)                                                           \
     X(CUDA_ERROR_INVALID_HANDLE, 400)                                                              \
+    X(CUDA_ERROR_ILLEGAL_STATE, 401)                                                               \
     X(CUDA_ERROR_NOT_FOUND, 500)                                                                   \
     X(CUDA_ERROR_NOT_READY, 600)                                                                   \
     X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                             \
@@ -75,7 +78,13 @@ typedef struct CUmemPoolProps_st {
     X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                               \
     X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                  \
     X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                  \
+    X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902)                                                        \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903)                                                    \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904)                                                     \
+    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905)                                                    \
     X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                     \
+    X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                              \
+    X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                 \
     X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
     X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)   /* int */                              \
@@ -99,6 +108,7 @@ typedef struct CUmemPoolProps_st {
     X(CU_STREAM_CAPTURE_MODE_GLOBAL, 0)                                                            \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                           \
+    X(CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH, 1) /* from 11.4 on */                       \
     X(CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, 17)
 
 /* Entry points: X(group, base name, exported symbol, first version, (parameters), (arguments)).
@@ -174,6 +184,17 @@ typedef struct CUmemPoolProps_st {
       (result, name))                                                                              \
     X(STREAM_ID, cuStreamGetId, "cuStreamGetId", 12000,                                            \
       (CUstream stream, unsigned long long *id), (stream, id))                                     \
+    X(GRAPH, cuStreamBeginCapture, "cuStreamBeginCapture_v2", 10010,                               \
+      (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                                 \
+    X(GRAPH, cuStreamEndCapture, "cuStreamEndCapture", 10000, (CUstream stream, CUgraph *graph),   \
+      (stream, graph))                                                                             \
+    X(GRAPH, cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040,                    \
+      (CUgraphExec *exec, CUgraph graph, unsigned long long flags), (exec, graph, flags))          \
+    X(GRAPH, cuGraphLaunch, "cuGraphLaunch", 10000, (CUgraphExec exec, CUstream stream),           \
+      (exec, stream))                                                                              \
+    X(GRAPH, cuGraphExecDestroy, "cuGraphExecDestroy", 10000, (CUgraphExec exec), (exec))          \
+    X(GRAPH, cuGraphDestroy, "cuGraphDestroy", 10000, (CUgraph graph), (graph))                    \
+    X(GRAPH, cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, (CUdevice device), (device))     \
     X(KERNEL, cuModuleLoadData, "cuModuleLoadData", 2000, (CUmodule *module, const void *image),   \
       (module, image))                                                                             \
     X(KERNEL, cuModuleUnload, "cuModuleUnload", 2000, (CUmodule module), (module))                 \

@@ -47,7 +47,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/map.h \
 	lib/model/model.c \
 	lib/model/model.h \
+	lib/model/model_capture.c \
 	lib/model/model_device.c \
+	lib/model/model_graph.c \
 	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
 	lib/model/model_pool.c \

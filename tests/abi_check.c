@@ -22,6 +22,8 @@
 #define CUstream weir_CUstream
 #define CUevent weir_CUevent
 #define CUmemoryPool weir_CUmemoryPool
+#define CUgraph weir_CUgraph
+#define CUgraphExec weir_CUgraphExec
 #define CUmodule weir_CUmodule
 #define CUfunction weir_CUfunction
 #define CUdevice_attribute weir_CUdevice_attribute
@@ -46,6 +48,8 @@
 #undef CUstream
 #undef CUevent
 #undef CUmemoryPool
+#undef CUgraph
+#undef CUgraphExec
 #undef CUmodule
 #undef CUfunction
 #undef CUdevice_attribute
@@ -85,6 +89,10 @@
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
 #endif
 
+#if CUDA_VERSION < 11040
+#define CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH 1
+#endif
+
 #define CHECK_CONSTANT(name, value) _Static_assert((long long)(name) == (value), #name);
 WEIR_CUDA_CONSTANTS(CHECK_CONSTANT)
 
@@ -97,6 +105,8 @@ CHECK_SAME(CUcontext);
 CHECK_SAME(CUstream);
 CHECK_SAME(CUevent);
 CHECK_SAME(CUmemoryPool);
+CHECK_SAME(CUgraph);
+CHECK_SAME(CUgraphExec);
 CHECK_SAME(CUmodule);
 CHECK_SAME(CUfunction);
 _Static_assert(__builtin_types_compatible_p(weir_stream, CUstream), "weir_stream");
@@ -177,6 +187,11 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
 #define GROUP_STREAM_ID(...) __VA_ARGS__
 #else
 #define GROUP_STREAM_ID(...)
+#endif
+#if CUDA_VERSION >= 11040
+#define GROUP_GRAPH(...) __VA_ARGS__
+#else
+#define GROUP_GRAPH(...)
 #endif
 
 #define TEXT_OF(token) #token

@@ -4,8 +4,8 @@
  * Built three times, as the three kinds of driver that a loader meets.  FAKE_RESOLVER is
  *   2  a driver of 12.0 or later: cuGetProcAddress_v2, and a cuGetProcAddress that knows no name, so
  *      that a loader which prefers it finds nothing; no entry is exported;
- *   1  a driver of 11.3 to 11.8: cuGetProcAddress with four arguments; the entries that it has are
- *      exported too;
+ *   1  a driver of 11.3 to 11.8: cuGetProcAddress with four arguments; the entries that every
+ *      driver has are exported too;
  *   0  a driver of 11.2: no resolver.
  * Every entry exists twice, once for the resolver and once exported, and fake_route tells by which
  * way an address was found.  The environment sets the rest, read at each call:
@@ -79,6 +79,7 @@ WEIR_DRIVER_ENTRIES(RESOLVED)
         return act(#name WITH args);                                                               \
     }
 #define EXPORT_STREAM_ID(name, symbol, params, args)
+#define EXPORT_GRAPH(name, symbol, params, args)
 #define EXPORT_KERNEL EXPORT_BASE
 #define EXPORTED(group, name, symbol, version, params, args)                                       \
     EXPORT_##group(name, symbol, params, args)

@@ -237,15 +237,35 @@ static const char *run_fake(int number, const char *word, const char *settings) 
 #define ck_assert_has(text, part)                                                                  \
     ck_assert_msg(strstr(text, part), "no \"%s\" in: %s", part, (const char *)(text))
 
-/* Every entry of the table was found by `route`, except `other` (may be NULL) by `other_route`. */
-static void assert_routes(const char *text, const char *route, const char *other,
-                          const char *other_route) {
+static const unsigned group_of[WEIR_ENTRY_COUNT] = {
+#define GROUP_OF(group, name, symbol, version, params, args) WEIR_CAP_##group,
+    WEIR_DRIVER_ENTRIES(GROUP_OF)
+#undef GROUP_OF
+};
+
+enum {
+    EVERY_CAPABILITY = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE |
+                       WEIR_CAP_GRAPH | WEIR_CAP_KERNEL
+};
+
+static void assert_driver(const char *text, int version, unsigned capabilities) {
+    char line[128];
+
+    snprintf(line, sizeof line, "cuda %d capabilities %u\n", version, capabilities);
+    ck_assert_has(text, line);
+}
+
+/* Every entry that comes with those capabilities was found by `route`, except `other` (may be NULL)
+ * by `other_route`, and no other entry was found. */
+static void assert_routes(const char *text, unsigned capabilities, const char *route,
+                          const char *other, const char *other_route) {
     for (int i = 0; i < WEIR_ENTRY_COUNT; i++) {
         const char *name = weir__driver_entry_name((enum weir_driver_entry)i);
+        const char *expected = other && strcmp(name, other) == 0 ? other_route : route;
         char line[128];
 
         snprintf(line, sizeof line, "\n%s %s\n", name,
-                 other && strcmp(name, other) == 0 ? other_route : route);
+                 group_of[i] & ~capabilities ? "none" : expected);
         ck_assert_has(text, line);
     }
 }
@@ -255,51 +275,61 @@ static void assert_routes(const char *text, const char *route, const char *other
 START_TEST(newest_resolver_is_preferred) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=13000");
 
-    ck_assert_has(text, "cuda 13000 capabilities 15\n");
-    assert_routes(text, "resolver-2", NULL, NULL);
+    assert_driver(text, 13000, EVERY_CAPABILITY);
+    assert_routes(text, EVERY_CAPABILITY, "resolver-2", NULL, NULL);
 }
 END_TEST
 
 START_TEST(old_resolver_serves_drivers_before_12) {
+    unsigned capabilities = WEIR_CAP_POOL_FIGURES | WEIR_CAP_KERNEL;
     FAKE_OR_RETURN(text, 1, "open", "FAKE_VERSION=11030");
 
-    ck_assert_has(text, "cuda 11030 capabilities 10\n");
-    assert_routes(text, "resolver-1", "cuStreamGetId", "none");
+    assert_driver(text, 11030, capabilities);
+    assert_routes(text, capabilities, "resolver-1", NULL, NULL);
+    text = run_fake(1, "open", "FAKE_VERSION=11040");
+    assert_driver(text, 11040, capabilities | WEIR_CAP_GRAPH);
+    assert_routes(text, capabilities | WEIR_CAP_GRAPH, "resolver-1", NULL, NULL);
 }
 END_TEST
 
 START_TEST(symbols_serve_drivers_without_a_resolver) {
     FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11020");
 
-    ck_assert_has(text, "cuda 11020 capabilities 8\n");
-    assert_routes(text, "dlsym", "cuStreamGetId", "none");
+    assert_driver(text, 11020, WEIR_CAP_KERNEL);
+    assert_routes(text, WEIR_CAP_KERNEL, "dlsym", NULL, NULL);
 }
 END_TEST
 
 START_TEST(symbol_stands_in_for_an_entry_the_resolver_lacks) {
     FAKE_OR_RETURN(text, 1, "open", "FAKE_UNRESOLVED=cuMemGetInfo FAKE_VERSION=12000");
 
-    assert_routes(text, "resolver-1", "cuMemGetInfo_v2", "dlsym");
+    assert_routes(text, EVERY_CAPABILITY, "resolver-1", "cuMemGetInfo_v2", "dlsym");
 }
 END_TEST
 
 START_TEST(pool_size_limit_counts_from_12_2) {
     FAKE_OR_RETURN(text, 2, "open", "FAKE_VERSION=12010");
-    ck_assert_has(text, "cuda 12010 capabilities 11\n");
+    assert_driver(text, 12010, EVERY_CAPABILITY & ~WEIR_CAP_POOL_MAX_SIZE);
     text = run_fake(2, "open", "FAKE_VERSION=12020");
-    ck_assert_has(text, "cuda 12020 capabilities 15\n");
+    assert_driver(text, 12020, EVERY_CAPABILITY);
 }
 END_TEST
 
-START_TEST(missing_optional_entry_clears_its_bit) {
-    FAKE_OR_RETURN(text, 2, "open", "FAKE_UNRESOLVED=cuStreamGetId");
+static const struct {
+    const char *setting;
+    unsigned bit;
+} optional_entries[] = {
+    {"FAKE_UNRESOLVED=cuStreamGetId", WEIR_CAP_STREAM_ID},
+    {"FAKE_UNRESOLVED=cuGraphLaunch", WEIR_CAP_GRAPH},
+    {"FAKE_UNRESOLVED=cuLaunchKernel", WEIR_CAP_KERNEL},
+};
 
-    ck_assert_has(text, "cuda 13000 capabilities 14\n");
-    assert_routes(text, "resolver-2", "cuStreamGetId", "none");
-    text = run_fake(2, "open", "FAKE_UNRESOLVED=cuLaunchKernel");
-    ck_assert_has(text, "cuda 13000 capabilities 7\n");
-    ck_assert_has(text, "\ncuLaunchKernel none\n");
-    ck_assert_has(text, "\ncuModuleLoadData none\n");
+START_TEST(missing_optional_entry_clears_its_bit) {
+    unsigned capabilities = EVERY_CAPABILITY & ~optional_entries[_i].bit;
+    FAKE_OR_RETURN(text, 2, "open", optional_entries[_i].setting);
+
+    assert_driver(text, 13000, capabilities);
+    assert_routes(text, capabilities, "resolver-2", NULL, NULL);
 }
 END_TEST
 
@@ -349,7 +379,7 @@ START_TEST(failed_load_may_be_tried_again) {
     FAKE_OR_RETURN(text, 2, "retry", "");
 
     ck_assert_has(text, "CUDA_ERROR_NO_DEVICE");
-    ck_assert_has(text, "\ncuda 13000 capabilities 15\n");
+    assert_driver(text, 13000, EVERY_CAPABILITY);
 }
 END_TEST
 
@@ -682,7 +712,8 @@ static Suite *driver_suite(void) {
     tcase_add_test(loader, symbols_serve_drivers_without_a_resolver);
     tcase_add_test(loader, symbol_stands_in_for_an_entry_the_resolver_lacks);
     tcase_add_test(loader, pool_size_limit_counts_from_12_2);
-    tcase_add_test(loader, missing_optional_entry_clears_its_bit);
+    tcase_add_loop_test(loader, missing_optional_entry_clears_its_bit, 0,
+                        sizeof optional_entries / sizeof optional_entries[0]);
     tcase_add_test(loader, missing_required_entry_is_named);
     tcase_add_test(loader, stub_is_told_from_a_driver);
     tcase_add_test(loader, too_old_a_driver_says_which_it_is);

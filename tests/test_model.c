@@ -1522,8 +1522,10 @@ static const struct {
 } older_drivers[] = {
     {11020, WEIR_CAP_KERNEL},
     {11030, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES},
-    {12010, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID},
-    {12020, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
+    {11040, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH},
+    {12010, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID},
+    {12020, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID |
+                WEIR_CAP_POOL_MAX_SIZE},
 };
 
 /* The next reset to the built-in profile brings everything back. */
@@ -1545,6 +1547,7 @@ START_TEST(profile_of_an_older_driver_plays_it) {
     ck_assert_int_eq(version, older_drivers[_i].version);
     ck_assert_uint_eq(d->capabilities, capabilities);
     ck_assert_int_eq(d->cuStreamGetId != NULL, (capabilities & WEIR_CAP_STREAM_ID) != 0);
+    ck_assert_int_eq(d->cuStreamBeginCapture != NULL, (capabilities & WEIR_CAP_GRAPH) != 0);
     for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
          a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
         EXPECT(capabilities & WEIR_CAP_POOL_FIGURES ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE,
@@ -1555,7 +1558,7 @@ START_TEST(profile_of_an_older_driver_plays_it) {
            d->cuMemPoolCreate(&pool, &props));
     reset_to(GIB);
     ck_assert_int_eq(d->version, 13000);
-    ck_assert_uint_eq(d->capabilities, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES |
+    ck_assert_uint_eq(d->capabilities, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH |
                                            WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
     ck_assert_ptr_nonnull(d->cuStreamGetId);
 }

@@ -64,6 +64,14 @@ small_free_ns = 2200
 memset_bytes_per_us = 4800000
 copy_bytes_per_us = 64000
 
+# ---- Graphs, ns a step, beside the calls' own cost ----
+
+# Assumed: what the host pays for an operation while it is captured, and for each step at
+# instantiation and at launch.
+capture_step_ns = 500
+instantiate_step_ns = 1000
+launch_step_ns = 50
+
 # ---- Fixed cost of each call, ns ----
 
 cuStreamIsCapturing = 16
@@ -101,6 +109,13 @@ cuEventDestroy = 200
 cuMemsetD8Async = 2500
 cuMemcpyHtoDAsync = 3000
 cuMemcpyDtoHAsync = 3000
+cuStreamBeginCapture = 1000
+cuStreamEndCapture = 2000
+cuGraphInstantiateWithFlags = 20000
+cuGraphLaunch = 3500
+cuGraphExecDestroy = 2000
+cuGraphDestroy = 1000
+cuDeviceGraphMemTrim = 40000
 cuGetErrorName = 10
 cuModuleLoadData = 100000
 cuModuleUnload = 10000

@@ -97,6 +97,7 @@ static void retire_thread(void *pointer) {
     for (i = 0; i < MODEL_DEVICES; i++)
         if (self->state == usual_state(state) && self->own[i])
             weir__model_stream_drop(self->own[i]);
+    weir__model_capture_drop_thread(self);
     if (self->prev)
         self->prev->next = self->next;
     else
@@ -385,9 +386,12 @@ static int prepare_process(struct weir_driver_failure *failure) {
         (!weir__model.events.base &&
          weir__model_slab_make(&weir__model.events, 128, 1 << 18) != 0) ||
         (!weir__model.pools.base &&
-         weir__model_slab_make(&weir__model.pools, 1024, 1 << 12) != 0)) {
+         weir__model_slab_make(&weir__model.pools, 1024, 1 << 12) != 0) ||
+        (!weir__model.graphs.base &&
+         weir__model_slab_make(&weir__model.graphs, 64, 1 << 14) != 0) ||
+        (!weir__model.execs.base && weir__model_slab_make(&weir__model.execs, 64, 1 << 14) != 0)) {
         snprintf(failure->text, sizeof failure->text,
-                 "the device model needs 44 MiB of address space (a limit, `ulimit -v`?)");
+                 "the device model needs 46 MiB of address space (a limit, `ulimit -v`?)");
         return -1;
     }
     if (pthread_key_create(&thread_key, retire_thread) != 0 ||
@@ -445,9 +449,12 @@ static void drop_everything(void) {
     weir__model_pools_drop();
     for (i = 0; i < MODEL_DEVICES; i++)
         weir__model_streams_drop(&weir__model.devices[i].context);
+    weir__model_graphs_drop();
     slab_clear(&weir__model.streams);
     slab_clear(&weir__model.events);
     slab_clear(&weir__model.pools);
+    slab_clear(&weir__model.graphs);
+    slab_clear(&weir__model.execs);
     memset(weir__model.devices, 0, sizeof weir__model.devices);
     memset(weir__model.faults, 0, sizeof weir__model.faults);
     memset(weir__model.retired_calls, 0, sizeof weir__model.retired_calls);

@@ -63,7 +63,7 @@ CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, un
         return why;
     memcpy(&duration_ns, parameters[0], sizeof duration_ns);
     weir__model_lock();
-    weir__model_stream_work(stream, duration_ns);
+    why = weir__model_stream_kernel(stream, duration_ns);
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }

@@ -11,9 +11,9 @@
  * of block may be freed by both calls; pages are 2 MiB of physical memory.
  *
  * Copies and fills happen at once on host memory, only within one live block, and charge their
- * stream with the time they would take.
+ * stream with the time they would take; under capture they happen when the graph is launched.
  *
- * Must not know: how a pool places its blocks.
+ * Must not know: how a pool places its blocks; what a capture does.
  */
 #include "model/model_state.h"
 
@@ -45,13 +45,11 @@ struct model_direct {
 
 /* ---- Mappings ---- */
 
-/* `bytes` aligned to the page size of the device, or NULL. */
-static char *map_pages(size_t bytes) {
+char *weir__model_map_pages(size_t bytes, int protection) {
     size_t page = weir__model.profile.page_bytes, lead;
     char *base;
 
-    base = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    base = mmap(NULL, bytes + page, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return NULL;
     lead = (page - ((uintptr_t)base & (page - 1))) & (page - 1);
@@ -124,7 +122,7 @@ static struct model_page *make_page(struct model_device *device) {
         return NULL;
     page = calloc(1, sizeof *page);
     if (page)
-        page->base = map_pages(bytes);
+        page->base = weir__model_map_pages(bytes, PROT_READ | PROT_WRITE);
     if (!page || !page->base) {
         free(page);
         device->physical -= bytes;
@@ -183,7 +181,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     mapped = (bytes + page - 1) & ~(page - 1);
     if (take_physical(direct->device, mapped) != 0)
         return -1;
-    direct->base = map_pages(mapped);
+    direct->base = weir__model_map_pages(mapped, PROT_READ | PROT_WRITE);
     if (!direct->base) {
         direct->device->physical -= mapped;
         return -1;
@@ -340,7 +338,9 @@ CUresult weir__model_cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     if (!context)
         return result;
     weir__model_lock();
-    result = alloc_direct(&weir__model.devices[context->device], bytes, address);
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = alloc_direct(&weir__model.devices[context->device], bytes, address);
     weir__model_unlock();
     return result;
 }
@@ -370,41 +370,55 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     release_direct(direct);
 }
 
+/* `stream` NULL: the caller vouches for all use being over. */
+static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
+    struct model_block *block = find_block(address);
+
+    if (!block)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        weir__model_stream_touch(stream);
+    if (block->of_graph)
+        weir__model_graph_block_free(block, stream);
+    else if (!block->pool)
+        free_direct((struct model_direct *)(void *)block, stream);
+    else if (stream)
+        weir__model_pool_free_on(block, stream);
+    else
+        weir__model_pool_free_now(block);
+    return CUDA_SUCCESS;
+}
+
 CUresult weir__model_cuMemFree(CUdeviceptr address) {
-    struct model_block *block;
+    CUresult result;
 
     if (address == 0)
         return CUDA_SUCCESS;
     weir__model_lock();
-    block = find_block(address);
-    if (block && block->pool)
-        weir__model_pool_free_now(block);
-    else if (block)
-        free_direct((struct model_direct *)(void *)block, NULL);
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        result = free_block(address, NULL);
     weir__model_unlock();
-    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return result;
 }
 
 CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
-    struct model_block *block;
+    struct model_branch *branch;
 
     if (!stream)
         return why;
     if (address == 0)
         return CUDA_SUCCESS;
     weir__model_lock();
-    block = find_block(address);
-    if (block) {
-        weir__model_stream_touch(stream);
-        if (block->pool)
-            weir__model_pool_free_on(block, stream);
-        else
-            free_direct((struct model_direct *)(void *)block, stream);
-    }
+    why = weir__model_capture_enter(stream, &branch);
+    if (branch)
+        why = weir__model_graph_free(branch, address);
+    else if (why == CUDA_SUCCESS)
+        why = free_block(address, stream);
     weir__model_unlock();
-    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return why;
 }
 
 CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
@@ -427,21 +441,43 @@ CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- Copies ---- */
 
-/* Checks the bytes and charges the stream; the caller then holds the lock if this is a success. */
-static CUresult begin_copy(CUdeviceptr address, size_t bytes, CUstream handle,
-                           uint64_t bytes_per_us) {
+void weir__model_step_run(const struct model_step *step) {
+    if (step->bytes == 0)
+        return;
+    if (step->kind == STEP_FILL)
+        memset(step->to, step->value, step->bytes);
+    else
+        memcpy(step->to, step->from, step->bytes);
+}
+
+/* Under capture the bytes may also be those of an allocation that is not there yet. */
+static CUresult submit(struct model_stream *stream, const struct model_step *step) {
+    struct model_branch *branch;
+    CUresult result = weir__model_capture_enter(stream, &branch);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (step->bytes > 0 && !weir__model_block_around(step->address, step->bytes) &&
+        !(branch && weir__model_graph_holds(step->address, step->bytes)))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (branch)
+        return weir__model_capture_add(branch, step);
+    weir__model_stream_work(stream, step->duration_ns);
+    weir__model_step_run(step);
+    return CUDA_SUCCESS;
+}
+
+static CUresult submit_on(CUstream handle, struct model_step *step, uint64_t bytes_per_us) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
 
     if (!stream)
         return why;
+    step->duration_ns = (uint64_t)((double)step->bytes * 1000.0 / (double)bytes_per_us);
     weir__model_lock();
-    if (bytes > 0 && !weir__model_block_around(address, bytes)) {
-        weir__model_unlock();
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    weir__model_stream_work(stream, (uint64_t)((double)bytes * 1000.0 / (double)bytes_per_us));
-    return CUDA_SUCCESS;
+    why = submit(stream, step);
+    weir__model_unlock();
+    return why;
 }
 
 static void *host_address(CUdeviceptr address) {
@@ -450,41 +486,37 @@ static void *host_address(CUdeviceptr address) {
 
 CUresult weir__model_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
                                      CUstream handle) {
-    CUresult result = begin_copy(address, bytes, handle, weir__model.profile.memset_bytes_per_us);
+    struct model_step step = {.kind = STEP_FILL,
+                              .value = value,
+                              .address = address,
+                              .bytes = bytes,
+                              .to = host_address(address)};
 
-    if (result != CUDA_SUCCESS)
-        return result;
-    memset(host_address(address), value, bytes);
-    weir__model_unlock();
-    return CUDA_SUCCESS;
+    return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 
 CUresult weir__model_cuMemcpyHtoDAsync(CUdeviceptr address, const void *host, size_t bytes,
                                        CUstream handle) {
-    CUresult result;
+    struct model_step step = {.kind = STEP_COPY,
+                              .address = address,
+                              .bytes = bytes,
+                              .from = host,
+                              .to = host_address(address)};
 
     if (!host && bytes > 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = begin_copy(address, bytes, handle, weir__model.profile.copy_bytes_per_us);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (bytes > 0)
-        memcpy(host_address(address), host, bytes);
-    weir__model_unlock();
-    return CUDA_SUCCESS;
+    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
 }
 
 CUresult weir__model_cuMemcpyDtoHAsync(void *host, CUdeviceptr address, size_t bytes,
                                        CUstream handle) {
-    CUresult result;
+    struct model_step step = {.kind = STEP_COPY,
+                              .address = address,
+                              .bytes = bytes,
+                              .from = host_address(address),
+                              .to = host};
 
     if (!host && bytes > 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = begin_copy(address, bytes, handle, weir__model.profile.copy_bytes_per_us);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (bytes > 0)
-        memcpy(host, host_address(address), bytes);
-    weir__model_unlock();
-    return CUDA_SUCCESS;
+    return submit_on(handle, &step, weir__model.profile.copy_bytes_per_us);
 }

@@ -20,7 +20,8 @@
  * current value; maxSize holds at allocation, rounded up to units; growth and trim wait for no
  * kernel; a request that cannot be met costs as much as taking all that the device has.
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
- * attributes; a pool destroyed with live blocks goes when the last of them goes.
+ * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
+ * stream capture belongs to the graph and takes nothing from the pool.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -507,11 +508,32 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     return span;
 }
 
+/* The caller holds the lock. */
+static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, uint64_t bytes,
+                         CUdeviceptr *address) {
+    struct model_branch *branch;
+    CUresult result = weir__model_capture_enter(stream, &branch);
+    struct model_span *span;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (bytes == 0) {
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
+    if (branch)
+        return weir__model_graph_alloc(branch, pool->device->context.device, bytes, address);
+    span = alloc_block(pool, stream, bytes);
+    if (!span)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *address = span->block.node.key;
+    return CUDA_SUCCESS;
+}
+
 CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
                                              CUmemoryPool handle, CUstream stream_handle) {
     CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
     struct model_stream *stream = weir__model_stream(stream_handle, &why);
-    struct model_span *span = NULL;
     struct model_pool *pool;
 
     if (!address)
@@ -521,13 +543,9 @@ CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
     pool = find_pool(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    if (bytes > 0)
-        span = alloc_block(pool, stream, bytes);
+    why = alloc_on(pool, stream, bytes, address);
     weir__model_unlock();
-    if (bytes > 0 && !span)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *address = span ? span->block.node.key : 0;
-    return CUDA_SUCCESS;
+    return why;
 }
 
 /* ---- Freeing ---- */
@@ -615,6 +633,10 @@ const char *weir__model_pool_check(void) {
         if (atomic_load(&device->context.retained) > 0)
             physical[i] += device->context_bytes;
         wrong = weir__model_direct_check(device, &physical[i]);
+        if (!wrong)
+            wrong = weir__model_graph_check(i, &physical[i]);
+        if (!wrong)
+            wrong = weir__model_capture_check(&device->context);
         if (!wrong && (physical[i] != device->physical || physical[i] > device->capacity))
             wrong = "a device's memory is miscounted";
     }

@@ -28,7 +28,10 @@
     X(small_alloc_ns)                                                                              \
     X(small_free_ns)                                                                               \
     X(memset_bytes_per_us)                                                                         \
-    X(copy_bytes_per_us)
+    X(copy_bytes_per_us)                                                                           \
+    X(capture_step_ns)                                                                             \
+    X(instantiate_step_ns)                                                                         \
+    X(launch_step_ns)
 
 #define MODEL_PROFILE_CURVES(X)                                                                    \
     X(pool_pair_ns)                                                                                \

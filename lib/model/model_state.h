@@ -68,6 +68,8 @@ struct model_stream {
     struct model_slot slot;
     struct model_context *context; /* these two never change while the stream lives */
     unsigned flags;
+    _Atomic CUstreamCaptureStatus capture_status;
+    struct model_branch *branch;      /* its part in a capture, or NULL */
     uint64_t seq;                     /* operations submitted so far */
     uint64_t end_ns;                  /* when the work submitted so far is done */
     struct model_orders after;        /* what its next operation is ordered behind */
@@ -80,6 +82,7 @@ struct model_event {
     unsigned flags;
     uint64_t stream_id, seq; /* what the last record covers; stream_id 0: never recorded */
     uint64_t end_ns;
+    uint64_t capture_id; /* not 0: recorded in that capture, and `after` counts its steps */
     struct model_orders after;
     struct model_event *prev, *next; /* of its context */
 };
@@ -88,7 +91,8 @@ struct model_event {
 
 /* The primary context of one device; its address is the handle. */
 struct model_context {
-    _Atomic int retained; /* 0: destroyed or never made */
+    _Atomic int retained;  /* 0: destroyed or never made */
+    _Atomic int capturing; /* blocking streams that are: the legacy stream must not be used */
     int device;
     struct model_stream *legacy;  /* set before `retained` rises */
     struct model_stream *streams; /* all of them, the legacy one too */
@@ -99,7 +103,10 @@ struct model_device {
     struct model_context context;
     uint64_t capacity;            /* bytes; never changes */
     uint64_t context_bytes;       /* what a context takes; never changes */
-    uint64_t physical;            /* bytes taken: context, pages of cuMemAlloc, units of pools */
+    uint64_t physical;            /* bytes taken: context, cuMemAlloc, units of pools, graphs */
+    uint64_t graph_bytes;         /* of them, taken for memory of graphs */
+    uint64_t graph_used;          /* of these, in allocations of graphs */
+    uint64_t graph_end_ns;        /* when the last free of such an allocation is done */
     uint64_t work_end_ns;         /* when all work submitted so far is done */
     struct model_page *pages;     /* of small cuMemAlloc blocks, with room left */
     uint64_t page_count;          /* full ones too */
@@ -109,12 +116,31 @@ struct model_device {
 
 /* ---- Blocks ---- */
 
-/* A live block: in weir__model.blocks under its address.  First member of both kinds. */
+/* A live block: in weir__model.blocks under its address.  First member of all kinds. */
 struct model_block {
     struct model_node node;  /* key: address */
     uint64_t bytes;          /* as requested */
-    struct model_pool *pool; /* NULL: from cuMemAlloc */
+    struct model_pool *pool; /* NULL: from cuMemAlloc, or */
+    int of_graph;            /* memory of a graph */
 };
+
+/* ---- Captures and graphs ---- */
+
+enum model_step_kind { STEP_KERNEL, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
+
+/* What a stream runs, at once or when a graph is launched. */
+struct model_step {
+    enum model_step_kind kind;
+    unsigned char value;             /* of a fill */
+    uint64_t duration_ns;            /* of a kernel, a fill or a copy */
+    uint64_t address, bytes;         /* on the device, of a fill or a copy */
+    const void *from;                /* of a copy */
+    void *to;                        /* of a fill or a copy */
+    struct model_graph_block *block; /* of an allocation or a free */
+};
+
+struct model_plan;   /* captured steps: model_graph.c */
+struct model_branch; /* one stream's part in a capture: model_capture.c */
 
 /* ---- Threads ---- */
 
@@ -146,9 +172,11 @@ struct model {
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
-    struct model_slab streams, events, pools;
+    struct model_slab streams, events, pools, graphs, execs;
     struct model_pool *live_pools; /* in order of creation, destroyed ones with live blocks too */
     struct model_node *blocks;     /* live blocks, by address */
+    struct model_capture *captures;
+    struct model_node *graph_blocks; /* all allocations of graphs, live or not, by address */
     uint64_t next_stream_id, next_object_id;
     struct model_thread *threads;
     uint64_t retired_calls[WEIR_ENTRY_COUNT]; /* of threads that have ended */
@@ -202,8 +230,50 @@ void weir__model_streams_drop(struct model_context *context); /* its events too 
 /* Brings a stream behind what its kind is implicitly ordered behind, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
+/* A kernel: work of that length, or a step of the capture. */
+CUresult weir__model_stream_kernel(struct model_stream *stream, uint64_t duration_ns);
+int weir__model_stream_is_blocking(const struct model_stream *stream);
 /* Up to which operation of stream `id` these orders reach; 0: none. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
+void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq);
+void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from);
+void weir__model_forget_all(struct model_orders *orders);
+
+/* Before each operation on a stream.  *branch: NULL to run it now, else what captures it. */
+CUresult weir__model_capture_enter(struct model_stream *stream, struct model_branch **branch);
+/* Before the host asks about the work of a stream, an event or a context, or waits for it. */
+CUresult weir__model_capture_asks(struct model_stream *stream);
+CUresult weir__model_capture_asks_event(const struct model_event *event);
+CUresult weir__model_capture_asks_context(const struct model_context *context);
+/* Before a call that is unsafe beside a capture. */
+CUresult weir__model_capture_unsafe(void);
+struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
+CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
+void weir__model_capture_record(struct model_branch *branch, struct model_event *event);
+/* `branch`: that of the stream, or NULL. */
+CUresult weir__model_capture_wait(struct model_stream *stream, struct model_branch *branch,
+                                  const struct model_event *event);
+/* A stream, or a thread, that goes. */
+void weir__model_capture_drop_stream(struct model_stream *stream);
+void weir__model_capture_drop_thread(const struct model_thread *thread);
+const char *weir__model_capture_check(const struct model_context *context);
+
+struct model_plan *weir__model_plan_make(void);
+void weir__model_plan_drop(struct model_plan *plan);
+int weir__model_plan_add(struct model_plan *plan, const struct model_step *step); /* 0 or -1 */
+CUgraph weir__model_graph_make(struct model_plan *plan); /* takes it over; NULL: no handle left */
+CUresult weir__model_graph_alloc(struct model_branch *branch, int device, uint64_t bytes,
+                                 CUdeviceptr *address);
+CUresult weir__model_graph_free(struct model_branch *branch, CUdeviceptr address);
+/* Does one allocation of a graph, live or not, hold all of that? */
+int weir__model_graph_holds(uint64_t address, uint64_t bytes);
+void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
+void weir__model_graphs_drop(void);
+const char *weir__model_graph_check(int device, uint64_t *physical);
+/* A fill or a copy, on host memory. */
+void weir__model_step_run(const struct model_step *step);
+/* Whole pages of the device's size, aligned to it, or NULL. */
+char *weir__model_map_pages(size_t bytes, int protection);
 
 /* Frees the blocks of cuMemAlloc that left in stream order and whose work is done. */
 void weir__model_direct_settle(struct model_device *device);

@@ -11,7 +11,9 @@
  * The legacy stream and the blocking streams of a context wait for each other (CUDA's rule); the
  * order is taken over whenever one of them is touched.  Non-blocking streams stay out of it.
  *
- * Must not know: pools, beyond telling them what the host has seen done.
+ * Every call asks the captures first (model_capture.c), which may take an operation over.
+ *
+ * Must not know: pools, beyond telling them what the host has seen done; what a capture does.
  */
 #include "model/model_state.h"
 
@@ -26,7 +28,7 @@ _Static_assert(sizeof(struct model_event) <= 128, "an event fits its slot");
 /* ---- Order ---- */
 
 /* Without memory for it the order is forgotten. */
-static void learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
+void weir__model_learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
     size_t i;
 
     if (seq == 0)
@@ -53,14 +55,14 @@ static void learn(struct model_orders *orders, uint64_t id, uint64_t seq) {
     orders->item[orders->count++] = (struct model_order){id, seq};
 }
 
-static void learn_all(struct model_orders *orders, const struct model_orders *from) {
+void weir__model_learn_all(struct model_orders *orders, const struct model_orders *from) {
     size_t i;
 
     for (i = 0; i < from->count; i++)
-        learn(orders, from->item[i].id, from->item[i].seq);
+        weir__model_learn(orders, from->item[i].id, from->item[i].seq);
 }
 
-static void forget_all(struct model_orders *orders) {
+void weir__model_forget_all(struct model_orders *orders) {
     free(orders->item);
     memset(orders, 0, sizeof *orders);
 }
@@ -80,7 +82,7 @@ uint64_t weir__model_order(const struct model_orders *orders, uint64_t id) {
 
 /* ---- Streams ---- */
 
-static int is_blocking(const struct model_stream *stream) {
+int weir__model_stream_is_blocking(const struct model_stream *stream) {
     return !(stream->flags & CU_STREAM_NON_BLOCKING);
 }
 
@@ -88,8 +90,8 @@ static int is_blocking(const struct model_stream *stream) {
 static void follow(struct model_stream *stream, const struct model_stream *other) {
     if (stream->end_ns < other->end_ns)
         stream->end_ns = other->end_ns;
-    learn(&stream->after, stream_id(other), other->seq);
-    learn_all(&stream->after, &other->after);
+    weir__model_learn(&stream->after, stream_id(other), other->seq);
+    weir__model_learn_all(&stream->after, &other->after);
 }
 
 void weir__model_stream_touch(struct model_stream *stream) {
@@ -97,9 +99,9 @@ void weir__model_stream_touch(struct model_stream *stream) {
 
     if (stream == legacy) {
         for (other = stream->context->streams; other; other = other->next)
-            if (other != legacy && other->seq > 0 && is_blocking(other))
+            if (other != legacy && other->seq > 0 && weir__model_stream_is_blocking(other))
                 follow(legacy, other);
-    } else if (is_blocking(stream) && legacy && legacy->seq > 0) {
+    } else if (weir__model_stream_is_blocking(stream) && legacy && legacy->seq > 0) {
         follow(stream, legacy);
     }
     stream->seq++;
@@ -132,13 +134,14 @@ struct model_stream *weir__model_stream_make(struct model_context *context, unsi
 }
 
 void weir__model_stream_drop(struct model_stream *stream) {
+    weir__model_capture_drop_stream(stream);
     if (stream->prev)
         stream->prev->next = stream->next;
     else
         stream->context->streams = stream->next;
     if (stream->next)
         stream->next->prev = stream->prev;
-    forget_all(&stream->after);
+    weir__model_forget_all(&stream->after);
     weir__model_slab_give(&weir__model.streams, stream);
 }
 
@@ -149,7 +152,7 @@ static void drop_event(struct model_event *event) {
         event->context->events = event->next;
     if (event->next)
         event->next->prev = event->prev;
-    forget_all(&event->after);
+    weir__model_forget_all(&event->after);
     weir__model_slab_give(&weir__model.events, event);
 }
 
@@ -231,11 +234,14 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    weir__model_wait_until(stream->end_ns);
-    weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
-    weir__model_pools_synchronised(stream->context->device);
+    why = weir__model_capture_asks(stream);
+    if (why == CUDA_SUCCESS) {
+        weir__model_wait_until(stream->end_ns);
+        weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
+        weir__model_pools_synchronised(stream->context->device);
+    }
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }
 
 CUresult weir__model_cuStreamQuery(CUstream handle) {
@@ -245,9 +251,10 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    if (stream->end_ns > weir__model_now())
+    why = weir__model_capture_asks(stream);
+    if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
-    else
+    else if (why == CUDA_SUCCESS)
         weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
     weir__model_unlock();
     return why;
@@ -260,11 +267,14 @@ CUresult weir__model_cuCtxSynchronize(void) {
     if (!context)
         return why;
     weir__model_lock();
-    weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
-    weir__model_pools_observe_device(context->device);
-    weir__model_pools_synchronised(context->device);
+    why = weir__model_capture_asks_context(context);
+    if (why == CUDA_SUCCESS) {
+        weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
+        weir__model_pools_observe_device(context->device);
+        weir__model_pools_synchronised(context->device);
+    }
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }
 
 CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
@@ -280,12 +290,17 @@ CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
 
 CUresult weir__model_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     CUresult why = CUDA_SUCCESS;
+    struct model_stream *stream = weir__model_stream(handle, &why);
 
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
-    if (weir__model_stream(handle, &why))
-        *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return why;
+    if (!stream)
+        return why;
+    if (stream == stream->context->legacy &&
+        atomic_load_explicit(&stream->context->capturing, memory_order_acquire) > 0)
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    *status = atomic_load_explicit(&stream->capture_status, memory_order_acquire);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
@@ -299,6 +314,18 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
+CUresult weir__model_stream_kernel(struct model_stream *stream, uint64_t duration_ns) {
+    struct model_step step = {.kind = STEP_KERNEL, .duration_ns = duration_ns};
+    struct model_branch *branch;
+    CUresult why = weir__model_capture_enter(stream, &branch);
+
+    if (branch)
+        return weir__model_capture_add(branch, &step);
+    if (why == CUDA_SUCCESS)
+        weir__model_stream_work(stream, duration_ns);
+    return why;
+}
+
 CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream;
@@ -310,9 +337,9 @@ CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
         return why;
     weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
-    weir__model_stream_work(stream, duration_ns);
+    why = weir__model_stream_kernel(stream, duration_ns);
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }
 
 /* ---- Events ---- */
@@ -342,66 +369,101 @@ CUresult weir__model_cuEventCreate(CUevent *handle, unsigned int flags) {
     return event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void record(struct model_event *event, struct model_stream *stream) {
+    weir__model_stream_touch(stream);
+    event->stream_id = stream_id(stream);
+    event->seq = stream->seq;
+    event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
+    event->capture_id = 0;
+    event->after.count = 0;
+    weir__model_learn_all(&event->after, &stream->after);
+}
+
 CUresult weir__model_cuEventRecord(CUevent handle, CUstream stream_handle) {
     CUresult why = CUDA_SUCCESS;
     struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
     struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_branch *branch;
 
     if (!stream)
         return why;
     if (!event || event->context != stream->context)
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
-    weir__model_stream_touch(stream);
-    event->stream_id = stream_id(stream);
-    event->seq = stream->seq;
-    event->end_ns = stream->end_ns > weir__model_now() ? stream->end_ns : weir__model_now();
-    event->after.count = 0;
-    learn_all(&event->after, &stream->after);
+    why = weir__model_capture_enter(stream, &branch);
+    if (branch)
+        weir__model_capture_record(branch, event);
+    else if (why == CUDA_SUCCESS)
+        record(event, stream);
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }
 
 CUresult weir__model_cuEventQuery(CUevent handle) {
     struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
 
     if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
-    if (event->stream_id && event->end_ns > weir__model_now())
+    result = weir__model_capture_asks_event(event);
+    if (result == CUDA_SUCCESS)
+        result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS && event->stream_id && event->end_ns > weir__model_now())
         result = CUDA_ERROR_NOT_READY;
-    else if (event->stream_id)
+    else if (result == CUDA_SUCCESS && event->stream_id)
         weir__model_pools_observe(event->stream_id, event->seq, &event->after);
     weir__model_unlock();
     return result;
 }
 
+static CUresult elapsed(const struct model_event *from, const struct model_event *to,
+                        float *milliseconds) {
+    CUresult why = weir__model_capture_asks_event(from);
+
+    if (why == CUDA_SUCCESS)
+        why = weir__model_capture_asks_event(to);
+    if (why != CUDA_SUCCESS)
+        return why;
+    if (!from->stream_id || !to->stream_id)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (from->end_ns > weir__model_now() || to->end_ns > weir__model_now())
+        return CUDA_ERROR_NOT_READY;
+    *milliseconds = (float)(((double)to->end_ns - (double)from->end_ns) / 1e6);
+    return CUDA_SUCCESS;
+}
+
 CUresult weir__model_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     const struct model_event *from = weir__model_slab_find(&weir__model.events, start);
     const struct model_event *to = weir__model_slab_find(&weir__model.events, end);
-    CUresult result = CUDA_SUCCESS;
+    CUresult result;
 
     if (!milliseconds)
         return CUDA_ERROR_INVALID_VALUE;
     if (!from || !to || (from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
     weir__model_lock();
-    if (!from->stream_id || !to->stream_id)
-        result = CUDA_ERROR_INVALID_HANDLE;
-    else if (from->end_ns > weir__model_now() || to->end_ns > weir__model_now())
-        result = CUDA_ERROR_NOT_READY;
-    else
-        *milliseconds = (float)(((double)to->end_ns - (double)from->end_ns) / 1e6);
+    result = elapsed(from, to, milliseconds);
     weir__model_unlock();
     return result;
 }
 
 /* An event that was never recorded is an empty set: waiting for it is nothing. */
+static void wait_for(struct model_stream *stream, const struct model_event *event) {
+    weir__model_stream_touch(stream);
+    if (event->stream_id) {
+        if (stream->end_ns < event->end_ns)
+            stream->end_ns = event->end_ns;
+        weir__model_learn(&stream->after, event->stream_id, event->seq);
+        weir__model_learn_all(&stream->after, &event->after);
+    }
+}
+
 CUresult weir__model_cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
     CUresult why = CUDA_SUCCESS;
     struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
     struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_branch *branch;
 
     if (!stream)
         return why;
@@ -410,15 +472,13 @@ CUresult weir__model_cuStreamWaitEvent(CUstream stream_handle, CUevent handle, u
     if (flags > 1)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
-    weir__model_stream_touch(stream);
-    if (event->stream_id) {
-        if (stream->end_ns < event->end_ns)
-            stream->end_ns = event->end_ns;
-        learn(&stream->after, event->stream_id, event->seq);
-        learn_all(&stream->after, &event->after);
-    }
+    why = weir__model_capture_enter(stream, &branch);
+    if (why == CUDA_SUCCESS && (branch || event->capture_id))
+        why = weir__model_capture_wait(stream, branch, event);
+    else if (why == CUDA_SUCCESS)
+        wait_for(stream, event);
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return why;
 }
 
 CUresult weir__model_cuEventDestroy(CUevent handle) {
