@@ -38,6 +38,7 @@ unit_tests = \
 	tests/test_histogram \
 	tests/test_map \
 	tests/test_model \
+	tests/test_model_graph \
 	tests/test_options \
 	tests/test_placement \
 	tests/test_spans \
