@@ -57,6 +57,7 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     case CUDA_ERROR_CONTEXT_IS_DESTROYED:
         return WEIR_E_STREAM;
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
     case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
         return WEIR_E_CAPTURE;
     case CUDA_ERROR_NOT_SUPPORTED:

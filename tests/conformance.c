@@ -1542,6 +1542,237 @@ START_TEST(without_a_driver_there_is_no_device) {
 }
 END_TEST
 
+/* ---- stream capture --------------------------------------------------------------------------- */
+
+/* The modes of cuStreamBeginCapture: global, thread-local, relaxed. */
+enum { CAPTURE_MODES = 3 };
+
+static int has_graphs(void) {
+    return (driver->capabilities & WEIR_CAP_GRAPH) != 0;
+}
+
+static void begin_capture(CUstream stream, int mode) {
+    CU(driver->cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+}
+
+static CUgraph end_capture(CUstream stream) {
+    CUgraph graph = NULL;
+
+    CU(driver->cuStreamEndCapture(stream, &graph));
+    ck_assert_ptr_nonnull(graph);
+    return graph;
+}
+
+static void expect_capturing(CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+}
+
+/* A launch that frees first what the one before it left allocated. */
+static CUgraphExec instantiate(CUgraph graph) {
+    CUgraphExec exec;
+
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    return exec;
+}
+
+/* What a free of a block from outside the capture answers on a captured stream, by weir/allocator.h:
+ * the pool's driver knows no such free, the arena and the front let it wait for the end of the
+ * capture, and the platform engine's is no matter of streams.  1: the block is freed. */
+static int free_uncaptured(int kind, int front, weir_allocator *a, void *block, CUstream captured) {
+    int is_freed = kind != KIND_POOL || front == WEIR_SWITCH_ON;
+
+    EXPECT(is_freed ? WEIR_OK : WEIR_E_CAPTURE, weir_free(a, block, captured));
+    return is_freed;
+}
+
+/* One block goes within the graph, one is left by each launch; the graph also writes to a block from
+ * outside. */
+START_TEST(captured_blocks_are_the_graph_s) {
+    CUstream s = make_stream();
+    size_t before = device_free();
+    weir_allocator *a = make(KIND_POOL);
+    void *outside, *passing, *left;
+    weir_statistics first, last;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    if (!has_graphs())
+        goto end;
+    outside = take(a, MIB, s);
+    first = stats_of(a);
+    begin_capture(s, _i);
+    passing = take(a, 3 * MIB, s);
+    left = take(a, MIB, s);
+    fill(passing, 3 * MIB, 0x11, s);
+    fill(left, MIB, 0x22, s);
+    busy(s);
+    fill(outside, MIB, 0x33, s);
+    OK(weir_free(a, passing, s));
+    expect_capturing(s);
+    graph = end_capture(s);
+    last = stats_of(a);
+    ck_assert_uint_eq(last.requested, first.requested);
+    ck_assert_uint_eq(last.reserve, first.reserve);
+    exec = instantiate(graph);
+    for (int i = 0; i < 2; i++) {
+        fill(outside, MIB, 0, s);
+        CU(driver->cuGraphLaunch(exec, s));
+        expect_pattern(left, MIB, 0x22, s);
+        expect_pattern(outside, MIB, 0x33, s);
+        fill(left, MIB, 0x44, s);
+    }
+    OK(weir_free(a, left, s));
+    OK(weir_free(a, outside, s));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuDeviceGraphMemTrim(device)); /* the driver keeps what graphs had */
+    ck_assert_uint_eq(check_identities(a).blocks, 0);
+end:
+    OK(weir_allocator_destroy(a));
+    expect_free_again(before);
+    drop_stream(s);
+}
+END_TEST
+
+/* The other engines have no memory that a graph could own; the capture goes on. */
+START_TEST(captured_requests_are_refused_without_a_pool) {
+    CUstream s = make_stream();
+    weir_allocator *a = make(_i);
+    weir_statistics first, last;
+    void *none = &none;
+
+    if (_i == KIND_POOL || !has_graphs())
+        goto end;
+    OK(weir_free(a, take(a, 1000, s), s));
+    first = stats_of(a);
+    for (int mode = 0; mode < CAPTURE_MODES; mode++) {
+        begin_capture(s, mode);
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, s, &none));
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 64 * MIB, s, &none));
+        ck_assert_ptr_eq(none, &none);
+        expect_capturing(s);
+        CU(driver->cuGraphDestroy(end_capture(s)));
+    }
+    last = check_identities(a);
+    ck_assert_uint_eq(last.allocs, first.allocs);
+    ck_assert_uint_eq(last.in_use, first.in_use);
+    ck_assert_uint_eq(last.reserve, first.reserve);
+    OK(weir_free(a, take(a, 1000, s), s));
+end:
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* Beside the capture everything goes on. */
+START_TEST(streams_beside_a_capture_are_served) {
+    CUstream s = make_stream(), other = make_stream();
+    weir_allocator *a = make(_i);
+    void *block;
+
+    for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
+        begin_capture(s, mode);
+        for (int i = 0; i < 20; i++) {
+            block = take(a, (size_t)(i + 1) * MIB, other);
+            fill(block, MIB, (unsigned char)i, other);
+            OK(weir_free(a, block, other));
+        }
+        check_identities(a);
+        expect_capturing(s);
+        CU(driver->cuGraphDestroy(end_capture(s)));
+    }
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    drop_stream(other);
+    drop_stream(s);
+}
+END_TEST
+
+/* Each engine without the front, then each behind it.  The platform engine alone waits for the device,
+ * whatever uses there were. */
+START_TEST(frees_of_blocks_from_outside_a_capture) {
+    int kind = _i % KIND_COUNT, front = _i < KIND_COUNT ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    weir_options options = options_of(kind, device_name, ARENA_BYTES);
+    CUstream s = make_stream(), other = make_stream();
+    size_t before = device_free();
+    weir_allocator *a = NULL;
+
+    options.front = front;
+    OK(weir_allocator_create(&options, &a));
+    for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
+        void *block = take(a, MIB, s), *kept = take(a, MIB, s), *used = take(a, MIB, other);
+        int is_freed;
+
+        fill(kept, MIB, 0x5a, s);
+        OK(weir_use(a, used, s));
+        begin_capture(s, mode);
+        is_freed = free_uncaptured(kind, front, a, block, s);
+        expect_capturing(s);
+        if (kind != KIND_PLATFORM || front == WEIR_SWITCH_ON)
+            EXPECT(WEIR_E_CAPTURE, weir_free(a, used, other));
+        expect_capturing(s);
+        CU(driver->cuGraphDestroy(end_capture(s)));
+        ck_assert_uint_eq(check_identities(a).blocks, is_freed ? 2 : 3);
+        if (!is_freed)
+            OK(weir_free(a, block, s));
+        OK(weir_free(a, used, other));
+        block = take(a, MIB, s);
+        fill(block, MIB, 0xa5, s);
+        expect_pattern(kept, MIB, 0x5a, s);
+        OK(weir_free(a, block, s));
+        OK(weir_free(a, kept, s));
+        ck_assert_uint_eq(check_identities(a).blocks, 0);
+    }
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    expect_free_again(before);
+    drop_stream(other);
+    drop_stream(s);
+}
+END_TEST
+
+/* By a query of the captured stream, which is not allowed. */
+START_TEST(aborted_capture_leaks_nothing) {
+    CUstream s = make_stream();
+    size_t before = device_free();
+    weir_allocator *a = make(_i);
+    void *outside = take(a, MIB, s), *block = NULL, *none = &none;
+    weir_statistics first = stats_of(a), last;
+
+    for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
+        CUgraph graph = NULL;
+
+        begin_capture(s, mode);
+        if (_i == KIND_POOL) {
+            block = take(a, MIB, s);
+            fill(take(a, MIB, s), MIB, 1, s); /* whose free was still to come */
+            OK(weir_free(a, block, s));
+        }
+        ck_assert_uint_eq(driver->cuStreamQuery(s), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, MIB, s, &none));
+        ck_assert_ptr_eq(none, &none);
+        ck_assert_uint_eq(driver->cuStreamEndCapture(s, &graph),
+                          CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+        ck_assert_ptr_null(graph);
+        last = check_identities(a);
+        ck_assert_uint_eq(last.requested, first.requested);
+        ck_assert_uint_eq(last.in_use, first.in_use);
+        ck_assert_uint_eq(last.reserve, first.reserve);
+        OK(weir_free(a, take(a, MIB, s), s));
+    }
+    OK(weir_free(a, outside, s));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    expect_free_again(before);
+    drop_stream(s);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 static void add_each(TCase *tests) {
@@ -1575,6 +1806,10 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
     tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_current_context_is_left_alone, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, captured_requests_are_refused_without_a_pool, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, streams_beside_a_capture_are_served, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, frees_of_blocks_from_outside_a_capture, 0, 2 * KIND_COUNT);
+    tcase_add_loop_test(tests, aborted_capture_leaks_nothing, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_child_of_fork_is_refused, 0, KIND_COUNT);
 }
 
@@ -1589,6 +1824,7 @@ static Suite *make_suite(void) {
     tcase_set_timeout(single, 120);
     tcase_add_checked_fixture(single, open_device, close_device);
     tcase_add_test(single, several_allocators_beside_each_other);
+    tcase_add_loop_test(single, captured_blocks_are_the_graph_s, 0, CAPTURE_MODES);
     tcase_add_test(single, the_driver_result_is_of_the_last_failure);
     tcase_add_test(single, the_release_threshold_holds_at_synchronisations);
     tcase_add_loop_test(single, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);

@@ -7,9 +7,12 @@
  */
 #include <check.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "model/model.h"
@@ -508,6 +511,61 @@ START_TEST(another_graph_may_free_an_allocation) {
     OK(d->cuGraphExecDestroy(makes));
     OK(d->cuGraphLaunch(frees, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuGraphLaunch(frees, s));
+}
+END_TEST
+
+/* A graph that is gone, or never was, frees nothing any more. */
+START_TEST(free_goes_with_its_graph) {
+    CUgraphExec makes;
+    CUdeviceptr block;
+
+    begin(s);
+    block = alloc(MIB, s);
+    makes = end_to_exec(s, 0);
+    begin(s);
+    OK(d->cuMemFreeAsync(block, s));
+    OK(d->cuGraphDestroy(end(s)));
+    begin(s);
+    OK(d->cuMemFreeAsync(block, s));
+    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuStreamQuery(s));
+    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
+    begin(s);
+    OK(d->cuMemFreeAsync(block, s));
+    OK(d->cuGraphLaunch(makes, t));
+    OK(d->cuGraphLaunch(end_to_exec(s, 0), t));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFree(block));
+}
+END_TEST
+
+/* A use that comes too early or too late faults, as on a device. */
+START_TEST(graph_memory_is_there_from_the_launch_to_the_free) {
+    CUdeviceptr block;
+    CUgraphExec exec;
+
+    begin(s);
+    block = alloc(MIB, s);
+    exec = end_to_exec(s, 0);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        int status;
+
+        if (child == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            signal(SIGBUS, SIG_DFL);
+            *(volatile char *)(uintptr_t)block = 1;
+            _exit(0);
+        }
+        ck_assert(waitpid(child, &status, 0) == child);
+        ck_assert_int_eq(WIFEXITED(status) && WEXITSTATUS(status) == 0, i == 1);
+        if (i == 0) {
+            OK(d->cuGraphLaunch(exec, s));
+            memset((void *)(uintptr_t)block, 1, MIB);
+        } else if (i == 1) {
+            OK(d->cuMemFree(block));
+        }
+    }
+    OK(d->cuGraphLaunch(exec, s));
+    ck_assert(holds(block, MIB, 0));
 }
 END_TEST
 
@@ -1086,6 +1144,8 @@ static void add_graphs(Suite *suite) {
     tcase_add_test(memory, captured_free_names_an_allocation_of_a_graph_once);
     tcase_add_loop_test(memory, relaunch_wants_all_allocations_freed, 0, 3);
     tcase_add_test(memory, another_graph_may_free_an_allocation);
+    tcase_add_test(memory, free_goes_with_its_graph);
+    tcase_add_test(memory, graph_memory_is_there_from_the_launch_to_the_free);
     tcase_add_test(memory, allocation_outlives_its_graph_and_the_rest_goes);
     tcase_add_test(memory, graph_with_memory_has_one_executable_at_a_time);
 }

@@ -40,7 +40,7 @@ extern "C" {
  *   E_STREAM           The driver does not know the stream.  Nothing changed: the block is still
  *                      live and can be freed on another stream.
  *   E_CAPTURE          Under stream capture, this engine cannot serve the request.  The capture
- *                      stays valid.
+ *                      stays as valid as it was.
  *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing was done.
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.

@@ -249,7 +249,6 @@ CUresult weir__model_capture_add(struct model_branch *branch, const struct model
 
 void weir__model_capture_record(struct model_branch *branch, struct model_event *event) {
     event->capture_id = branch->capture->id;
-    event->stream_id = 0;
     event->after.count = 0;
     weir__model_learn(&event->after, stream_id(branch->stream), branch->steps);
     weir__model_learn_all(&event->after, &branch->after);

@@ -82,7 +82,7 @@ struct model_event {
     unsigned flags;
     uint64_t stream_id, seq; /* what the last record covers; stream_id 0: never recorded */
     uint64_t end_ns;
-    uint64_t capture_id; /* not 0: recorded in that capture, and `after` counts its steps */
+    uint64_t capture_id; /* not 0: recorded in that capture; only `after` counts, in its steps */
     struct model_orders after;
     struct model_event *prev, *next; /* of its context */
 };
