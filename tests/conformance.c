@@ -12,6 +12,9 @@
  * On a GPU this races for real; on the model fills are done at once, and test_engines.c looks at
  * times instead.
  *
+ * One test is about the driver: that it forbids under stream capture what the model forbids, since
+ * the model's rules are partly assumed.
+ *
  * A CUDA process must not fork: there Check runs the tests in this process, and the one test that
  * forks lets the child do nothing but ask weir.
  */
@@ -1773,6 +1776,227 @@ START_TEST(aborted_capture_leaks_nothing) {
 }
 END_TEST
 
+/* ---- what a driver forbids under capture ------------------------------------------------------ */
+
+/* The model's rules of capture are partly assumed: the same calls on a GPU say which are wrong, all
+ * at once.  Each is made beside a fresh global capture of `s`. */
+static struct {
+    CUstream s, other;
+    CUevent recorded, never, inside; /* on `other` outside, nowhere, on `s` in the capture */
+    CUdeviceptr direct, captured;
+    CUmemoryPool pool;
+} under;
+
+static CUresult relaxed(CUresult (*call)(void)) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result;
+
+    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+    result = call();
+    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+    return result;
+}
+
+static CUresult call_alloc(void) {
+    CUdeviceptr block;
+    CUresult result = driver->cuMemAlloc(&block, 4 * MIB);
+
+    return result == CUDA_SUCCESS ? driver->cuMemFree(block) : result;
+}
+static CUresult call_alloc_relaxed(void) {
+    return relaxed(call_alloc);
+}
+static CUresult call_free(void) {
+    return driver->cuMemFree(under.direct);
+}
+static CUresult call_query_event(void) {
+    return driver->cuEventQuery(under.recorded);
+}
+static CUresult call_query_event_relaxed(void) {
+    return relaxed(call_query_event);
+}
+static CUresult call_query_inside(void) {
+    return driver->cuEventQuery(under.inside);
+}
+static CUresult call_query_inside_relaxed(void) {
+    return relaxed(call_query_inside);
+}
+static CUresult call_elapsed(void) {
+    float milliseconds;
+
+    return driver->cuEventElapsedTime(&milliseconds, under.recorded, under.recorded);
+}
+static CUresult call_elapsed_inside(void) {
+    float milliseconds;
+
+    return driver->cuEventElapsedTime(&milliseconds, under.recorded, under.inside);
+}
+static CUresult call_query(void) {
+    return driver->cuStreamQuery(under.s);
+}
+static CUresult call_synchronize(void) {
+    return driver->cuStreamSynchronize(under.s);
+}
+static CUresult call_query_other(void) {
+    return driver->cuStreamQuery(under.other);
+}
+static CUresult call_synchronize_other(void) {
+    return driver->cuStreamSynchronize(under.other);
+}
+static CUresult call_synchronize_context(void) {
+    return driver->cuCtxSynchronize();
+}
+static CUresult call_synchronize_context_relaxed(void) {
+    return relaxed(call_synchronize_context);
+}
+static CUresult call_begin_again(void) {
+    return driver->cuStreamBeginCapture(under.s, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+static CUresult call_begin_legacy(void) {
+    return driver->cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_RELAXED);
+}
+static CUresult call_end_other(void) {
+    CUgraph graph;
+
+    return driver->cuStreamEndCapture(under.other, &graph);
+}
+static CUresult call_end_branch(void) {
+    CUgraph graph;
+
+    CU(driver->cuStreamWaitEvent(under.other, under.inside, 0));
+    return driver->cuStreamEndCapture(under.other, &graph);
+}
+static CUresult call_wait_recorded(void) {
+    return driver->cuStreamWaitEvent(under.s, under.recorded, 0);
+}
+static CUresult call_wait_never(void) {
+    return driver->cuStreamWaitEvent(under.s, under.never, 0);
+}
+static CUresult call_free_uncaptured(void) {
+    return driver->cuMemFreeAsync(under.direct, under.s);
+}
+static CUresult call_free_twice(void) {
+    CU(driver->cuMemFreeAsync(under.captured, under.s));
+    return driver->cuMemFreeAsync(under.captured, under.s);
+}
+static CUresult call_free_outside(void) {
+    return driver->cuMemFreeAsync(under.captured, under.other);
+}
+static CUresult call_trim(void) {
+    return driver->cuMemPoolTrimTo(under.pool, 0);
+}
+static CUresult call_make_event(void) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    return driver->cuEventDestroy(event);
+}
+static CUresult call_use_legacy(void) {
+    return driver->cuMemsetD8Async(under.direct, 0, 1,
+                                   NULL); /* the captured stream is not blocking */
+}
+
+enum { STAYS = CU_STREAM_CAPTURE_STATUS_ACTIVE, BREAKS = CU_STREAM_CAPTURE_STATUS_INVALIDATED };
+
+static const struct rule {
+    const char *what;
+    CUresult (*call)(void);
+    CUresult result;
+    CUstreamCaptureStatus status; /* of the capture, afterwards */
+} rules[] = {
+    {"cuMemAlloc", call_alloc, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, BREAKS},
+    {"cuMemAlloc and cuMemFree, relaxed", call_alloc_relaxed, CUDA_SUCCESS, STAYS},
+    {"cuMemFree", call_free, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, BREAKS},
+    {"query of an event", call_query_event, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, BREAKS},
+    {"query of an event, relaxed", call_query_event_relaxed, CUDA_SUCCESS, STAYS},
+    {"query of a captured event", call_query_inside, CUDA_ERROR_CAPTURED_EVENT, BREAKS},
+    {"the same, relaxed", call_query_inside_relaxed, CUDA_ERROR_CAPTURED_EVENT, BREAKS},
+    {"time between events", call_elapsed, CUDA_SUCCESS, STAYS},
+    {"time up to a captured event", call_elapsed_inside, CUDA_ERROR_CAPTURED_EVENT, BREAKS},
+    {"query of the stream", call_query, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, BREAKS},
+    {"wait for the stream", call_synchronize, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, BREAKS},
+    {"query of another stream", call_query_other, CUDA_SUCCESS, STAYS},
+    {"wait for another stream", call_synchronize_other, CUDA_SUCCESS, STAYS},
+    {"wait for the context", call_synchronize_context, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+     BREAKS},
+    {"the same, relaxed", call_synchronize_context_relaxed, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+     BREAKS},
+    {"second beginning", call_begin_again, CUDA_ERROR_ILLEGAL_STATE, STAYS},
+    {"beginning on the legacy stream", call_begin_legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+     STAYS},
+    {"end on another stream", call_end_other, CUDA_ERROR_ILLEGAL_STATE, STAYS},
+    {"end on a branch", call_end_branch, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, STAYS},
+    {"wait for an event outside", call_wait_recorded, CUDA_ERROR_STREAM_CAPTURE_ISOLATION, BREAKS},
+    {"wait for an event never recorded", call_wait_never, CUDA_SUCCESS, STAYS},
+    {"captured free of a block from outside", call_free_uncaptured, CUDA_ERROR_INVALID_VALUE,
+     STAYS},
+    {"second captured free", call_free_twice, CUDA_ERROR_INVALID_VALUE, STAYS},
+    {"free outside of a captured block", call_free_outside, CUDA_ERROR_INVALID_VALUE, STAYS},
+    {"trim of a pool", call_trim, CUDA_SUCCESS, STAYS},
+    {"making of an event", call_make_event, CUDA_SUCCESS, STAYS},
+    {"work on the legacy stream", call_use_legacy, CUDA_SUCCESS, STAYS},
+};
+
+static void set_up_capture(void) {
+    CU(driver->cuMemAlloc(&under.direct, 4 * MIB));
+    CU(driver->cuEventRecord(under.recorded, under.other));
+    CU(driver->cuStreamSynchronize(under.other));
+    begin_capture(under.s, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CU(driver->cuMemAllocFromPoolAsync(&under.captured, MIB, under.pool, under.s));
+    CU(driver->cuEventRecord(under.inside, under.s));
+}
+
+/* What is left of the capture goes; a rule that freed the block has failed already. */
+static void tear_down_capture(void) {
+    CUgraph graph = NULL;
+
+    if (driver->cuStreamEndCapture(under.s, &graph) == CUDA_SUCCESS)
+        CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuCtxSynchronize());
+    (void)driver->cuMemFree(under.direct);
+}
+
+static size_t try_rule(const struct rule *rule, char *text, size_t room) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result;
+    int wrote = 0;
+
+    set_up_capture();
+    result = rule->call();
+    CU(driver->cuStreamIsCapturing(under.s, &status));
+    tear_down_capture();
+    if (result != rule->result || status != rule->status)
+        wrote = snprintf(text, room, "%s: %u and status %u, not %u and %u; ", rule->what, result,
+                         status, rule->result, rule->status);
+    return wrote < 0 || (size_t)wrote >= room ? 0 : (size_t)wrote;
+}
+
+START_TEST(a_driver_forbids_what_the_model_does) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    char text[4096] = "";
+    size_t length = 0;
+
+    if (!has_graphs() || !driver->cuEventElapsedTime)
+        return;
+    under.s = make_stream();
+    under.other = make_stream();
+    CU(driver->cuEventCreate(&under.recorded, CU_EVENT_DEFAULT));
+    CU(driver->cuEventCreate(&under.never, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventCreate(&under.inside, CU_EVENT_DEFAULT));
+    CU(driver->cuMemPoolCreate(&under.pool, &props));
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        length += try_rule(&rules[i], text + length, sizeof text - length);
+    ck_assert_msg(length == 0, "%s", text);
+    CU(driver->cuMemPoolDestroy(under.pool));
+    CU(driver->cuEventDestroy(under.recorded));
+    CU(driver->cuEventDestroy(under.never));
+    CU(driver->cuEventDestroy(under.inside));
+    drop_stream(under.other);
+    drop_stream(under.s);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 static void add_each(TCase *tests) {
@@ -1832,6 +2056,7 @@ static Suite *make_suite(void) {
     tcase_add_test(single, events_of_other_sizes);
     tcase_add_test(single, without_a_driver_there_is_no_device);
     tcase_add_test(single, the_default_allocator);
+    tcase_add_test(single, a_driver_forbids_what_the_model_does);
     suite_add_tcase(suite, single);
     return suite;
 }

@@ -22,17 +22,17 @@ struct weir_model_setup {
     struct weir_driver_failure *failure; /* NULL or where the reason goes */
 };
 
-/* Drops every device, context, stream, event, pool and block, the fault plan and the counts, and
- * sets the clock to 0.  What cuInit did stays done.  The table follows the driver version of
- * the profile.  NULL: default setup.  0, or -1 with the reason in setup->failure and the model as
- * it was.  No other call may be under way. */
+/* Drops every device, context, stream, event, pool, block, capture and graph, the fault plan and the
+ * counts, and sets the clock to 0.  What cuInit did stays done.  The table follows the driver
+ * version of the profile.  NULL: default setup.  0, or -1 with the reason in setup->failure and the
+ * model as it was.  No other call may be under way. */
 int weir__model_reset(const struct weir_model_setup *setup);
 
 uint64_t weir__model_now_ns(void);
 /* Lets virtual time pass on the host. */
 void weir__model_advance(uint64_t ns);
 
-/* Launches work of that length on a stream, as a kernel would. */
+/* Launches work of that length on a stream, as a kernel would; under capture it becomes a step. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
 
 /* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do
