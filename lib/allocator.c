@@ -451,7 +451,7 @@ static void preallocate_first(weir_allocator *a) {
 static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream stream,
                               CUdeviceptr *block) {
     int before = weir__driver_result, grew = 0;
-    weir_status status = a->ops->alloc(a->engine, bytes, stream, 1, block, &grew);
+    weir_status status = a->ops->alloc(a->engine, bytes, stream, 0, 1, block, &grew);
 
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         status =

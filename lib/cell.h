@@ -59,6 +59,7 @@ struct weir_cell {
     uint64_t demand;               /* front.demand when the cell last gave */
     int serves;                    /* it has a store, and all in it was freed on the stream `id` */
     int due;                       /* 1: its stream's next request looks after it */
+    int keeps_whole;               /* whole blocks that are freed stay in it */
     uint32_t epoch;                /* looks at what lies unused so far */
     _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
     _Atomic int capturing;         /* the stream was being captured when it was seen last */
@@ -240,7 +241,7 @@ static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s,
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
-    if (store->recents == WEIR_CELL_RECENT)
+    if (store->recents == WEIR_CELL_RECENT || !c->keeps_whole)
         return WEIR_CELL_FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);

@@ -55,9 +55,11 @@ struct weir_engine {
     void (*close)(void *engine);
     /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
      * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete.
+     * id: the caller has just asked the driver for it, and that the stream is not being captured; 0:
+     * the engine asks itself.
      * may_grow 0: an engine that can tell beforehand that it would have to grow answers DRY, and has
      * changed nothing but that all streams will record what they have freed; others ignore it. */
-    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, int may_grow,
+    weir_status (*alloc)(void *engine, size_t bytes, weir_stream stream, uint64_t id, int may_grow,
                          CUdeviceptr *block, int *grew);
     /* `uses`: the other streams that use the block, or NULL.  On an error nothing has changed, but
      * that uses of streams that the driver does not know are marked refused. */

@@ -195,18 +195,16 @@ static weir_status place(struct arena *a, size_t bytes, uint64_t id, int may_gro
     return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_NO_MEMORY);
 }
 
-static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
-                               CUdeviceptr *block, int *grew) {
+static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                               int may_grow, CUdeviceptr *block, int *grew) {
     struct arena *a = engine;
     struct weir_placement_block placed;
-    weir_status status;
+    weir_status status = id ? WEIR_OK : weir__engine_capture(a->host, stream);
     CUresult result;
-    uint64_t id;
 
-    status = weir__engine_capture(a->host, stream);
     if (status != WEIR_OK)
         return status;
-    result = weir__engine_stream_id(a->host, stream, &id);
+    result = id ? CUDA_SUCCESS : weir__engine_stream_id(a->host, stream, &id);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     weir__lock_take(&a->lock);

@@ -68,8 +68,8 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
     return done;
 }
 
-static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
-                                  CUdeviceptr *block, int *grew) {
+static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                               int may_grow, CUdeviceptr *block, int *grew) {
     struct platform *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = driver->ticks();
@@ -78,7 +78,7 @@ static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream
     CUresult result;
 
     (void)may_grow; /* every request grows */
-    status = weir__engine_capture(p->host, stream);
+    status = id ? WEIR_OK : weir__engine_capture(p->host, stream);
     if (status != WEIR_OK)
         return status;
     if (!count(p, bytes))

@@ -426,14 +426,15 @@ static int steady(struct pool *p) {
     return 0;
 }
 
-static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
-                              CUdeviceptr *block, int *grew) {
+static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                               int may_grow, CUdeviceptr *block, int *grew) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0;
     CUresult result;
 
-    (void)may_grow; /* the driver does not tell beforehand */
+    (void)id; /* the driver knows its streams */
+    (void)may_grow; /* and does not tell beforehand */
     if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)

@@ -122,7 +122,7 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 /* Takes a region of `bytes` from the inner engine. */
 static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
     CUdeviceptr base = 0;
-    weir_status status = s->inner->alloc(s->under, bytes, r->stream, r->may_grow, &base, grew);
+    weir_status status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     int placed;
 
     if (status != WEIR_OK)
@@ -252,18 +252,19 @@ static weir_status alloc_span(struct spans *s, const struct request *r, CUdevice
     return status;
 }
 
-static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, int may_grow,
-                               CUdeviceptr *block, int *grew) {
+static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                               int may_grow, CUdeviceptr *block, int *grew) {
     struct spans *s = engine;
-    struct request r = {.bytes = bytes, .stream = stream, .may_grow = may_grow};
+    struct request r = {.bytes = bytes, .stream = stream, .id = id, .may_grow = may_grow};
     int result_before = weir__driver_result;
-    weir_status status = weir__engine_capture(s->host, stream);
-    CUresult result;
+    weir_status status = id ? WEIR_OK : weir__engine_capture(s->host, stream);
+    CUresult result = CUDA_SUCCESS;
 
     if (status == WEIR_E_CAPTURE || (status == WEIR_OK && !s->knows_streams)) {
-        status = s->inner->alloc(s->under, bytes, stream, may_grow, block, grew);
+        status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
     } else if (status == WEIR_OK) {
-        result = weir__engine_stream_id(s->host, stream, &r.id);
+        if (id == 0)
+            result = weir__engine_stream_id(s->host, stream, &r.id);
         status = result == CUDA_SUCCESS ? alloc_span(s, &r, block, grew)
                                         : weir__engine_status(s->host, result);
     }

@@ -45,6 +45,8 @@
 enum {
     YOUNG = 64,            /* calls on a stream before it gets a cache, unless it is the first */
     TABLE_FIRST = 64,      /* entries */
+    CALM = 1024,           /* requests that the engine served without growing or moving anything: from
+                            * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
     SLAB_DOUBLINGS = 5, /* and how far a slab grows beyond its least size as a class takes more */
@@ -82,13 +84,15 @@ struct weir_front {
     int checks;              /* options.stream_checks */
     uint64_t idle_ns;        /* options.front_idle_ms; UINT64_MAX: for ever */
 
-    _Alignas(64) pthread_mutex_t lock; /* guards what follows */
+    _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
+    pthread_mutex_t lock;              /* guards what follows */
     struct weir_cell *cells;           /* all of them */
     struct weir_cell *loose;           /* of these, the one that counts what no other cell does */
     size_t keys;                       /* in the table */
     size_t default_streams, cached;    /* cells that go by id; that have a store */
     struct weir_order order;           /* for fences alone */
     struct batch *batches;
+    _Atomic size_t sent; /* of them; read without the lock */
     struct weir_span *spare[SPAN_ORDERS];
     struct chunk {
         struct chunk *next;
@@ -292,6 +296,7 @@ static void settle(struct weir_front *f, struct batch *b) {
     if (b->fence)
         weir__order_fence_drop(&f->order, b->fence);
     free(b);
+    atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
 }
 
 /* Brings home what has completed; the caller holds `lock`. */
@@ -320,6 +325,7 @@ static int send_home(struct weir_front *f, const struct weir_stray *stray, size_
     *b = (struct batch){.next = f->batches, .fence = fence, .count = count};
     memcpy(b->stray, stray, count * sizeof b->stray[0]);
     f->batches = b;
+    atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
     return 1;
 }
 
@@ -373,6 +379,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     struct weir_harvest h = {0};
     uint64_t now = f->host->driver->ticks();
     int taken, expired;
+    size_t most;
 
     pthread_mutex_lock(&f->lock);
     tell(f, c);
@@ -383,7 +390,9 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     taken = weir__bias_take(&c->lock);
     c->due = 0;
     weir__cell_pass(c);
-    weir__cell_shrink(c, atomic_load_explicit(&c->most, memory_order_relaxed), &h);
+    most = atomic_load_explicit(&c->most, memory_order_relaxed);
+    if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
+        weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
         weir__cell_expire(c, &h);
     (void)weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
@@ -399,6 +408,7 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
     weir__cell_shrink(c, 0, &h);
     (void)weir__cell_strays(c, 1, &h);
     c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
+    c->keeps_whole = atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     some = h.spans != NULL;
@@ -565,18 +575,21 @@ static void count(struct weir_front *f, int counter) {
 static weir_status recover(struct weir_front *f, weir_status status, size_t bytes,
                            weir_stream stream, CUdeviceptr *base, int *grew) {
     if (f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
-        status = f->ops->alloc(f->engine, bytes, stream, 1, base, grew);
+        status = f->ops->alloc(f->engine, bytes, stream, 0, 1, base, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status =
             weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, stream, base, grew);
     return status;
 }
 
-/* Every other cell gives what it has at its stream's next call. */
+/* The engine cannot serve a request as it stands: every other cell gives what it has at its stream's
+ * next call, and whole blocks go past the cells until the engine has been calm for a while.  A block
+ * that lies in a cell cannot join its neighbours, and where blocks come to lie is decided now. */
 static void raise_demand(struct weir_front *f, struct weir_cell *c) {
     uint64_t before = atomic_fetch_add_explicit(&f->demand, 1, memory_order_relaxed);
     int taken;
 
+    atomic_store_explicit(&f->calm, 0, memory_order_relaxed);
     if (!c)
         return;
     taken = weir__bias_take(&c->lock);
@@ -587,18 +600,23 @@ static void raise_demand(struct weir_front *f, struct weir_cell *c) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* A block from the engine.  Before the reserve grows, or blocks move, the caches give what they have:
- * the stream's own at once, others at their next request. */
+/* A block from the engine for a stream of that id, which is not being captured.  Before the reserve
+ * grows, or blocks move, the caches give what they have: the stream's own at once, others at their next
+ * request. */
 static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes,
-                         weir_stream stream, CUdeviceptr *base) {
+                         weir_stream stream, uint64_t id, CUdeviceptr *base) {
     int grew = 0, before = weir__driver_result;
-    weir_status status = f->ops->alloc(f->engine, bytes, stream, 0, base, &grew);
+    weir_status status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
 
+    if (status == WEIR_OK) {
+        atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
+        return status;
+    }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
-        status = f->ops->alloc(f->engine, bytes, stream, 0, base, &grew);
+        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY) {
         raise_demand(f, c);
-        status = f->ops->alloc(f->engine, bytes, stream, 1, base, &grew);
+        status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
     }
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = recover(f, status, bytes, stream, base, &grew);
@@ -621,14 +639,14 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
 
 /* A slab for the class of `bytes` in the cell. */
 static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t bytes,
-                            weir_stream stream) {
+                            weir_stream stream, uint64_t id) {
     unsigned size_class = weir__span_class(bytes);
     uint32_t slots = slab_slots(c, size_class);
     size_t slab = weir__size_round_down(
         (size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + WEIR_PAGE - 1, WEIR_PAGE);
     struct weir_span *s;
     CUdeviceptr base;
-    weir_status status = fetch(f, c, slab, stream, &base);
+    weir_status status = fetch(f, c, slab, stream, id, &base);
     int taken;
 
     if (status != WEIR_OK)
@@ -657,14 +675,14 @@ static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
 
 /* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
 static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t bytes,
-                             weir_stream stream, CUdeviceptr *block) {
+                             weir_stream stream, uint64_t id, CUdeviceptr *block) {
     size_t rounded;
     struct weir_span *s;
     weir_status status;
 
     if (!weir__size_round_up(bytes, WEIR_PAGE, &rounded))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    status = fetch(f, c, rounded, stream, block);
+    status = fetch(f, c, rounded, stream, id, block);
     if (status != WEIR_OK)
         return status;
     s = span_begin(f, *block, rounded, 0, 0);
@@ -724,7 +742,7 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
-    status = f->ops->alloc(f->engine, bytes, stream, 1, block, &grew);
+    status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
     if (status == WEIR_OK)
         count(f, WEIR_TALLY_FRONT_CAPTURE);
     return status;
@@ -749,19 +767,35 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
     weir_status status = WEIR_OK;
 
     if (bytes > WEIR_SPAN_SMALL)
-        return add_whole(f, c, bytes, stream, block);
-    pthread_mutex_lock(&f->lock);
-    settle_batches(f);
-    pthread_mutex_unlock(&f->lock);
+        return add_whole(f, c, bytes, stream, id, block);
+    if (atomic_load_explicit(&f->sent, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&f->lock);
+        settle_batches(f);
+        pthread_mutex_unlock(&f->lock);
+    }
     for (;;) {
         *block = take_brought(c, key_of(stream, id), id, bytes);
         if (*block)
             return WEIR_OK;
         /* Nothing came home, or other threads on the stream have used the slab up. */
-        status = add_slab(f, c, bytes, stream);
+        status = add_slab(f, c, bytes, stream, id);
         if (status != WEIR_OK)
             return status;
     }
+}
+
+/* From the engine, for a stream that was just asked about. */
+static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, uint64_t id, size_t bytes,
+                               weir_stream stream, void **block) {
+    CUdeviceptr address = 0;
+    weir_status status = c ? alloc_missed(f, c, id, bytes, stream, &address)
+                           : add_whole(f, NULL, bytes, stream, id, &address);
+
+    if (status != WEIR_OK)
+        return status;
+    count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
 }
 
 static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, size_t bytes,
@@ -790,17 +824,27 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
         catch_up(f, c, stream);
         address = take(f, c, key_of(stream, id), id, bytes);
     }
-    if (address) {
-        *block = (void *)(uintptr_t)address;
-        return WEIR_OK;
-    }
-    status = c ? alloc_missed(f, c, id, bytes, stream, &address)
-               : add_whole(f, NULL, bytes, stream, &address);
-    if (status != WEIR_OK)
-        return status;
-    count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    if (!address)
+        return alloc_fresh(f, c, id, bytes, stream, block);
     *block = (void *)(uintptr_t)address;
     return WEIR_OK;
+}
+
+/* A miss of a cell that has nothing to catch up with: the driver need not be asked again. */
+static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
+                                                        uint64_t key, uint64_t id, size_t bytes,
+                                                        weir_stream stream, void **block) {
+    int taken = weir__bias_take(&c->lock);
+    int plain =
+        c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
+
+    if (plain && !c->keeps_whole)
+        c->keeps_whole = atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+    if (id == 0) /* vouched for */
+        id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    weir__bias_give(&c->lock, taken);
+    return plain && id != 0 ? alloc_fresh(f, c, id, bytes, stream, block)
+                            : alloc_slow(f, bytes, stream, block);
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -838,6 +882,7 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
             *block = (void *)(uintptr_t)address;
             return WEIR_OK;
         }
+        return alloc_miss(f, c, key, id, bytes, stream, block);
     }
     return alloc_slow(f, bytes, stream, block);
 }

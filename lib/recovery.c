@@ -84,7 +84,7 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
         pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
         pending = ops->reclaim(engine, &silent);
         *asked = 1;
-        why = ops->alloc(engine, bytes, stream, 1, block, grew);
+        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         if (!is_refusal(why))
             return why;
     }
@@ -118,7 +118,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
         status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &asked);
         if (is_refusal(status) && give_back(ops, engine, host)) {
             asked = 1;
-            status = ops->alloc(engine, bytes, stream, 1, block, grew);
+            status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         }
     }
     if (asked)

@@ -105,7 +105,7 @@ static weir_status try_take(size_t bytes, CUstream stream, int may_grow, CUdevic
 
     *grew = 0;
     *block = NOWHERE;
-    status = ops->alloc(engine, bytes, stream, may_grow, block, grew);
+    status = ops->alloc(engine, bytes, stream, 0, may_grow, block, grew);
     if (status == WEIR_OK)
         MUST_EQ(*block % (16 * KIB), 0);
     else
@@ -695,12 +695,12 @@ START_TEST(each_request_for_host_memory_fails_once) {
         give(large, A);
         was_refused = 0;
         refuse_in = k;
-        status = ops->alloc(engine, 20 * MIB, C, 1, &block, &grew);
+        status = ops->alloc(engine, 20 * MIB, C, 0, 1, &block, &grew);
         refuse_in = 0;
         more = was_refused;
         if (status != WEIR_OK) {
             MUST(status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY);
-            OK(ops->alloc(engine, 20 * MIB, C, 1, &block, &grew));
+            OK(ops->alloc(engine, 20 * MIB, C, 0, 1, &block, &grew));
         }
         was_refused = 0;
         refuse_in = k;
@@ -729,11 +729,11 @@ START_TEST(each_memory_call_fails_once) {
         large = take(200 * MIB, A);
         give(large, A);
         weir__model_fail(entries[i], 1, CUDA_ERROR_UNKNOWN, 0);
-        status = ops->alloc(engine, 20 * MIB, A, 1, &block, &grew); /* a swap */
+        status = ops->alloc(engine, 20 * MIB, A, 0, 1, &block, &grew); /* a swap */
         if (status != WEIR_OK) {
             EXPECT(WEIR_E_DRIVER, status);
             MUST_EQ(figures().in_use, 0);
-            OK(ops->alloc(engine, 20 * MIB, A, 1, &block, &grew));
+            OK(ops->alloc(engine, 20 * MIB, A, 0, 1, &block, &grew));
         }
         weir__model_faults_clear();
         MUST_LE(reserve(), 224 * MIB);
