@@ -98,9 +98,8 @@ void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *ou
     }
 }
 
-void weir__cell_shrink_wholes(struct weir_cell *c, unsigned keep, struct weir_harvest *out) {
-    if (c->store->recents > keep)
-        drop_recents(c, c->store->recents - keep, out);
+void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out) {
+    drop_recents(c, c->store->recents, out);
 }
 
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {

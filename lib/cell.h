@@ -25,7 +25,7 @@
 #include "span.h"
 
 enum {
-    WEIR_CELL_RECENT = 32, /* whole blocks that are kept at most */
+    WEIR_CELL_RECENT = 16, /* whole blocks that are kept at most */
     WEIR_CELL_STRAYS = 64, /* of a class, before they are sent home */
     WEIR_CELL_LOOK = 4096  /* hits between two looks at what lies unused: a power of two */
 };
@@ -53,18 +53,18 @@ struct weir_cell_store {
 struct weir_cell {
     _Alignas(64) struct weir_bias lock;
     struct weir_cell_store *store; /* NULL: none yet */
-    uint64_t pass;                 /* the demand at which hits may be had without catching up; or 0 */
-    _Atomic uint64_t key;          /* by which the front finds it; 0: none */
-    _Atomic uint64_t id;           /* of the stream */
-    uint64_t demand;               /* front.demand when the cell last gave */
-    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
-    int due;                       /* 1: its stream's next request looks after it */
-    int keeps_whole;               /* whole blocks that are freed stay in it */
-    uint32_t epoch;                /* looks at what lies unused so far */
-    _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
-    _Atomic int capturing;         /* the stream was being captured when it was seen last */
-    _Atomic size_t idle; /* as above; what follows is written under the lock, read by all */
-    _Atomic size_t most; /* of idle that may be kept */
+    uint64_t pass;             /* the demand at which hits may be had without catching up; or 0 */
+    _Atomic uint64_t key;      /* by which the front finds it; 0: none */
+    _Atomic uint64_t id;       /* of the stream */
+    uint64_t demand;           /* front.demand when the cell last gave */
+    int serves;                /* it has a store, and all in it was freed on the stream `id` */
+    int due;                   /* 1: its stream's next request looks after it */
+    uint32_t epoch;            /* looks at what lies unused so far */
+    _Atomic uint32_t trusted;  /* bindings; above 0 the driver is not asked about the stream */
+    _Atomic int capturing;     /* the stream was being captured when it was seen last */
+    _Atomic size_t idle;       /* as above; what follows is written under the lock, read by all */
+    _Atomic size_t most;       /* of idle that may be kept, */
+    _Atomic size_t most_whole; /* and of idle while a whole block is: 0 until the engine is calm */
     _Atomic uint64_t hits, frees, deferred;
     _Atomic int64_t requested,
         in_use; /* handed out less given back through this cell: may be < 0 */
@@ -204,7 +204,7 @@ static inline uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) 
 
 enum weir_cell_put {
     WEIR_CELL_TAKEN = 0,
-    WEIR_CELL_FULL,     /* it must give something before it can take more */
+    WEIR_CELL_FULL,     /* there is no room for a stray */
     WEIR_CELL_NO_BLOCK, /* no live block starts there */
 };
 
@@ -235,25 +235,52 @@ static inline int weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, 
     return WEIR_CELL_TAKEN;
 }
 
-static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+/* Takes the whole block out that was freed first. */
+static inline struct weir_span *weir__cell_oldest(struct weir_cell *c) {
+    struct weir_cell_store *store = c->store;
+    struct weir_span *oldest = store->recent[0];
+
+    store->recents--;
+    store->unused -= store->unused > 0;
+    for (unsigned i = 0; i < store->recents; i++) {
+        store->pages[i] = store->pages[i + 1];
+        store->recent[i] = store->recent[i + 1];
+    }
+    atomic_store_explicit(&c->idle,
+                          atomic_load_explicit(&c->idle, memory_order_relaxed) - oldest->bytes,
+                          memory_order_relaxed);
+    return oldest;
+}
+
+static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                                       struct weir_span **out) {
     struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t idle, most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
-    if (store->recents == WEIR_CELL_RECENT || !c->keeps_whole)
-        return WEIR_CELL_FULL;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    if (store->recents == WEIR_CELL_RECENT)
+        *out = weir__cell_oldest(c);
     store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
     store->recent[store->recents++] = s;
-    weir__cell_idle(c, s->bytes, 1);
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + s->bytes;
+    atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
+    if (idle > most && !*out)
+        *out = weir__cell_oldest(c);
+    if (store->recents > 0 && atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
+        weir__cell_due(c);
     return WEIR_CELL_TAKEN;
 }
 
-/* Takes a live block back, which the stream will use no more.  The cell has a store. */
-static inline int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    return s->slot_units ? weir__cell_put_slot(c, s, address) : weir__cell_put_whole(c, s, address);
+/* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
+ * before: a whole block that it gives up for it. */
+static inline int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                                 struct weir_span **out) {
+    return s->slot_units ? weir__cell_put_slot(c, s, address)
+                         : weir__cell_put_whole(c, s, address, out);
 }
 
 /* The store's making and end; a store that ends is empty.  1, or 0 if host memory ran out. */
@@ -270,8 +297,8 @@ void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot)
 /* Takes spans out until at most `keep` bytes lie idle: the whole blocks that were freed first, then
  * slabs. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
-/* Takes whole blocks out until at most `keep` of them are left, those that were freed first. */
-void weir__cell_shrink_wholes(struct weir_cell *c, unsigned keep, struct weir_harvest *out);
+/* Takes all whole blocks out. */
+void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out);
 /* Takes out what lay unused since the last look, and begins the next one. */
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
 /* Takes the strays of the classes out that have at least `least` of them.  1, or 0 if host memory ran

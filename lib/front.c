@@ -24,8 +24,8 @@
  * Strays.  A slot that is freed on another stream than its slab's waits in that stream's cell, where it
  * serves at once.  Strays that pile up are sent home as a batch behind one event.
  *
- * Locks: `lock` guards the table's writers, the batches and the records of spans; then a cell's lock,
- * which is innermost; the engine's own is taken under `lock`, never under a cell's.  Hits take the
+ * Locks: `lock` guards the table's writers and the batches; under it the engine's own may be taken,
+ * `records`, or a cell's.  Those are innermost, and none of them is taken under another.  Hits take the
  * cell's alone.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
@@ -43,9 +43,9 @@
 #include "size.h"
 
 enum {
-    YOUNG = 64,            /* calls on a stream before it gets a cache, unless it is the first */
-    TABLE_FIRST = 64,      /* entries */
-    CALM = 1024,           /* requests that the engine served without growing or moving anything: from
+    YOUNG = 64,       /* calls on a stream before it gets a cache, unless it is the first */
+    TABLE_FIRST = 64, /* entries */
+    CALM = 1024,      /* requests that the engine served without growing or moving anything: from
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
@@ -53,7 +53,8 @@ enum {
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
-#define SPAN_CHUNK ((size_t)64 << 10) /* host memory that records are cut from */
+#define CELL_LEAST ((uint64_t)256 << 10) /* that a cell may keep however many there are */
+#define SPAN_CHUNK ((size_t)64 << 10)    /* host memory that records are cut from */
 
 struct entry {
     _Atomic uint64_t key; /* 0: free */
@@ -85,19 +86,22 @@ struct weir_front {
     uint64_t idle_ns;        /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
-    pthread_mutex_t lock;              /* guards what follows */
-    struct weir_cell *cells;           /* all of them */
-    struct weir_cell *loose;           /* of these, the one that counts what no other cell does */
-    size_t keys;                       /* in the table */
-    size_t default_streams, cached;    /* cells that go by id; that have a store */
-    struct weir_order order;           /* for fences alone */
-    struct batch *batches;
-    _Atomic size_t sent; /* of them; read without the lock */
+    struct weir_lock records;           /* guards the page map's writers and the records of spans */
     struct weir_span *spare[SPAN_ORDERS];
     struct chunk {
         struct chunk *next;
     } * chunks;
     char *chunk_at, *chunk_end;
+    size_t record_bytes;
+
+    pthread_mutex_t lock;           /* guards what follows */
+    struct weir_cell *cells;        /* all of them */
+    struct weir_cell *loose;        /* of these, the one that counts what no other cell does */
+    size_t keys;                    /* in the table */
+    size_t default_streams, cached; /* cells that go by id; that have a store */
+    struct weir_order order;        /* for fences alone */
+    struct batch *batches;
+    _Atomic size_t sent; /* of them; read without the lock */
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
@@ -209,7 +213,7 @@ static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
         f->chunks = chunk;
         f->chunk_at = (char *)chunk + 64;
         f->chunk_end = (char *)chunk + SPAN_CHUNK;
-        f->host_bytes += SPAN_CHUNK;
+        f->record_bytes += SPAN_CHUNK;
     }
     s = (struct weir_span *)(void *)f->chunk_at;
     f->chunk_at += bytes;
@@ -233,7 +237,7 @@ static struct weir_span *span_begin(struct weir_front *f, CUdeviceptr base, size
                                     unsigned size_class, uint32_t slots) {
     struct weir_span *s;
 
-    pthread_mutex_lock(&f->lock);
+    weir__lock_take(&f->records);
     s = weir__pagemap_reserve(&f->pages, base, bytes) ? span_make(f, slots) : NULL;
     if (s) {
         s->base = base;
@@ -246,17 +250,19 @@ static struct weir_span *span_begin(struct weir_front *f, CUdeviceptr base, size
             weir__span_cut(s, size_class, slots);
         weir__pagemap_set(&f->pages, base, span_pages(s), s);
     }
-    pthread_mutex_unlock(&f->lock);
+    weir__lock_give(&f->records);
     return s;
 }
 
-/* Forgets a span before its block goes back; the caller holds `lock`. */
+/* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
 static void span_end(struct weir_front *f, struct weir_span *s) {
+    weir__lock_take(&f->records);
     weir__pagemap_set(&f->pages, s->base, span_pages(s), NULL);
     span_drop(f, s);
+    weir__lock_give(&f->records);
 }
 
-/* Gives idle spans back under a stream's id, or what else `give` takes; the caller holds `lock`. */
+/* Gives idle spans back under a stream's id, or what else `give` takes. */
 static void give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
     while (spans) {
         struct weir_span *s = spans;
@@ -354,6 +360,10 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     free(h->stray);
 }
 
+static int is_calm(const struct weir_front *f) {
+    return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+}
+
 /* What the cells hold and hand out, for the sums; the caller holds `lock`. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
     int64_t requested = atomic_load_explicit(&c->requested, memory_order_relaxed);
@@ -370,8 +380,11 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
                                     f->in_use > 0 ? (uint64_t)f->in_use : 0);
-    atomic_store_explicit(&c->most, (size_t)(budget / (f->cached ? f->cached : 1)),
-                          memory_order_relaxed);
+    budget /= f->cached ? f->cached : 1;
+    if (budget > 0 && budget < CELL_LEAST)
+        budget = CELL_LEAST;
+    atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
+    atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)budget : 0, memory_order_relaxed);
 }
 
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
@@ -391,6 +404,8 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     c->due = 0;
     weir__cell_pass(c);
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
+    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0)
+        weir__cell_drop_wholes(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
@@ -408,7 +423,8 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
     weir__cell_shrink(c, 0, &h);
     (void)weir__cell_strays(c, 1, &h);
     c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
-    c->keeps_whole = atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+    if (!is_calm(f))
+        atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     some = h.spans != NULL;
@@ -593,6 +609,7 @@ static void raise_demand(struct weir_front *f, struct weir_cell *c) {
     if (!c)
         return;
     taken = weir__bias_take(&c->lock);
+    atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
     if (c->demand == before) { /* it has just given all */
         c->demand = before + 1;
         weir__cell_pass(c);
@@ -838,9 +855,11 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
     int plain =
         c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
 
-    if (plain && !c->keeps_whole)
-        c->keeps_whole = atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
-    if (id == 0) /* vouched for */
+    if (plain && is_calm(f) &&
+        atomic_load_explicit(&c->most_whole, memory_order_relaxed) !=
+            atomic_load_explicit(&c->most, memory_order_relaxed))
+        weir__cell_due(c); /* whole blocks may stay again */
+    if (id == 0)           /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
     weir__bias_give(&c->lock, taken);
     return plain && id != 0 ? alloc_fresh(f, c, id, bytes, stream, block)
@@ -940,11 +959,8 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
     size_t bytes = s->bytes;
     weir_status status;
 
-    /* Forgotten first: once the engine has it, it may be another's at once. */
-    pthread_mutex_lock(&f->lock);
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     span_end(f, s);
-    pthread_mutex_unlock(&f->lock);
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
@@ -977,12 +993,14 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked. */
-static inline __attribute__((always_inline)) int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
-                      struct weir_span *s, uint64_t address, int *wanted) {
+static inline __attribute__((always_inline)) int put(const struct weir_front *f,
+                                                     struct weir_cell *c, uint64_t key, uint64_t id,
+                                                     struct weir_span *s, uint64_t address,
+                                                     struct weir_span **out, int *wanted) {
     int taken = weir__bias_take(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
-        result = weir__cell_put(c, s, address);
+        result = weir__cell_put(c, s, address, out);
         if (result == WEIR_CELL_TAKEN) {
             weir__cell_raise(&c->frees);
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
@@ -995,20 +1013,27 @@ static inline __attribute__((always_inline)) int put(const struct weir_front *f,
     return result;
 }
 
-/* Room in a full cell: for a stray, or by giving half of the whole blocks back, for which no driver
- * need be asked: the stream's id is known. */
-static int make_room(struct weir_front *f, struct weir_cell *c, const struct weir_span *s) {
-    struct weir_harvest h = {0};
-    int taken = weir__bias_take(&c->lock), made = 1;
+/* A whole block that the cell gave up goes to the engine: as freed on the cell's stream, if the handle
+ * still means that one (`id` 0: the driver was not asked yet). */
+static __attribute__((noinline)) void give_up(struct weir_front *f, struct weir_cell *c,
+                                              weir_stream stream, unsigned long long id,
+                                              struct weir_span *s) {
+    uint64_t known = atomic_load_explicit(&c->id, memory_order_relaxed);
+    int same;
 
-    if (s->slot_units)
-        made = weir__cell_stray_room(c, s->size_class);
-    else
-        weir__cell_shrink_wholes(c, WEIR_CELL_RECENT / 2, &h);
+    if (id == 0 && is_vouched_for(f, c, stream))
+        id = known;
+    same = known != 0 && (id != 0 || f->host->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS) &&
+           id == known;
+    s->next = NULL;
+    give_spans(f, s, same ? known : WEIR_ENGINE_UNKNOWN);
+}
+
+/* Room for a stray in a cell that has no more. */
+static int make_room(struct weir_cell *c, const struct weir_span *s) {
+    int taken = weir__bias_take(&c->lock), made = weir__cell_stray_room(c, s->size_class);
+
     weir__bias_give(&c->lock, taken);
-    pthread_mutex_lock(&f->lock);
-    give_spans(f, h.spans, atomic_load_explicit(&c->id, memory_order_relaxed));
-    pthread_mutex_unlock(&f->lock);
     return made;
 }
 
@@ -1018,6 +1043,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     int before = weir__driver_result;
     weir_status status = weir__engine_capture(f->host, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL, wanted;
+    struct weir_span *out = NULL;
     struct weir_cell *c;
     CUresult asked;
     uint64_t id;
@@ -1030,9 +1056,11 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
         return weir__engine_status(f->host, asked);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
     if (c && !uses) {
-        result = put(f, c, key_of(stream, id), id, s, block, &wanted);
-        if (result == WEIR_CELL_FULL && make_room(f, c, s))
-            result = put(f, c, key_of(stream, id), id, s, block, &wanted);
+        result = put(f, c, key_of(stream, id), id, s, block, &out, &wanted);
+        if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
+            result = put(f, c, key_of(stream, id), id, s, block, &out, &wanted);
+        if (out)
+            give_up(f, c, stream, id, out);
     }
     if (result == WEIR_CELL_NO_BLOCK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
@@ -1075,6 +1103,7 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
     unsigned long long id;
     uint64_t key;
+    struct weir_span *out = NULL;
     struct weir_cell *c;
     int result = WEIR_CELL_FULL, wanted = 0;
 
@@ -1082,7 +1111,9 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
         return free_other(f, block, stream, uses);
     c = uses ? NULL : find(f, stream, &key, &id);
     if (c)
-        result = put(f, c, key, id, s, block, &wanted);
+        result = put(f, c, key, id, s, block, &out, &wanted);
+    if (out)
+        give_up(f, c, stream, id, out);
     if (result == WEIR_CELL_NO_BLOCK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     if (result == WEIR_CELL_FULL)
@@ -1344,7 +1375,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     read_peaks(f, out);
     out->front_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + f->pages.host_bytes;
+    out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
     out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
                   out->front_misses_capture;
