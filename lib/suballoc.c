@@ -67,6 +67,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     weir__placement_destroy(s->placement[0]);
     weir__placement_destroy(s->placement[1]);
     free(s->regions);
+    free(s->places);
 }
 
 /* ---- accounts -------------------------------------------------------------------------------- */
@@ -153,15 +154,30 @@ static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_
              : WEIR_PLACEMENT_FOREIGN;
 }
 
+/* Which of `places` has this place, or is the first below it. */
+static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
+    size_t low = 0, high = s->region_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (s->places[middle].place <= place)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
     int small = weir__suballoc_is_small(s, bytes);
     int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_OK) {
-        const struct weir_suballoc_region *r = region_at(s, out->address);
+    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first) {
+        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
 
-        out->address = r->base + (out->address - r->place);
+        out->address = p->base + (out->address - p->place);
     }
     return result;
 }
@@ -312,17 +328,21 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     struct weir_order_stream *on;
     struct weir_placement_block was;
 
-    if ((s->pending && weir__map_get(&s->pending_blocks, block, NULL)) ||
-        find(s, block, &was) != WEIR_PLACEMENT_OK)
+    if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     on = id == OBSERVED || id == WEIR_ENGINE_UNKNOWN ? NULL
                                                      : weir__order_stream_silently(&s->order, id);
-    if (id == OBSERVED)
-        give_observed(s, block);
-    else if (!on)
+    if (id != OBSERVED && !on)
         return give_quarantined(s, block);
-    else
-        (void)give(s, block, id, weir__order_freed(&s->order, on), NULL);
+    if (id == OBSERVED) {
+        if (find(s, block, &was) != WEIR_PLACEMENT_OK)
+            return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        give_observed(s, block);
+    } else {
+        if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
+            return weir__engine_refuse(WEIR_E_NOT_OWNED);
+        weir__order_freed(&s->order, on);
+    }
     unaccount(s, &was);
     return WEIR_OK;
 }
@@ -358,11 +378,21 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
     if (!regions)
         return WEIR_PLACEMENT_NO_MEMORY;
     s->regions = regions;
+    if (s->rule.newest_first) {
+        struct weir_suballoc_place *places =
+            weir__hostmem_room(s->places, s->region_count, &s->place_capacity, sizeof *places);
+
+        if (!places)
+            return WEIR_PLACEMENT_NO_MEMORY;
+        s->places = places;
+    }
     placed = place_region(s, s->placement[small], place, bytes, id);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
-    if (s->rule.newest_first)
+    if (s->rule.newest_first) {
         s->next_place = place;
+        s->places[s->region_count] = (struct weir_suballoc_place){place, base, bytes};
+    }
     for (; at > 0 && regions[at - 1].base > base; at--)
         regions[at] = regions[at - 1];
     regions[at] =
@@ -405,6 +435,12 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     else
         (void)weir__placement_withdraw(s->placement[r->small], r->place, id);
     s->total -= r->bytes;
+    if (s->rule.newest_first) {
+        size_t i = place_index(s, r->place);
+
+        memmove(&s->places[i], &s->places[i + 1],
+                (s->region_count - i - 1) * sizeof s->places[0]);
+    }
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
 }

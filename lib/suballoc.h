@@ -49,6 +49,12 @@ struct weir_suballoc_region {
     int serves;     /* and all of it free for the stream that was asked about */
 };
 
+/* Where a region lies in the placement's space. */
+struct weir_suballoc_place {
+    uint64_t place, base;
+    size_t bytes;
+};
+
 /* Not moved while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
@@ -57,6 +63,8 @@ struct weir_suballoc {
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
+    struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
+    size_t place_capacity;
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
     struct weir_suballoc_pending **pending_end;
