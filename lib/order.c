@@ -329,10 +329,6 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
-void weir__order_moved(struct weir_order *o) {
-    unsettle(o);
-}
-
 static int is_due(const struct weir_order *o, const struct weir_order_stream *s) {
     if (!o->several || s->open == 0)
         return 0;

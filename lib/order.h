@@ -28,8 +28,8 @@
  *              ran dry, a stream records when 16 frees or 64 KiB are open: memory then moves before
  *              anybody has to ask, and the reserve stays small;
  *   settled    otherwise nothing is recorded.
- * A request that takes what another stream had (weir__order_moved) shows that order still matters and
- * begins the 2,048 anew: a load whose streams live on each other's memory keeps recording.
+ * A load whose streams live on each other's memory runs dry when it has settled, grows a little, and in
+ * the end each stream has enough of its own.
  *
  * Cost.  A stream is found in a hash table.  A glance asks about at most 32 events, of the streams that
  * have marks, and goes on where the last one left off.  A new stream pays for old ones: two that have
@@ -134,8 +134,6 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 void weir__order_several(struct weir_order *o);
 /* Somebody ran dry: every stream records what is open at its owner's next call. */
 void weir__order_dry(struct weir_order *o);
-/* Somebody was served by what was another stream's. */
-void weir__order_moved(struct weir_order *o);
 
 /* Takes the stream's completed marks off; 1 if there was one. */
 int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);

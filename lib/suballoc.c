@@ -446,8 +446,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     if (s->rule.newest_first) {
         size_t i = place_index(s, r->place);
 
-        memmove(&s->places[i], &s->places[i + 1],
-                (s->region_count - i - 1) * sizeof s->places[0]);
+        memmove(&s->places[i], &s->places[i + 1], (s->region_count - i - 1) * sizeof s->places[0]);
     }
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
@@ -510,10 +509,7 @@ static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t
                       struct weir_placement_block *out) {
     int result = take(s, bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_OK) {
-        s->steals++;
-        weir__order_moved(&s->order);
-    }
+    s->steals += result == WEIR_PLACEMENT_OK;
     return result;
 }
 

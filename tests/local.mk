@@ -40,6 +40,7 @@ unit_tests = \
 	tests/test_model \
 	tests/test_model_graph \
 	tests/test_options \
+	tests/test_order \
 	tests/test_placement \
 	tests/test_spans \
 	tests/test_stats \

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: MIT */
+/* test_order.c: what the host has observed of each stream, and what streams cost that come and go.
+ *
+ * On the device model.  Most of it through order.h, with streams of which only the first few exist: an
+ * id is all that the rest takes.  The last part goes through the public interface, where ten thousand
+ * streams must leave neither memory nor time behind.
+ */
+#include "support.h"
+
+#include <string.h>
+
+#include "model/model.h"
+#include "order.h"
+
+#define MS UINT64_C(1000000)
+
+enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
+
+static const struct weir_driver *driver;
+static CUstream A, B;
+static uint64_t a_id, b_id;
+static struct weir_host host;
+static struct weir_order order;
+static uint64_t told_id, told_sequence, told_times; /* by the order, last */
+
+static void tell(void *context, uint64_t id, uint64_t sequence) {
+    MUST(context == &order);
+    told_id = id;
+    told_sequence = sequence;
+    told_times++;
+}
+
+static uint64_t id_of(CUstream stream) {
+    unsigned long long id;
+
+    CU(driver->cuStreamGetId(stream, &id));
+    return id;
+}
+
+static void start_device(void) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB}), 0);
+    memset(&host, 0, sizeof host);
+    host.driver = driver;
+    CU(driver->cuDevicePrimaryCtxRetain(&host.context, 0));
+    CU(driver->cuCtxPushCurrent(host.context));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    a_id = id_of(A);
+    b_id = id_of(B);
+    told_times = 0;
+    weir__order_open(&order, &host, tell, &order);
+}
+
+static void busy(CUstream stream, uint64_t ns) {
+    CU(weir__model_kernel(stream, ns));
+}
+
+static struct weir_order_stream *stream_of(uint64_t id) {
+    struct weir_order_stream *s = weir__order_stream_silently(&order, id);
+
+    MUST(s != NULL);
+    return s;
+}
+
+/* A free on a stream, as its owner does it; the sequence. */
+static uint64_t free_on(CUstream stream, uint64_t id, size_t bytes) {
+    struct weir_order_stream *s = weir__order_stream(&order, id);
+    uint64_t sequence = weir__order_freed(&order, s, bytes);
+
+    weir__order_tend(&order, s, stream);
+    return sequence;
+}
+
+static void free_often(CUstream stream, uint64_t id, size_t bytes, int times) {
+    while (times-- > 0)
+        free_on(stream, id, bytes);
+}
+
+/* A has grown up, and the order has settled. */
+static void settle(void) {
+    (void)stream_of(b_id);
+    free_often(A, a_id, 0, UNSETTLED + YOUNG);
+    weir__order_observe_all(&order);
+}
+
+static uint64_t records(void) {
+    MUST_EQ(order.event_records, weir__model_calls(WEIR_ENTRY_cuEventRecord));
+    return order.event_records;
+}
+
+static uint64_t queries_from(uint64_t before) {
+    return weir__model_calls(WEIR_ENTRY_cuEventQuery) - before;
+}
+
+/* Streams of ids that nobody has, each with a mark behind the work of A. */
+static void mark_streams(uint64_t first, size_t count) {
+    uint64_t sequence;
+
+    for (size_t i = 0; i < count; i++)
+        OK(weir__order_freed_marked(&order, stream_of(first + i), A, &sequence));
+}
+
+/* ---- when events are recorded ------------------------------------------------------------------ */
+
+START_TEST(one_stream_records_nothing) {
+    free_often(A, a_id, MIB, 5000);
+    MUST_EQ(records(), 0);
+    weir__order_dry(&order);
+    free_often(A, a_id, MIB, 5000);
+    MUST_EQ(records(), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
+}
+END_TEST
+
+START_TEST(a_young_stream_records_each_free) {
+    uint64_t before;
+
+    settle();
+    before = records();
+    for (uint64_t i = 1; i <= YOUNG; i++) {
+        free_on(B, b_id, 1);
+        MUST_EQ(records() - before, i);
+    }
+    free_often(B, b_id, 1, 1000);
+    MUST_EQ(records() - before, YOUNG);
+}
+END_TEST
+
+START_TEST(unsettled_streams_record_by_number_and_bytes) {
+    uint64_t before;
+
+    settle();
+    weir__order_dry(&order);
+    free_on(A, a_id, 1); /* the demand */
+    before = records();
+    free_often(A, a_id, 1000, 15);
+    MUST_EQ(records() - before, 0);
+    free_on(A, a_id, 1000);
+    MUST_EQ(records() - before, 1);
+    free_often(A, a_id, 30 * KIB, 2);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, 30 * KIB);
+    MUST_EQ(records() - before, 2);
+    free_on(A, a_id, 64 * KIB);
+    MUST_EQ(records() - before, 3);
+}
+END_TEST
+
+/* After 2,048 frees in which nobody ran dry nothing is recorded any more, but on demand. */
+START_TEST(settled_streams_record_on_demand) {
+    uint64_t before;
+
+    settle();
+    before = records();
+    free_often(A, a_id, MIB, 10000);
+    MUST_EQ(records() - before, 0);
+    weir__order_dry(&order);
+    MUST_EQ(records() - before, 0);
+    weir__order_tend(&order, stream_of(a_id), A);
+    MUST_EQ(records() - before, 1);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, order.sequence);
+    free_often(A, a_id, MIB, UNSETTLED - 1);
+    MUST_EQ(records() - before, UNSETTLED);
+    free_often(A, a_id, MIB, 1000);
+    MUST_EQ(records() - before, UNSETTLED);
+}
+END_TEST
+
+/* What the driver refuses is recorded at a later call. */
+START_TEST(a_refused_record_is_tried_again) {
+    struct weir_order_stream *s;
+    uint64_t sequence;
+
+    settle();
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__order_dry(&order);
+    sequence = free_on(A, a_id, MIB);
+    s = stream_of(a_id);
+    MUST_EQ(s->open, 1);
+    MUST(s->covered < sequence);
+    weir__order_tend(&order, s, A);
+    MUST_EQ(s->open, 0);
+    MUST_EQ(s->covered, sequence);
+    MUST_EQ(order.open_bytes, 0);
+}
+END_TEST
+
+/* ---- what has completed ------------------------------------------------------------------------ */
+
+START_TEST(a_busy_stream_is_not_observed) {
+    uint64_t sequence;
+
+    (void)stream_of(b_id);
+    busy(A, 5 * MS);
+    sequence = free_on(A, a_id, MIB);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_times, 0);
+    busy(A, 5 * MS);
+    (void)free_on(A, a_id, MIB);
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, sequence); /* the first alone */
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_sequence, sequence + 1);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_times, 2);
+}
+END_TEST
+
+/* A glance asks no more than it may, goes on where the last one left off, and asks nobody else. */
+START_TEST(glances_go_round) {
+    enum { MARKED = 100, GLANCE = 32 };
+    struct weir_order_stream *last;
+    uint64_t before, sequence;
+
+    for (uint64_t i = 0; i < 1000; i++)
+        (void)stream_of(5000 + i); /* without marks */
+    busy(A, 5 * MS);
+    mark_streams(10000, MARKED);
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    MUST(!weir__order_look_around(&order, GLANCE));
+    MUST_EQ(queries_from(before), GLANCE);
+    MUST(!weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(queries_from(before), GLANCE + MARKED);
+    last = stream_of(20000);
+    OK(weir__order_freed_marked(&order, last, B, &sequence)); /* behind all of them, and done */
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    for (int i = 0; i < MARKED / GLANCE; i++)
+        MUST(!weir__order_look_around(&order, GLANCE));
+    MUST(weir__order_look_around(&order, GLANCE));
+    MUST_EQ(told_id, 20000);
+    MUST_EQ(told_sequence, sequence);
+    MUST_EQ(queries_from(before), (MARKED / GLANCE + 1) * GLANCE);
+    weir__model_advance(5 * MS);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(told_times, MARKED + 1);
+}
+END_TEST
+
+/* A glance may end in the middle of one stream's marks. */
+START_TEST(a_glance_ends_within_a_stream) {
+    struct weir_order_stream *s = stream_of(a_id);
+    uint64_t sequence[10], before;
+
+    for (int i = 0; i < 10; i++)
+        OK(weir__order_freed_marked(&order, s, A, &sequence[i]));
+    before = weir__model_calls(WEIR_ENTRY_cuEventQuery);
+    MUST(weir__order_look_around(&order, 4));
+    MUST_EQ(queries_from(before), 4);
+    MUST_EQ(told_sequence, sequence[3]);
+    MUST_EQ(order.waiting_marks, 6);
+    MUST(weir__order_look_around(&order, SIZE_MAX));
+    MUST_EQ(told_sequence, sequence[9]);
+}
+END_TEST
+
+START_TEST(a_wait_for_the_device_observes_all) {
+    uint64_t open;
+
+    settle();
+    told_times = 0;
+    busy(A, 5 * MS);
+    mark_streams(5000, 20);
+    open = free_on(A, a_id, MIB);
+    MUST_EQ(order.silent_streams, 1);
+    MUST_EQ(order.waiting_marks, 20);
+    weir__order_observe_all(&order);
+    MUST_EQ(order.silent_streams, 0);
+    MUST_EQ(order.waiting_marks, 0);
+    MUST_EQ(order.open_bytes, 0);
+    MUST_EQ(told_times, 21);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, open);
+}
+END_TEST
+
+/* ---- streams that come and go ------------------------------------------------------------------ */
+
+/* What is kept follows what is in use: streams that have ended leave nothing, and those that live on
+ * stay known. */
+START_TEST(ended_streams_are_forgotten) {
+    enum { LIVE = 1000, ENDED = 100000 };
+    uint64_t sequence;
+
+    for (uint64_t i = 0; i < ENDED; i++) {
+        struct weir_order_stream *s = weir__order_stream(&order, 100000 + i);
+
+        OK(weir__order_freed_marked(&order, s, A, &sequence));
+        (void)stream_of(5000 + i % LIVE);
+        MUST_LE(order.streams.count, 2 * FORGET_CALLS + LIVE);
+        MUST_LE(order.waiting_marks, 4);
+    }
+    for (uint64_t i = 0; i < LIVE; i++)
+        MUST(weir__map_get(&order.streams, 5000 + i, NULL));
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventCreate), 8);
+    MUST_LE(weir__model_calls(WEIR_ENTRY_cuEventQuery), 2 * ENDED);
+}
+END_TEST
+
+/* A stream with open frees is known until they were observed. */
+START_TEST(open_frees_are_not_forgotten) {
+    uint64_t sequence;
+
+    settle();
+    sequence = free_on(A, a_id, MIB);
+    for (uint64_t i = 0; i < 5 * FORGET_CALLS; i++)
+        (void)stream_of(100000 + i);
+    MUST_EQ(order.silent_streams, 1);
+    weir__order_observe_all(&order);
+    MUST_EQ(told_id, a_id);
+    MUST_EQ(told_sequence, sequence);
+}
+END_TEST
+
+START_TEST(open_frees_of_silent_streams_are_stranded) {
+    uint64_t covered, open;
+
+    settle();
+    weir__order_dry(&order);
+    covered = free_on(A, a_id, MIB);
+    weir__order_observe_all(&order);
+    for (int i = 0; i < UNSETTLED; i++)
+        (void)weir__order_freed(&order, stream_of(b_id), 0);
+    open = free_on(A, a_id, MIB);
+    for (int i = 0; i < WEIR_ORDER_SILENT_CALLS; i++)
+        (void)stream_of(b_id);
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+    (void)stream_of(b_id);
+    MUST(weir__order_is_stranded(&order, a_id, open));
+    MUST(!weir__order_is_stranded(&order, a_id, covered));
+    MUST(!weir__order_is_stranded(&order, b_id, order.sequence));
+    (void)stream_of(a_id); /* it is heard of */
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+}
+END_TEST
+
+/* ---- through the public interface -------------------------------------------------------------- */
+
+static const struct {
+    int kind, front;
+} served[] = {
+    {KIND_REGIONS, WEIR_SWITCH_OFF}, {KIND_REGIONS, WEIR_SWITCH_ON}, {KIND_POOL, WEIR_SWITCH_ON}};
+enum { SERVED = sizeof served / sizeof served[0] };
+
+static weir_allocator *make(int which, uint32_t timeout_ms) {
+    weir_options options = options_of(served[which].kind, "model", 0);
+    weir_allocator *a;
+
+    options.front = served[which].front;
+    options.recovery_timeout_ms = timeout_ms;
+    OK(weir_allocator_create(&options, &a));
+    return a;
+}
+
+/* A stream's life: eight blocks of 1 to 2 MiB that it frees and takes again, nine times. */
+static void live_on(weir_allocator *a, CUstream stream, unsigned which) {
+    void *block[8];
+
+    for (int round = 0; round < 9; round++) {
+        for (unsigned i = 0; i < 8; i++)
+            OK(weir_alloc(a, MIB + (which * 5 + i) % 16 * 64 * KIB, stream, &block[i]));
+        for (unsigned i = 0; i < 8; i++)
+            OK(weir_free(a, block[i], stream));
+    }
+}
+
+/* Ten thousand streams, sixteen at a time: what they leave behind serves those that follow. */
+START_TEST(ten_thousand_streams_leave_no_memory_behind) {
+    enum { STREAMS = 10000, AT_A_TIME = 16 };
+    weir_allocator *a = make(_i, 1000);
+    CUstream stream[AT_A_TIME] = {NULL};
+
+    for (unsigned i = 0; i < STREAMS; i++) {
+        CUstream *slot = &stream[i % AT_A_TIME];
+
+        if (*slot)
+            CU(driver->cuStreamDestroy(*slot));
+        CU(driver->cuStreamCreate(slot, CU_STREAM_NON_BLOCKING));
+        live_on(a, *slot, i);
+    }
+    MUST_LE(stats_of(a).reserve_peak, 1 * GIB);
+    MUST_LE(stats_of(a).host_bytes, 64 * MIB);
+    for (int i = 0; i < AT_A_TIME; i++)
+        CU(driver->cuStreamDestroy(stream[i]));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* Once each stream has what it needs nothing is recorded, however many there are. */
+START_TEST(steady_streams_record_nothing) {
+    enum { STREAMS = 64, ROUNDS = 200 };
+    weir_allocator *a = make(_i, 1000);
+    CUstream stream[STREAMS];
+    uint64_t before = 0;
+
+    for (int i = 0; i < STREAMS; i++)
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == ROUNDS / 2)
+            before = stats_of(a).event_records;
+        for (int i = 0; i < STREAMS; i++) {
+            void *block;
+
+            OK(weir_alloc(a, 100 * KIB, stream[i], &block));
+            busy(stream[i], 1000);
+            OK(weir_free(a, block, stream[i]));
+        }
+        CU(driver->cuCtxSynchronize());
+    }
+    MUST(before > 0);
+    MUST_EQ(stats_of(a).event_records, before);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* ------------------------------------------------------------------------------------------------ */
+
+static void end_order(void) {
+    weir__order_close(&order);
+    CU(driver->cuCtxSynchronize());
+}
+
+int main(void) {
+    Suite *suite = suite_create("order");
+    TCase *alone = tcase_create("alone"), *whole = tcase_create("whole");
+
+    tcase_add_checked_fixture(alone, start_device, end_order);
+    tcase_set_timeout(alone, 120);
+    tcase_add_test(alone, one_stream_records_nothing);
+    tcase_add_test(alone, a_young_stream_records_each_free);
+    tcase_add_test(alone, unsettled_streams_record_by_number_and_bytes);
+    tcase_add_test(alone, settled_streams_record_on_demand);
+    tcase_add_test(alone, a_refused_record_is_tried_again);
+    tcase_add_test(alone, a_busy_stream_is_not_observed);
+    tcase_add_test(alone, glances_go_round);
+    tcase_add_test(alone, a_glance_ends_within_a_stream);
+    tcase_add_test(alone, a_wait_for_the_device_observes_all);
+    tcase_add_test(alone, ended_streams_are_forgotten);
+    tcase_add_test(alone, open_frees_are_not_forgotten);
+    tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
+    tcase_add_checked_fixture(whole, start_device, end_order);
+    tcase_set_timeout(whole, 300);
+    tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
+    tcase_add_loop_test(whole, steady_streams_record_nothing, 0, SERVED);
+    suite_add_tcase(suite, alone);
+    suite_add_tcase(suite, whole);
+    return run_suite(suite, CK_FORK_GETENV);
+}
