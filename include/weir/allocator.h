@@ -59,7 +59,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
  * of the stream, without the engine; a stream that is being captured gets nothing from it.  A hit does
  * not block; a growth step takes as long as the driver needs; when memory ran out, waits up to the
- * recovery timeout for frees to complete.
+ * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
+ * the reserve was left open by streams that have ended, waits for the device rather than grow, however
+ * long that takes; not with a recovery timeout of UINT32_MAX.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,

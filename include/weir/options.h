@@ -126,7 +126,8 @@ typedef struct weir_options {
 
     /* Longest wait for completed frees when memory ran out, and for pending frees at destroy;
      * milliseconds.  0: 1000.  UINT32_MAX: do not wait at all.  When nothing else helps, the arena
-     * gives idle regions back, which waits for the device beside this time. */
+     * gives idle regions back, which waits for the device beside this time; as does a request that
+     * would grow while much of the reserve was left by streams that have ended. */
     uint32_t recovery_timeout_ms;
 
     uint32_t event_ring; /* growth events kept; 0: 1024.  At most 1048576. */
