@@ -49,7 +49,7 @@ enum {
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
-    SLAB_DOUBLINGS = 5, /* and how far a slab grows beyond its least size as a class takes more */
+    SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
@@ -651,7 +651,11 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     uint32_t slabs = c->store->small[size_class].slabs;
     size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
 
-    return bytes / slot < SLAB_SLOTS ? (uint32_t)(bytes / slot) : SLAB_SLOTS;
+    size_t slots = bytes / slot;
+
+    if (slots == 0)
+        return 1;
+    return slots < SLAB_SLOTS ? (uint32_t)slots : SLAB_SLOTS;
 }
 
 /* A slab for the class of `bytes` in the cell. */
