@@ -1031,7 +1031,8 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, struct weir_
 
 /* Room for a stray in a cell that has no more. */
 static int make_room(struct weir_cell *c, const struct weir_span *s) {
-    int taken = weir__bias_take(&c->lock), made = weir__cell_stray_room(c, s->size_class);
+    int taken = weir__bias_take(&c->lock);
+    int made = c->serves && weir__cell_stray_room(c, s->size_class);
 
     weir__bias_give(&c->lock, taken);
     return made;
