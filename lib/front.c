@@ -1358,17 +1358,16 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
+/* Frees are read before allocations, so that never more blocks were freed than handed out. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     const struct weir_tally *tally = &f->host->books->tally;
     uint64_t frees = 0;
 
-    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
-    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
-    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        frees += atomic_load_explicit(&c->frees, memory_order_acquire);
     for (struct weir_cell *c = f->cells; c; c = c->next) {
-        frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
         out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
@@ -1378,10 +1377,13 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
+    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
+    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
+    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
                   out->front_misses_capture;
     out->hits = out->allocs - out->growth_allocs;
     out->attempts = out->allocs + out->refusals;
     out->frees += frees;
-    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
+    out->blocks = out->allocs - out->frees;
 }
