@@ -337,6 +337,26 @@ static int send_home(struct weir_front *f, const struct weir_stray *stray, size_
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
 
+/* Gives idle spans back in a call on their stream that the driver has vouched for; the caller holds
+ * `lock`.  The last one as a free: thereupon the engine records the event that others wait for, and
+ * sheds what the release threshold does not let it keep. */
+static void give_spans_on(struct weir_front *f, struct weir_span *spans, uint64_t id,
+                          weir_stream stream) {
+    struct weir_span *last = spans;
+    int before = weir__driver_result;
+    CUdeviceptr base;
+
+    if (!last)
+        return;
+    give_spans(f, last->next, id);
+    base = last->base;
+    span_end(f, last);
+    if (f->ops->free(f->engine, base, stream, NULL) != WEIR_OK) {
+        (void)f->ops->give(f->engine, base, id);
+        weir__set_driver_result(before);
+    }
+}
+
 /* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
  * it, strays behind an event there. */
 static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream stream,
@@ -348,7 +368,7 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
         return;
     pthread_mutex_lock(&f->lock);
     settle_batches(f);
-    give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    give_spans_on(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
     if (h->strays > 0) {
         if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
             fence = NULL;
@@ -380,6 +400,8 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
                                     f->in_use > 0 ? (uint64_t)f->in_use : 0);
+    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;
     if (budget > 0 && budget < CELL_LEAST)
         budget = CELL_LEAST;
@@ -1006,8 +1028,7 @@ static inline __attribute__((always_inline)) int put(const struct weir_front *f,
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
                 weir__cell_raise(&c->deferred);
         }
-        if (c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed))
-            *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+        *wanted = c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed);
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -1074,7 +1095,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     return WEIR_OK;
 }
 
-/* A demand that a stream meets which only frees. */
+/* What a stream has to catch up with that only frees. */
 static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
     int before = weir__driver_result;
     struct weir_cell *c;
