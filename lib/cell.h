@@ -87,9 +87,10 @@ struct weir_harvest {
     size_t strays, stray_room;
 };
 
+/* What was counted before is seen by whoever sees this. */
 static inline void weir__cell_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+                          memory_order_release);
 }
 
 static inline int64_t weir__cell_add(_Atomic int64_t *sum, int64_t bytes) {

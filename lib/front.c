@@ -337,6 +337,26 @@ static int send_home(struct weir_front *f, const struct weir_stray *stray, size_
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
 
+/* Gives idle spans back in a call on their stream that the driver has vouched for; the caller holds
+ * `lock`.  The last one as a free: thereupon the engine records the event that others wait for, and
+ * sheds what the release threshold does not let it keep. */
+static void give_spans_on(struct weir_front *f, struct weir_span *spans, uint64_t id,
+                          weir_stream stream) {
+    struct weir_span *last = spans;
+    int before = weir__driver_result;
+    CUdeviceptr base;
+
+    if (!last)
+        return;
+    give_spans(f, last->next, id);
+    base = last->base;
+    span_end(f, last);
+    if (f->ops->free(f->engine, base, stream, NULL) != WEIR_OK) {
+        (void)f->ops->give(f->engine, base, id);
+        weir__set_driver_result(before);
+    }
+}
+
 /* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
  * it, strays behind an event there. */
 static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream stream,
@@ -348,7 +368,7 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
         return;
     pthread_mutex_lock(&f->lock);
     settle_batches(f);
-    give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    give_spans_on(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
     if (h->strays > 0) {
         if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
             fence = NULL;
@@ -380,6 +400,8 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
                                     f->in_use > 0 ? (uint64_t)f->in_use : 0);
+    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;
     if (budget > 0 && budget < CELL_LEAST)
         budget = CELL_LEAST;
@@ -1010,8 +1032,7 @@ static inline __attribute__((always_inline)) int put(const struct weir_front *f,
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
                 weir__cell_raise(&c->deferred);
         }
-        if (c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed))
-            *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+        *wanted = c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed);
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -1035,7 +1056,8 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, struct weir_
 
 /* Room for a stray in a cell that has no more. */
 static int make_room(struct weir_cell *c, const struct weir_span *s) {
-    int taken = weir__bias_take(&c->lock), made = weir__cell_stray_room(c, s->size_class);
+    int taken = weir__bias_take(&c->lock);
+    int made = c->serves && weir__cell_stray_room(c, s->size_class);
 
     weir__bias_give(&c->lock, taken);
     return made;
@@ -1077,7 +1099,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     return WEIR_OK;
 }
 
-/* A demand that a stream meets which only frees. */
+/* What a stream has to catch up with that only frees. */
 static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
     int before = weir__driver_result;
     struct weir_cell *c;
@@ -1361,17 +1383,16 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
+/* Frees are read before allocations, so that never more blocks were freed than handed out. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     const struct weir_tally *tally = &f->host->books->tally;
     uint64_t frees = 0;
 
-    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
-    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
-    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        frees += atomic_load_explicit(&c->frees, memory_order_acquire);
     for (struct weir_cell *c = f->cells; c; c = c->next) {
-        frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
         out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
@@ -1381,10 +1402,13 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
+    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
+    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
+    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
                   out->front_misses_capture;
     out->hits = out->allocs - out->growth_allocs;
     out->attempts = out->allocs + out->refusals;
     out->frees += frees;
-    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
+    out->blocks = out->allocs - out->frees;
 }
