@@ -174,3 +174,14 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
     }
     return result;
 }
+
+CUresult weir__engine_wait_for_device(struct weir_host *host) {
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
+
+    if (result == CUDA_SUCCESS) {
+        result = host->driver->cuCtxSynchronize();
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
+}

@@ -184,6 +184,9 @@ static weir_status place(struct arena *a, size_t bytes, uint64_t id, int may_gro
         weir__suballoc_dry(&a->blocks);
         if (!may_grow)
             return WEIR_ENGINE_DRY;
+        result = weir__suballoc_take_at_last(&a->blocks, bytes, id, SIZE_MAX, a->blocks.total, out);
+    }
+    if (result == WEIR_PLACEMENT_NO_FIT) {
         status = extend(a, bytes);
         if (status != WEIR_OK)
             return status;

@@ -200,17 +200,11 @@ static weir_status extend_at_last(struct spans *s, const struct request *r, size
     return any ? extend(s, r, bytes, grew) : why;
 }
 
-/* Nothing fits but perhaps large idle regions: with OK there is a region for the request. */
-static weir_status find_room(struct spans *s, const struct request *r, int *grew) {
-    uint64_t reserve = reserve_of(s);
-    size_t needed;
+/* Nothing fits but perhaps large idle regions: with OK there is a region of `needed` bytes. */
+static weir_status find_room(struct spans *s, const struct request *r, uint64_t reserve,
+                             size_t needed, int *grew) {
     weir_status status;
 
-    if (!weir__size_round_up(r->bytes, UNIT, &needed))
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    weir__suballoc_dry(&s->blocks);
-    if (!r->may_grow && room_in(s, reserve) < needed)
-        return WEIR_ENGINE_DRY;
     weir__suballoc_survey(&s->blocks, r->id);
     status = make_room(s, r, reserve, needed);
     if (status == WEIR_OK)
@@ -220,21 +214,42 @@ static weir_status find_room(struct spans *s, const struct request *r, int *grew
     return status;
 }
 
-static weir_status place(struct spans *s, const struct request *r, int *grew,
-                         struct weir_placement_block *out) {
-    int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
-    weir_status status;
-
-    if (placed == WEIR_PLACEMENT_NO_FIT) {
-        status = find_room(s, r, grew);
-        if (status != WEIR_OK)
-            return status;
-        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
-    }
+static weir_status placed_or(int placed) {
     if (placed == WEIR_PLACEMENT_OK)
         return WEIR_OK;
     return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
                                                                   : WEIR_E_NO_MEMORY);
+}
+
+/* Nothing was found at a glance. */
+static weir_status place_at_last(struct spans *s, const struct request *r, int *grew,
+                                 struct weir_placement_block *out) {
+    uint64_t reserve = reserve_of(s);
+    size_t needed;
+    weir_status status;
+    int placed, grows;
+
+    if (!weir__size_round_up(r->bytes, UNIT, &needed))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    weir__suballoc_dry(&s->blocks);
+    grows = room_in(s, reserve) < needed;
+    if (grows && !r->may_grow)
+        return WEIR_ENGINE_DRY;
+    placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
+                                         grows ? reserve : 0, out);
+    if (placed != WEIR_PLACEMENT_NO_FIT)
+        return placed_or(placed);
+    status = find_room(s, r, reserve, needed, grew);
+    if (status != WEIR_OK)
+        return status;
+    return placed_or(weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out));
+}
+
+static weir_status place(struct spans *s, const struct request *r, int *grew,
+                         struct weir_placement_block *out) {
+    int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
+
+    return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, grew, out) : placed_or(placed);
 }
 
 static weir_status alloc_span(struct spans *s, const struct request *r, CUdeviceptr *block,
@@ -489,7 +504,7 @@ static void spans_close(void *engine) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
-        if (s->blocks.region_count > 0 && driver->cuCtxSynchronize() == CUDA_SUCCESS) {
+        if (s->blocks.region_count > 0 && weir__engine_wait_for_device(s->host) == CUDA_SUCCESS) {
             for (size_t i = 0; i < s->blocks.region_count; i++)
                 (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
         }

@@ -1185,17 +1185,6 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
 
 /* ---- everything back --------------------------------------------------------------------------- */
 
-static CUresult wait_for_device(struct weir_host *host) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(host->driver, host->context, &scope);
-
-    if (result == CUDA_SUCCESS) {
-        result = host->driver->cuCtxSynchronize();
-        weir__driver_leave(host->driver, &scope);
-    }
-    return result;
-}
-
 /* Takes all that lies idle out of every cell; the caller holds `lock`. */
 static void harvest(struct weir_front *f, struct weir_harvest *h) {
     for (struct weir_cell *c = f->cells; c; c = c->next) {
@@ -1237,7 +1226,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     f->batches = NULL;
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.strays > 0 || batches)
-        result = wait_for_device(f->host);
+        result = weir__engine_wait_for_device(f->host);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
         give_spans(f, h.spans, whose(f));

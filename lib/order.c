@@ -9,18 +9,24 @@
 #include "order.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "hostmem.h"
 #include "result.h"
 
-/* Frees on one stream that share an event, when several streams are served. */
-enum { EVENT_BATCH = 16 };
+enum {
+    YOUNG = 16,           /* frees that have an event each */
+    BATCH = 16,           /* frees that share one while unsettled; or */
+    UNSETTLED = 2048,     /* frees */
+    FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
+    OLD_PER_NEW = 2       /* streams that a new one has looked after */
+};
+#define BATCH_BYTES (UINT64_C(64) << 10)
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
     CUevent event;
     uint64_t sequence;
+    struct weir_order_mark *next;
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -85,6 +91,119 @@ static weir_status record_on(struct weir_order *o, weir_stream stream, uint64_t 
     return weir__engine_status(o->host, result);
 }
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* A stream's place in `marked` or `quiet`, or in `silent`. */
+static struct weir_order_place *place_in(const struct weir_order *o,
+                                         const struct weir_order_list *list,
+                                         struct weir_order_stream *s) {
+    return list == &o->silent ? &s->by_open : &s->by_marks;
+}
+
+static void append(struct weir_order *o, struct weir_order_list *list,
+                   struct weir_order_stream *s) {
+    *place_in(o, list, s) = (struct weir_order_place){.prev = list->last};
+    if (list->last)
+        place_in(o, list, list->last)->next = s;
+    else
+        list->first = s;
+    list->last = s;
+}
+
+static void unlink_from(struct weir_order *o, struct weir_order_list *list,
+                        struct weir_order_stream *s) {
+    struct weir_order_place *at = place_in(o, list, s);
+
+    if (at->next)
+        place_in(o, list, at->next)->prev = at->prev;
+    else
+        list->last = at->prev;
+    if (at->prev)
+        place_in(o, list, at->prev)->next = at->next;
+    else
+        list->first = at->next;
+}
+
+static void move_last(struct weir_order *o, struct weir_order_list *list,
+                      struct weir_order_stream *s) {
+    unlink_from(o, list, s);
+    append(o, list, s);
+}
+
+static int is_quiet(const struct weir_order_stream *s) {
+    return !s->marks && s->open == 0;
+}
+
+/* ---- what is open, and what was recorded ------------------------------------------------------- */
+
+static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
+    if (is_quiet(s))
+        unlink_from(o, &o->quiet, s);
+    if (s->open++ == 0) {
+        append(o, &o->silent, s);
+        o->silent_streams++;
+    }
+    s->open_bytes += bytes;
+    o->open_bytes += bytes;
+}
+
+/* Nothing of the stream is open any more. */
+static void cover(struct weir_order *o, struct weir_order_stream *s) {
+    s->covered = s->sequence;
+    if (s->open == 0)
+        return;
+    unlink_from(o, &o->silent, s);
+    o->silent_streams--;
+    o->open_bytes -= s->open_bytes;
+    s->open_bytes = s->open = 0;
+    if (is_quiet(s))
+        append(o, &o->quiet, s);
+}
+
+static void add_mark(struct weir_order *o, struct weir_order_stream *s,
+                     struct weir_order_mark *mark) {
+    if (!s->marks) {
+        if (is_quiet(s))
+            unlink_from(o, &o->quiet, s);
+        append(o, &o->marked, s);
+    }
+    *s->marks_end = mark;
+    s->marks_end = &mark->next;
+    o->waiting_marks++;
+}
+
+static void drop_mark(struct weir_order *o, struct weir_order_stream *s) {
+    struct weir_order_mark *mark = s->marks;
+
+    give_event(o, mark->event);
+    s->marks = mark->next;
+    free(mark);
+    o->waiting_marks--;
+    if (s->marks)
+        return;
+    s->marks_end = &s->marks;
+    unlink_from(o, &o->marked, s);
+    if (is_quiet(s))
+        append(o, &o->quiet, s);
+}
+
+/* Records an event for all frees on the stream up to `sequence`. */
+static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
+                          uint64_t sequence) {
+    struct weir_order_mark *mark = malloc(sizeof *mark);
+    weir_status status;
+
+    if (!mark)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    *mark = (struct weir_order_mark){.sequence = sequence};
+    status = record_on(o, stream, 0, &mark->event);
+    if (status == WEIR_OK)
+        add_mark(o, s, mark);
+    else
+        free(mark);
+    return status;
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 void weir__order_open(struct weir_order *o, struct weir_host *host,
@@ -92,143 +211,143 @@ void weir__order_open(struct weir_order *o, struct weir_host *host,
     *o = (struct weir_order){.host = host, .observed = observed, .context = context};
 }
 
+/* A quiet one. */
+static void forget(struct weir_order *o, struct weir_order_stream *s) {
+    unlink_from(o, &o->quiet, s);
+    if (o->recent == s)
+        o->recent = NULL;
+    if (s->id == 0)
+        o->unknown = NULL;
+    else
+        weir__map_take(&o->streams, s->id, NULL);
+    free(s);
+}
+
+/* Everything is as if it were done, and nobody is told. */
+static void settle_all(struct weir_order *o) {
+    while (o->marked.first)
+        drop_mark(o, o->marked.first);
+    while (o->silent.first)
+        cover(o, o->silent.first);
+}
+
 void weir__order_close(struct weir_order *o) {
     const struct weir_driver *driver = o->host->driver;
     struct weir_driver_scope scope;
 
-    for (size_t i = 0; i < o->stream_count; i++) {
-        struct weir_order_stream *s = &o->streams[i];
-
-        for (size_t k = 0; k < s->count; k++)
-            give_event(o, s->marks[s->first + k].event);
-        free(s->marks);
-    }
+    settle_all(o);
+    while (o->quiet.first)
+        forget(o, o->quiet.first);
+    weir__map_clear(&o->streams);
     if (weir__driver_enter(driver, o->host->context, &scope) == CUDA_SUCCESS) {
         while (o->spare_count > 0)
             driver->cuEventDestroy(o->spare[--o->spare_count]);
         weir__driver_leave(driver, &scope);
     }
-    free(o->streams);
     free(o->spare);
 }
 
-/* Nothing of the stream is open or waits. */
-static int is_quiet(const struct weir_order_stream *s) {
-    return s->count == 0 && s->frees == s->recorded;
-}
+/* Programs make and end streams by the thousand.  Those that were heard of lately have another turn. */
+static void forget_old(struct weir_order *o) {
+    for (int i = 0; i < OLD_PER_NEW && o->quiet.first; i++) {
+        struct weir_order_stream *s = o->quiet.first;
 
-/* Streams about which nothing is open make room: programs make and end them by the thousand. */
-static void forget_streams(struct weir_order *o) {
-    size_t kept = 0;
-
-    for (size_t i = 0; i < o->stream_count; i++) {
-        struct weir_order_stream *s = &o->streams[i];
-
-        if (is_quiet(s))
-            free(s->marks);
+        if (o->calls - s->called > FORGET_CALLS)
+            forget(o, s);
         else
-            o->streams[kept++] = *s;
+            move_last(o, &o->quiet, s);
     }
-    o->stream_count = kept;
 }
 
 /* NULL: it is not known. */
 static struct weir_order_stream *find_stream(struct weir_order *o, uint64_t id) {
-    if (o->stream_last < o->stream_count && o->streams[o->stream_last].id == id)
-        return &o->streams[o->stream_last];
-    for (size_t i = 0; i < o->stream_count; i++) {
-        if (o->streams[i].id == id) {
-            o->stream_last = i;
-            return &o->streams[i];
-        }
-    }
-    return NULL;
+    uintptr_t found = 0;
+
+    if (o->recent && o->recent->id == id)
+        return o->recent;
+    if (id == 0)
+        return o->unknown;
+    return weir__map_get(&o->streams, id, &found) ? (struct weir_order_stream *)found : NULL;
 }
 
 /* NULL: no host memory. */
 static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *streams;
+    struct weir_order_stream *s;
 
-    if (o->stream_count == o->stream_capacity)
-        forget_streams(o);
-    streams = weir__hostmem_room(o->streams, o->stream_count, &o->stream_capacity, sizeof *streams);
-    if (!streams)
+    forget_old(o);
+    s = calloc(1, sizeof *s);
+    if (!s || (id != 0 && !weir__map_put(&o->streams, id, (uintptr_t)s))) {
+        free(s);
         return NULL;
-    o->streams = streams;
-    o->stream_last = o->stream_count++;
-    o->several |= o->stream_count > 1 || id == 0;
-    streams[o->stream_last] = (struct weir_order_stream){.id = id};
-    return &streams[o->stream_last];
+    }
+    if (id == 0)
+        o->unknown = s;
+    s->id = id;
+    s->marks_end = &s->marks;
+    append(o, &o->quiet, s);
+    if (id == 0 || o->streams.count > 1)
+        weir__order_several(o);
+    return s;
+}
+
+static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
+    if (s)
+        s->called = ++o->calls;
+    o->recent = s;
+    return s;
+}
+
+struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
+    struct weir_order_stream *s = find_stream(o, id);
+
+    return called(o, s ? s : add_stream(o, id));
 }
 
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id) {
     struct weir_order_stream *s = find_stream(o, id);
 
     if (s)
-        return s;
-    if (o->stream_count == o->stream_capacity)
-        weir__order_look_around(o);
-    return add_stream(o, id);
+        return called(o, s);
+    weir__order_look_around(o, OLD_PER_NEW);
+    return called(o, add_stream(o, id));
 }
 
-struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id) {
-    struct weir_order_stream *s = find_stream(o, id);
+/* ---- when to record -------------------------------------------------------------------------- */
 
-    return s ? s : add_stream(o, id);
+static void unsettle(struct weir_order *o) {
+    o->unsettled_until = o->sequence + UNSETTLED;
 }
 
-/* The host has seen the stream pass `sequence`. */
-static void observed(struct weir_order *o, struct weir_order_stream *s, uint64_t sequence) {
-    s->observed = sequence;
-    o->observed(o->context, s->id, sequence);
+void weir__order_several(struct weir_order *o) {
+    if (!o->several)
+        unsettle(o);
+    o->several = 1;
 }
 
-int weir__order_observe(struct weir_order *o, struct weir_order_stream *s) {
-    uint64_t sequence = 0;
+void weir__order_dry(struct weir_order *o) {
+    o->dry++;
+    unsettle(o);
+}
 
-    while (s->count > 0 && is_done(o, s->marks[s->first].event)) {
-        sequence = s->marks[s->first].sequence;
-        give_event(o, s->marks[s->first].event);
-        s->first++;
-        s->count--;
-    }
-    if (sequence == 0)
+void weir__order_moved(struct weir_order *o) {
+    unsettle(o);
+}
+
+static int is_due(const struct weir_order *o, const struct weir_order_stream *s) {
+    if (!o->several || s->open == 0)
         return 0;
-    memmove(s->marks, s->marks + s->first, s->count * sizeof *s->marks);
-    s->first = 0;
-    observed(o, s, sequence);
-    return 1;
-}
-
-/* Records an event for all frees on the stream up to `sequence`. */
-static weir_status record(struct weir_order *o, struct weir_order_stream *s, weir_stream stream,
-                          uint64_t sequence) {
-    struct weir_order_mark *marks =
-        weir__hostmem_room(s->marks, s->count, &s->capacity, sizeof *marks);
-    weir_status status;
-    CUevent event = NULL;
-
-    if (!marks)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    s->marks = marks;
-    status = record_on(o, stream, 0, &event);
-    if (status != WEIR_OK)
-        return status;
-    marks[s->count++] = (struct weir_order_mark){event, sequence};
-    return WEIR_OK;
+    if (s->frees <= YOUNG || s->dry_seen != o->dry)
+        return 1;
+    return o->sequence < o->unsettled_until && (s->open >= BATCH || s->open_bytes >= BATCH_BYTES);
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    uint64_t open = s->frees - s->recorded;
     int result = weir__driver_result;
 
-    if (!o->several || open == 0)
-        return;
-    /* A young stream may end after any call: it leaves nothing unrecorded. */
-    if (open < EVENT_BATCH && s->dry_seen == o->dry && s->frees > EVENT_BATCH)
+    if (!is_due(o, s))
         return;
     if (record(o, s, stream, s->sequence) == WEIR_OK) {
-        s->recorded = s->frees;
+        cover(o, s);
         s->dry_seen = o->dry;
         weir__order_observe(o, s);
     } else { /* tried again at a later call */
@@ -236,7 +355,8 @@ void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_st
     }
 }
 
-uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s) {
+uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
+    open_free(o, s, bytes);
     s->sequence = ++o->sequence;
     s->frees++;
     return s->sequence;
@@ -248,46 +368,68 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
 
     if (status != WEIR_OK)
         return status;
-    *sequence = weir__order_freed(o, s);
-    s->recorded = s->frees;
+    *sequence = weir__order_freed(o, s, 0);
+    cover(o, s);
     return WEIR_OK;
 }
 
-int weir__order_passed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    for (size_t i = 0; i < o->stream_count; i++) {
-        if (o->streams[i].id == id)
-            return o->streams[i].observed >= sequence || is_quiet(&o->streams[i]);
+/* ---- what has completed ---------------------------------------------------------------------- */
+
+/* Takes up to *most completed marks of the stream off, less those asked about. */
+static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_t *most) {
+    uint64_t sequence = 0;
+
+    while (s->marks && *most > 0 && is_done(o, s->marks->event)) {
+        sequence = s->marks->sequence;
+        drop_mark(o, s);
+        --*most;
     }
-    return 1;
+    if (sequence > 0)
+        o->observed(o->context, s->id, sequence);
+    return sequence > 0;
 }
 
-int weir__order_look_around(struct weir_order *o) {
-    int found = 0;
+int weir__order_observe(struct weir_order *o, struct weir_order_stream *s) {
+    size_t most = SIZE_MAX;
 
-    for (size_t i = 0; i < o->stream_count; i++)
-        found |= weir__order_observe(o, &o->streams[i]);
+    return observe_some(o, s, &most);
+}
+
+int weir__order_look_around(struct weir_order *o, size_t most) {
+    struct weir_order_stream *last = o->marked.last, *s = o->marked.first;
+    int found = 0, more = s != NULL;
+
+    while (more && most > 0) {
+        more = s != last;
+        found |= observe_some(o, s, &most);
+        if (s->marks && most > 0) {
+            move_last(o, &o->marked, s);
+            most--;
+        }
+        s = o->marked.first;
+    }
     return found;
 }
 
 void weir__order_observe_all(struct weir_order *o) {
-    for (size_t i = 0; i < o->stream_count; i++) {
-        struct weir_order_stream *s = &o->streams[i];
+    while (o->marked.first || o->silent.first) {
+        struct weir_order_stream *s = o->marked.first ? o->marked.first : o->silent.first;
 
-        while (s->count > 0)
-            give_event(o, s->marks[--s->count].event);
-        s->recorded = s->frees;
-        observed(o, s, s->sequence);
+        while (s->marks)
+            drop_mark(o, s);
+        cover(o, s);
+        o->observed(o->context, s->id, s->sequence);
     }
 }
 
-void weir__order_count(const struct weir_order *o, size_t *waiting, size_t *silent) {
-    *waiting = *silent = 0;
-    for (size_t i = 0; i < o->stream_count; i++) {
-        *waiting += o->streams[i].count;
-        *silent += o->streams[i].frees != o->streams[i].recorded;
-    }
-    if (!o->several)
-        *silent = 0; /* whatever is open serves the one stream */
+int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    uintptr_t found = 0;
+    const struct weir_order_stream *s;
+
+    if (!weir__map_get(&o->streams, id, &found))
+        return 0;
+    s = (const struct weir_order_stream *)found;
+    return sequence > s->covered && o->calls - s->called > WEIR_ORDER_SILENT_CALLS;
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */

@@ -10,14 +10,32 @@
  *   mark       an event that stands for all frees of a stream up to a sequence
  *   open       a free that no event covers yet
  *   silent     a stream with open frees: only its owner's next call will tell of them
+ *   quiet      a stream of which nothing is open and no mark waits: it may be forgotten
+ *   dry        a stream is dry when it finds nothing that it may use
  *   fence      events on several streams at once, for a block that more than one of them uses
  *
- * Batches.  Events are recorded only inside calls that pass the stream (recording on another thread's
+ * Where events are recorded.  Only inside calls that pass the stream (recording on another thread's
  * stream could land in its capture or on a dead handle), and handles are never asked about outside
  * such calls: a destroyed stream's handle crashes the driver, or belongs to another stream by then.
- * One event covers all frees of a stream so far, when enough of them have piled up or when another
- * stream ran dry; a young stream, which may end after any call, records at each.  While there is only
- * one stream nothing is recorded at all.
+ * One event covers all frees of a stream so far.
+ *
+ * When.  While there is only one stream never.  With several an event is worth what it lets others
+ * have, which is nothing once each has what it needs.  So:
+ *   young      a stream's first 16 frees have an event each: it may end after any call, and can then
+ *              be asked no more;
+ *   asked      somebody ran dry since the stream recorded last: it records what is open;
+ *   unsettled  for 2,048 frees after the second stream showed up, and after each time that somebody
+ *              ran dry, a stream records when 16 frees or 64 KiB are open: memory then moves before
+ *              anybody has to ask, and the reserve stays small;
+ *   settled    otherwise nothing is recorded.
+ * A request that takes what another stream had (weir__order_moved) shows that order still matters and
+ * begins the 2,048 anew: a load whose streams live on each other's memory keeps recording.
+ *
+ * Cost.  A stream is found in a hash table.  A glance asks about at most 32 events, of the streams that
+ * have marks, and goes on where the last one left off.  A new stream pays for old ones: two that have
+ * marks are asked, two that are quiet and were not heard of for 16,384 calls are forgotten.  So what is
+ * kept follows the streams that are in use, or have left frees open, and no call takes longer because
+ * there were many others.
  *
  * Streams are told apart by cuStreamGetId; 0 is a stream that is not known (below driver 12.0 none
  * is).  Marks on stream 0 must each be recorded at once: a later call's handle may mean another one.
@@ -30,33 +48,58 @@
 #define WEIR_ORDER_H
 
 #include "engine.h"
+#include "map.h"
 
 /* The host has observed stream `id` past `sequence`.  Must not call back into the order. */
 typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequence);
 
 struct weir_order_mark;
+struct weir_order_stream;
+
+enum { WEIR_ORDER_SILENT_CALLS = 8192 };
+
+/* First to last by next. */
+struct weir_order_list {
+    struct weir_order_stream *first, *last;
+};
+
+/* Where a stream stands in a list. */
+struct weir_order_place {
+    struct weir_order_stream *next, *prev;
+};
 
 struct weir_order_stream {
-    uint64_t id;                   /* 0: not known */
-    uint64_t sequence;             /* of its last free */
-    uint64_t observed;             /* the host has seen it pass up to here */
-    uint64_t frees;                /* on it so far */
-    uint64_t recorded;             /* frees (counted) up to here are covered by an event */
-    uint64_t dry_seen;             /* value of order.dry when it last recorded */
-    struct weir_order_mark *marks; /* oldest first: marks[first .. first + count) */
-    size_t first, count, capacity;
+    uint64_t id;                                /* 0: not known */
+    uint64_t sequence;                          /* of its last free */
+    uint64_t covered;                           /* events cover its frees up to here */
+    uint64_t frees;                             /* on it so far */
+    size_t open;                                /* of these, such that no event covers, */
+    uint64_t open_bytes;                        /* and their bytes */
+    uint64_t dry_seen;                          /* value of order.dry when it last recorded */
+    uint64_t called;                            /* value of order.calls at its last call */
+    struct weir_order_mark *marks, **marks_end; /* oldest first */
+    struct weir_order_place by_marks; /* in order.marked, or in order.quiet, or in neither */
+    struct weir_order_place by_open;  /* in order.silent, if frees are open */
 };
 
 struct weir_order {
     struct weir_host *host;
     weir__order_observed_fn *observed;
-    void *context;     /* handed to observed */
-    uint64_t sequence; /* of the last free on any stream */
-    struct weir_order_stream *streams;
-    size_t stream_count, stream_capacity, stream_last;
-    int several;    /* order matters: a second stream was seen, or stream 0; owners may set it */
-    uint64_t dry;   /* times that a stream found nothing that it may use */
-    CUevent *spare; /* events to use again */
+    void *context;                     /* handed to observed */
+    uint64_t sequence;                 /* of the last free on any stream */
+    uint64_t calls;                    /* of all streams so far */
+    struct weir_map streams;           /* by id */
+    struct weir_order_stream *unknown; /* stream 0, if it was seen */
+    struct weir_order_stream *recent;  /* looked up last, or NULL */
+    struct weir_order_list marked;     /* with marks: to be asked next first */
+    struct weir_order_list quiet;      /* to be forgotten first */
+    struct weir_order_list silent;     /* with open frees */
+    size_t waiting_marks, silent_streams;
+    uint64_t open_bytes;      /* of all streams */
+    int several;              /* order matters: a second stream was seen, or stream 0 */
+    uint64_t unsettled_until; /* a sequence */
+    uint64_t dry;             /* times that a stream found nothing that it may use */
+    CUevent *spare;           /* events to use again */
     size_t spare_count, spare_capacity;
     uint64_t event_records; /* events recorded so far */
 };
@@ -73,31 +116,38 @@ void weir__order_open(struct weir_order *o, struct weir_host *host,
 /* No fence is left. */
 void weir__order_close(struct weir_order *o);
 
-/* What is kept about a stream, made when it is seen first; NULL: no host memory.  Valid until a
- * stream is made next.  May forget streams of which nothing is open, and look around for that. */
+/* A call on the stream: what is kept about it, made when it is seen first; NULL: no host memory.  Valid
+ * until the next such call.  A new stream makes others be asked about and forgotten. */
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* The same without any driver call: nothing is forgotten that must be asked about. */
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* For every operation on `stream`, which is `s`: records for its open frees by the rules above.  What
  * the driver refuses is tried again at a later call. */
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
-/* A free on `s`: its sequence.  It is open until tend records. */
-uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s);
+/* A free of so many bytes on `s`: its sequence.  It is open until tend records. */
+uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
 /* A free on `s` that has an event of its own at once: its sequence in *sequence.  An error: as if
  * there had been no free.  E_HOST_MEMORY, E_CAPTURE, or what the driver has against it. */
 weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_stream *s,
                                      weir_stream stream, uint64_t *sequence);
+/* There is more than one stream, as far as the owner knows. */
+void weir__order_several(struct weir_order *o);
+/* Somebody ran dry: every stream records what is open at its owner's next call. */
+void weir__order_dry(struct weir_order *o);
+/* Somebody was served by what was another stream's. */
+void weir__order_moved(struct weir_order *o);
+
 /* Takes the stream's completed marks off; 1 if there was one. */
 int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);
-/* Has the host observed stream `id` past `sequence`, as far as it has looked?  Of a stream that was
- * forgotten nothing is open: yes. */
-int weir__order_passed(const struct weir_order *o, uint64_t id, uint64_t sequence);
-/* Looks at every stream once, without waiting; 1 if something has completed. */
-int weir__order_look_around(struct weir_order *o);
+/* Asks about up to `most` marks, without waiting; of streams in turn, going on where the last call
+ * left off.  SIZE_MAX: each stream is asked until it has an event that is not done.  1 if something has
+ * completed. */
+int weir__order_look_around(struct weir_order *o, size_t most);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
-/* Marks not seen done, and silent streams. */
-void weir__order_count(const struct weir_order *o, size_t *waiting, size_t *silent);
+/* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:
+ * no event covers it, and the stream was not heard of for the last 8,192 calls. */
+int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the
  * driver does not know are marked refused.  E_HOST_MEMORY, E_CAPTURE, or the driver's. */

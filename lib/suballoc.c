@@ -24,6 +24,13 @@
 /* Looked at after a free with uses, so that they do not pile up while every request fits. */
 enum { PENDING_GLANCE = 2 };
 
+/* Asked about by a request that does not fit, before it is known that the reserve would grow. */
+enum { GLANCE = 32 };
+
+/* Stranded bytes for which a growing request would rather wait for the device. */
+#define STRANDED_LEAST (UINT64_C(64) << 20)
+enum { STRANDED_PART = 8 }; /* of the reserve */
+
 /* A free that waits for other streams: the block stays placed until the fence is done. */
 struct weir_suballoc_pending {
     CUdeviceptr block;
@@ -186,7 +193,7 @@ static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
 
 /* Gives a block back whose last use the host has seen: it is clean at once.  It was freed before. */
 static void give_observed(struct weir_suballoc *s, CUdeviceptr block) {
-    s->order.several = 1;
+    weir__order_several(&s->order);
     s->observed++;
     (void)give(s, block, OBSERVED, s->observed, NULL);
     stream_observed(s, OBSERVED, s->observed);
@@ -198,8 +205,9 @@ static weir_status give_quarantined(struct weir_suballoc *s, CUdeviceptr block) 
 
     if (give(s, block, QUARANTINE, s->quarantined + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    s->order.several = 1;
+    weir__order_several(&s->order);
     s->quarantined++;
+    s->quarantined_bytes += was.size;
     unaccount(s, &was);
     return WEIR_OK;
 }
@@ -303,7 +311,7 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
         return give_unknown(s, block, on, stream);
     if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    weir__order_freed(&s->order, on);
+    weir__order_freed(&s->order, on, was.size);
     unaccount(s, &was);
     weir__order_tend(&s->order, on, stream);
     return WEIR_OK;
@@ -341,7 +349,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     } else {
         if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
             return weir__engine_refuse(WEIR_E_NOT_OWNED);
-        weir__order_freed(&s->order, on);
+        weir__order_freed(&s->order, on, was.size);
     }
     unaccount(s, &was);
     return WEIR_OK;
@@ -360,7 +368,7 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
     on = weir__order_stream(&s->order, id);
     if (!on)
         return WEIR_PLACEMENT_NO_MEMORY;
-    return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on));
+    return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
 }
 
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
@@ -456,64 +464,120 @@ weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stre
     return WEIR_OK;
 }
 
+static CUresult wait_for_device(struct weir_suballoc *s) {
+    CUresult result = weir__engine_wait_for_device(s->order.host);
+
+    if (result == CUDA_SUCCESS)
+        weir__suballoc_observe_all(s);
+    return result;
+}
+
+struct stranded {
+    const struct weir_order *order;
+    uint64_t bytes;
+};
+
+static int count_stranded(void *context, const struct weir_placement_span *span) {
+    struct stranded *v = context;
+
+    if (!span->live && span->sequence > 0 &&
+        (span->stream == QUARANTINE ||
+         weir__order_is_stranded(v->order, span->stream, span->sequence)))
+        v->bytes += span->size;
+    return 0;
+}
+
+/* Memory of streams that have ended with frees open, and what is quarantined, serves nobody, and no
+ * call will ever tell of it: a program that keeps making streams would grow without bound.  The wait
+ * is dear, so there must be much to gain, and what it has gained must pile up again before the next
+ * one.  A stream that is alive but was long silent may be taken for an ended one, which costs a wait
+ * and harms nothing.  Not where no waiting at all was asked for. */
+static int is_much_stranded(const struct weir_suballoc *s, uint64_t reserve) {
+    uint64_t much =
+        reserve / STRANDED_PART > STRANDED_LEAST ? reserve / STRANDED_PART : STRANDED_LEAST;
+    struct stranded v = {.order = &s->order};
+
+    if (s->order.host->options.recovery_timeout_ms == UINT32_MAX || !s->order.several ||
+        s->order.open_bytes + s->quarantined_bytes <= much) /* some of it may be in use again */
+        return 0;
+    for (int i = 0; i < 2 && s->placement[i]; i++)
+        weir__placement_walk(s->placement[i], count_stranded, &v);
+    return v.bytes > much;
+}
+
+/* Takes again, since something has completed. */
+static int take_moved(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                      struct weir_placement_block *out) {
+    int result = take(s, bytes, id, most, out);
+
+    if (result == WEIR_PLACEMENT_OK) {
+        s->steals++;
+        weir__order_moved(&s->order);
+    }
+    return result;
+}
+
+static int look_around(struct weir_suballoc *s, size_t most) {
+    int settled = settle_pending(s, most);
+
+    return weir__order_look_around(&s->order, most) | settled;
+}
+
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out) {
     int result = take(s, bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_NO_FIT && weir__suballoc_look_around(s)) {
-        result = take(s, bytes, id, most, out);
-        s->steals += result == WEIR_PLACEMENT_OK;
-    }
+    if (result == WEIR_PLACEMENT_NO_FIT && look_around(s, GLANCE))
+        result = take_moved(s, bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK)
         account(s, out);
     return result;
 }
 
 void weir__suballoc_dry(struct weir_suballoc *s) {
-    s->order.dry++;
+    weir__order_dry(&s->order);
+}
+
+int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                                uint64_t reserve, struct weir_placement_block *out) {
+    int result = WEIR_PLACEMENT_NO_FIT;
+
+    if (look_around(s, SIZE_MAX))
+        result = take_moved(s, bytes, id, most, out);
+    if (result == WEIR_PLACEMENT_NO_FIT && reserve > 0 && is_much_stranded(s, reserve) &&
+        wait_for_device(s) == CUDA_SUCCESS)
+        result = take_moved(s, bytes, id, most, out);
+    if (result == WEIR_PLACEMENT_OK)
+        account(s, out);
+    return result;
 }
 
 /* ---- what has completed ---------------------------------------------------------------------- */
 
 int weir__suballoc_look_around(struct weir_suballoc *s) {
-    int settled = settle_pending(s, SIZE_MAX);
-
-    return weir__order_look_around(&s->order) | settled;
+    return look_around(s, SIZE_MAX);
 }
 
 void weir__suballoc_observe_all(struct weir_suballoc *s) {
     weir__order_observe_all(&s->order);
     stream_observed(s, QUARANTINE, s->quarantined);
-    s->released = s->quarantined;
+    s->quarantined_bytes = 0;
     while (s->pending)
         pop_pending(s, &s->pending);
 }
 
-CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
-    struct weir_host *host = s->order.host;
-    struct weir_driver_scope scope;
-    size_t waiting, silent;
-    CUresult result;
+/* Frees are open that others could have, or something is quarantined. */
+static int is_silent(const struct weir_suballoc *s) {
+    return s->quarantined_bytes > 0 || (s->order.several && s->order.silent_streams > 0);
+}
 
-    weir__order_count(&s->order, &waiting, &silent);
-    if (!must && silent == 0 && s->quarantined == s->released)
-        return CUDA_SUCCESS;
-    result = weir__driver_enter(host->driver, host->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = host->driver->cuCtxSynchronize();
-    weir__driver_leave(host->driver, &scope);
-    if (result == CUDA_SUCCESS)
-        weir__suballoc_observe_all(s);
-    return result;
+CUresult weir__suballoc_wait(struct weir_suballoc *s, int must) {
+    return must || is_silent(s) ? wait_for_device(s) : CUDA_SUCCESS;
 }
 
 size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent) {
-    size_t waiting, unrecorded;
-
     weir__suballoc_look_around(s);
-    weir__order_count(&s->order, &waiting, &unrecorded);
     if (silent)
-        *silent = unrecorded;
-    return waiting + s->pending_blocks.count;
+        *silent = s->order.several ? s->order.silent_streams : 0;
+    return s->order.waiting_marks + s->pending_blocks.count;
 }

@@ -7,7 +7,7 @@
  * Stream order.  A freed block carries (stream id, sequence).  It serves its own stream at once; it
  * merges with and serves others only once the host has observed its stream past the sequence.  With
  * one stream that never matters and no event is ever recorded.  Completed events are looked for when a
- * request does not fit.
+ * request does not fit: a few at once, all of them before the reserve grows.
  *
  * A block that other streams use too (weir_use) is no longer in use after its free, but stays placed
  * until events recorded on all of them have completed: it is pending.
@@ -70,8 +70,8 @@ struct weir_suballoc {
     struct weir_suballoc_pending **pending_end;
     struct weir_map pending_blocks; /* their addresses */
     uint64_t observed;              /* sequence of the last give under OBSERVED */
-    uint64_t quarantined;           /* sequence of the last give under QUARANTINE, */
-    uint64_t released;              /* and up to where the device was waited for since */
+    uint64_t quarantined;           /* sequence of the last give under QUARANTINE */
+    uint64_t quarantined_bytes;     /* since the device was waited for */
     uint64_t requested, requested_peak;
     uint64_t in_use, in_use_peak;
     uint64_t steals; /* requests served only because other streams were seen to be done */
@@ -86,13 +86,20 @@ void weir__suballoc_close(struct weir_suballoc *s);
 /* Every request on `stream` begins with it: events are recorded that are due there.  OK or
  * E_HOST_MEMORY. */
 weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* Places a block for the stream of that id, after looking around if it must; idle regions of more
+/* Places a block for the stream of that id, after a glance around if it must; idle regions of more
  * than `most` bytes are left whole.  A placement's result: OK, NO_FIT, NO_MEMORY, INVALID.  After
- * NO_FIT the owner says weir__suballoc_dry, or finds room. */
+ * NO_FIT the owner says weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out);
 /* The request did not fit: every stream records what it has freed, at its owner's next call. */
 void weir__suballoc_dry(struct weir_suballoc *s);
+/* The same as take, before the owner grows or moves regions: everything that may have completed is
+ * looked at, since what a glance leaves out would be paid for with memory, and to ask each stream that
+ * has marks is little beside a call that maps some.  `reserve` nonzero: it would grow from there; if a
+ * good part of it is stranded then, freed by streams that have ended or nobody knows when, this waits
+ * for the device. */
+int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
+                                uint64_t reserve, struct weir_placement_block *out);
 /* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);

@@ -227,11 +227,11 @@ START_TEST(another_stream_waits_for_the_work) {
     CU(driver->cuStreamSynchronize(A));
     count_from_here();
     MUST_EQ(figures().steals, 0);
-    take_again(block, 30 * MIB, C);
+    take_again(block, 30 * MIB, B);
     MUST_EQ(regions_taken(), 0);
     MUST_EQ(figures().steals, 1);
     MUST_EQ(figures().event_records, weir__model_calls(WEIR_ENTRY_cuEventRecord));
-    give(block, C);
+    give(block, B);
     give(other, B);
     end();
 }
