@@ -388,8 +388,11 @@ static int is_calm(const struct weir_front *f) {
 static void tell(struct weir_front *f, struct weir_cell *c) {
     int64_t requested = atomic_load_explicit(&c->requested, memory_order_relaxed);
     int64_t in_use = atomic_load_explicit(&c->in_use, memory_order_relaxed);
-    uint64_t budget;
+    uint64_t budget, posted, posted_in_use;
 
+    (void)weir__cell_posted(c, &posted, &posted_in_use);
+    requested -= (int64_t)posted;
+    in_use -= (int64_t)posted_in_use;
     f->requested += requested - c->told_requested;
     f->in_use += in_use - c->told_in_use;
     c->told_requested = requested;
@@ -461,11 +464,12 @@ static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock);
 
     if (c->serves) {
+        c->serves = 0;
+        weir__cell_readdress(c); /* nothing comes in any more */
         weir__cell_shrink(c, 0, &h);
         (void)weir__cell_strays(c, 1, &h);
         weir__cell_disown(c);
     }
-    c->serves = 0;
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     give_spans(f, h.spans, id);
@@ -558,6 +562,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         atomic_store_explicit(&c->id, id, memory_order_relaxed);
         c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
         c->serves = 1;
+        weir__cell_readdress(c);
         weir__cell_pass(c);
     }
     f->cached += !had && c->store;
@@ -756,8 +761,13 @@ take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
     int taken = weir__bias_take(&c->lock);
     CUdeviceptr block = 0;
 
-    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id))
+    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id)) {
         block = take_any(c, bytes);
+        if (!block && weir__cell_has_post(c, bytes)) {
+            weir__cell_collect(c);
+            block = take_any(c, bytes);
+        }
+    }
     if (block) {
         uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
@@ -1136,7 +1146,10 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
     if (!s)
         return free_other(f, block, stream, uses);
     c = uses ? NULL : find(f, stream, &key, &id);
-    if (c)
+    if (c && weir__cell_is_anothers(c) && s->slot_units &&
+        atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
+        result = weir__cell_post(c, key, id, s, block);
+    if (c && result == WEIR_CELL_FULL)
         result = put(f, c, key, id, s, block, &out, &wanted);
     if (out)
         give_up(f, c, stream, id, out);
@@ -1340,13 +1353,14 @@ void weir__front_close(struct weir_front *f) {
 /* ---- figures ----------------------------------------------------------------------------------- */
 
 int weir__front_has_blocks(struct weir_front *f) {
-    int64_t live = 0;
+    int live;
 
     pthread_mutex_lock(&f->lock);
     for (struct weir_cell *c = f->cells; c; c = c->next)
-        live += atomic_load_explicit(&c->requested, memory_order_relaxed);
+        tell(f, c);
+    live = f->requested > 0;
     pthread_mutex_unlock(&f->lock);
-    return live > 0;
+    return live;
 }
 
 /* Peaks are exact while one cell alone has handed out anything. */
@@ -1375,12 +1389,13 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
 /* Frees are read before allocations, so that never more blocks were freed than handed out. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     const struct weir_tally *tally = &f->host->books->tally;
-    uint64_t frees = 0;
+    uint64_t frees = 0, posted, posted_in_use;
 
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
     for (struct weir_cell *c = f->cells; c; c = c->next)
-        frees += atomic_load_explicit(&c->frees, memory_order_acquire);
+        frees += weir__cell_posted(c, &posted, &posted_in_use) +
+                 atomic_load_explicit(&c->frees, memory_order_acquire);
     for (struct weir_cell *c = f->cells; c; c = c->next) {
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
