@@ -142,8 +142,8 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         weir__bytes_show(host->limit, asked, sizeof asked);
         weir__bytes_show(a->ops->least_limit, most, sizeof most);
         return cannot(message, options->log, WEIR_E_LIMIT,
-                      "a limit of %s leaves engine pool nothing: the driver grows a pool by %s",
-                      asked, most);
+                      "a limit of %s leaves the engine nothing: its memory grows by %s", asked,
+                      most);
     }
     if (host->threshold < a->prealloc)
         host->threshold = a->prealloc;
@@ -525,8 +525,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
  * noted streams, no preallocation to come, and whatever `gate` asks. */
 static inline int is_plain(const weir_allocator *a) {
     return a && a->plain && !weir__driver_forked() &&
-           !atomic_load_explicit(&a->host.lost, memory_order_relaxed) &&
-           !weir__uses_any(&a->uses);
+           !atomic_load_explicit(&a->host.lost, memory_order_relaxed) && !weir__uses_any(&a->uses);
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {

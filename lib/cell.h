@@ -12,6 +12,9 @@
  *   store      the idle blocks themselves; a cell has none before its stream has earned one
  *   idle       bytes in whole blocks that are kept, and in slabs of which every slot is home
  *   harvest    what was taken out of a cell to go back to the engine
+ *   letter box where another thread than the one that the lock is biased to leaves slots that it
+ *              frees on the stream, so that it need not take the bias away: a producer and a consumer
+ *              on one stream touch each other's cache lines once for a boxful
  *
  * Must not know: engines, the driver, how a stream was told from others.
  */
@@ -27,6 +30,8 @@
 enum {
     WEIR_CELL_RECENT = 16, /* whole blocks that are kept at most */
     WEIR_CELL_STRAYS = 64, /* of a class, before they are sent home */
+    WEIR_CELL_BOX = 124,   /* slots in a letter box, */
+    WEIR_CELL_BOXFUL = 16, /* and how many make fetching them worth while */
     WEIR_CELL_LOOK = 4096  /* hits between two looks at what lies unused: a power of two */
 };
 
@@ -50,9 +55,20 @@ struct weir_cell_store {
     struct weir_span *recent[WEIR_CELL_RECENT];
 };
 
+/* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
+struct weir_box {
+    _Alignas(64) struct weir_lock lock;
+    int open; /* the cell serves; what follows is the cell's then */
+    uint64_t key, id;
+    _Atomic uint32_t count;
+    uint64_t requested, in_use; /* of the slots in it */
+    struct weir_stray slot[WEIR_CELL_BOX];
+};
+
 struct weir_cell {
     _Alignas(64) struct weir_bias lock;
-    struct weir_cell_store *store; /* NULL: none yet */
+    struct weir_cell_store *store;  /* NULL: none yet */
+    _Atomic(struct weir_box *) box; /* made with the store, stays */
     uint64_t pass;             /* the demand at which hits may be had without catching up; or 0 */
     _Atomic uint64_t key;      /* by which the front finds it; 0: none */
     _Atomic uint64_t id;       /* of the stream */
@@ -87,9 +103,10 @@ struct weir_harvest {
     size_t strays, stray_room;
 };
 
+/* What was counted before is seen by whoever sees this. */
 static inline void weir__cell_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+                          memory_order_release);
 }
 
 static inline int64_t weir__cell_add(_Atomic int64_t *sum, int64_t bytes) {
@@ -282,6 +299,59 @@ static inline int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint6
     return s->slot_units ? weir__cell_put_slot(c, s, address)
                          : weir__cell_put_whole(c, s, address, out);
 }
+
+/* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
+ * asked.  FULL: the cell's lock must be taken after all. */
+static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,
+                                  struct weir_span *s, uint64_t address) {
+    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_acquire);
+    uint32_t slot = weir__span_slot(s, address), asked, count;
+    int result = WEIR_CELL_FULL;
+
+    if (slot == WEIR_SLOT_NONE)
+        return WEIR_CELL_NO_BLOCK;
+    if (!box)
+        return WEIR_CELL_FULL;
+    weir__lock_take(&box->lock);
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    count = atomic_load_explicit(&box->count, memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE) {
+        result = WEIR_CELL_NO_BLOCK;
+    } else if (box->open && box->key == key && (id == 0 || box->id == id) &&
+               count < WEIR_CELL_BOX && atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
+        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+        box->slot[count] = (struct weir_stray){s, slot};
+        box->requested += asked;
+        box->in_use += (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
+        atomic_store_explicit(&box->count, count + 1, memory_order_release);
+        result = WEIR_CELL_TAKEN;
+    }
+    weir__lock_give(&box->lock);
+    return result;
+}
+
+/* The lock is biased to another thread, for which the letter box is there. */
+static inline int weir__cell_is_anothers(const struct weir_cell *c) {
+    uint32_t owner = atomic_load_explicit(&c->lock.owner, memory_order_relaxed);
+
+    return owner != 0 && owner != weir__bias_thread;
+}
+
+/* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
+ * If there is less, another slab makes the next one larger. */
+static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
+    const struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
+    uint32_t count = box ? atomic_load_explicit(&box->count, memory_order_relaxed) : 0;
+
+    return count >= WEIR_CELL_BOXFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
+}
+
+/* What lies in the letter box is freed, but not yet in the cell's sums: how many, and their bytes. */
+uint32_t weir__cell_posted(const struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
+/* Brings home what lies in the letter box. */
+void weir__cell_collect(struct weir_cell *c);
+/* The letter box takes what is for the cell as it is from now on: `serves`, key and id. */
+void weir__cell_readdress(struct weir_cell *c);
 
 /* The store's making and end; a store that ends is empty.  1, or 0 if host memory ran out. */
 int weir__cell_open(struct weir_cell *c);

@@ -49,7 +49,7 @@ enum {
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
-    SLAB_DOUBLINGS = 5, /* and how far a slab grows beyond its least size as a class takes more */
+    SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
@@ -337,6 +337,26 @@ static int send_home(struct weir_front *f, const struct weir_stray *stray, size_
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
 
+/* Gives idle spans back in a call on their stream that the driver has vouched for; the caller holds
+ * `lock`.  The last one as a free: thereupon the engine records the event that others wait for, and
+ * sheds what the release threshold does not let it keep. */
+static void give_spans_on(struct weir_front *f, struct weir_span *spans, uint64_t id,
+                          weir_stream stream) {
+    struct weir_span *last = spans;
+    int before = weir__driver_result;
+    CUdeviceptr base;
+
+    if (!last)
+        return;
+    give_spans(f, last->next, id);
+    base = last->base;
+    span_end(f, last);
+    if (f->ops->free(f->engine, base, stream, NULL) != WEIR_OK) {
+        (void)f->ops->give(f->engine, base, id);
+        weir__set_driver_result(before);
+    }
+}
+
 /* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
  * it, strays behind an event there. */
 static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream stream,
@@ -348,7 +368,7 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
         return;
     pthread_mutex_lock(&f->lock);
     settle_batches(f);
-    give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
+    give_spans_on(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
     if (h->strays > 0) {
         if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
             fence = NULL;
@@ -368,8 +388,11 @@ static int is_calm(const struct weir_front *f) {
 static void tell(struct weir_front *f, struct weir_cell *c) {
     int64_t requested = atomic_load_explicit(&c->requested, memory_order_relaxed);
     int64_t in_use = atomic_load_explicit(&c->in_use, memory_order_relaxed);
-    uint64_t budget;
+    uint64_t budget, posted, posted_in_use;
 
+    (void)weir__cell_posted(c, &posted, &posted_in_use);
+    requested -= (int64_t)posted;
+    in_use -= (int64_t)posted_in_use;
     f->requested += requested - c->told_requested;
     f->in_use += in_use - c->told_in_use;
     c->told_requested = requested;
@@ -380,6 +403,8 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
                                     f->in_use > 0 ? (uint64_t)f->in_use : 0);
+    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;
     if (budget > 0 && budget < CELL_LEAST)
         budget = CELL_LEAST;
@@ -439,11 +464,12 @@ static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
     int taken = weir__bias_take(&c->lock);
 
     if (c->serves) {
+        c->serves = 0;
+        weir__cell_readdress(c); /* nothing comes in any more */
         weir__cell_shrink(c, 0, &h);
         (void)weir__cell_strays(c, 1, &h);
         weir__cell_disown(c);
     }
-    c->serves = 0;
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     give_spans(f, h.spans, id);
@@ -536,6 +562,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         atomic_store_explicit(&c->id, id, memory_order_relaxed);
         c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
         c->serves = 1;
+        weir__cell_readdress(c);
         weir__cell_pass(c);
     }
     f->cached += !had && c->store;
@@ -651,7 +678,11 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     uint32_t slabs = c->store->small[size_class].slabs;
     size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
 
-    return bytes / slot < SLAB_SLOTS ? (uint32_t)(bytes / slot) : SLAB_SLOTS;
+    size_t slots = bytes / slot;
+
+    if (slots == 0)
+        return 1;
+    return slots < SLAB_SLOTS ? (uint32_t)slots : SLAB_SLOTS;
 }
 
 /* A slab for the class of `bytes` in the cell. */
@@ -730,8 +761,13 @@ take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
     int taken = weir__bias_take(&c->lock);
     CUdeviceptr block = 0;
 
-    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id))
+    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id)) {
         block = take_any(c, bytes);
+        if (!block && weir__cell_has_post(c, bytes)) {
+            weir__cell_collect(c);
+            block = take_any(c, bytes);
+        }
+    }
     if (block) {
         uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
@@ -1006,8 +1042,7 @@ static inline __attribute__((always_inline)) int put(const struct weir_front *f,
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
                 weir__cell_raise(&c->deferred);
         }
-        if (c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed))
-            *wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
+        *wanted = c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed);
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -1031,7 +1066,8 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, struct weir_
 
 /* Room for a stray in a cell that has no more. */
 static int make_room(struct weir_cell *c, const struct weir_span *s) {
-    int taken = weir__bias_take(&c->lock), made = weir__cell_stray_room(c, s->size_class);
+    int taken = weir__bias_take(&c->lock);
+    int made = c->serves && weir__cell_stray_room(c, s->size_class);
 
     weir__bias_give(&c->lock, taken);
     return made;
@@ -1073,7 +1109,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     return WEIR_OK;
 }
 
-/* A demand that a stream meets which only frees. */
+/* What a stream has to catch up with that only frees. */
 static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream stream) {
     int before = weir__driver_result;
     struct weir_cell *c;
@@ -1110,7 +1146,10 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
     if (!s)
         return free_other(f, block, stream, uses);
     c = uses ? NULL : find(f, stream, &key, &id);
-    if (c)
+    if (c && weir__cell_is_anothers(c) && s->slot_units &&
+        atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
+        result = weir__cell_post(c, key, id, s, block);
+    if (c && result == WEIR_CELL_FULL)
         result = put(f, c, key, id, s, block, &out, &wanted);
     if (out)
         give_up(f, c, stream, id, out);
@@ -1314,13 +1353,14 @@ void weir__front_close(struct weir_front *f) {
 /* ---- figures ----------------------------------------------------------------------------------- */
 
 int weir__front_has_blocks(struct weir_front *f) {
-    int64_t live = 0;
+    int live;
 
     pthread_mutex_lock(&f->lock);
     for (struct weir_cell *c = f->cells; c; c = c->next)
-        live += atomic_load_explicit(&c->requested, memory_order_relaxed);
+        tell(f, c);
+    live = f->requested > 0;
     pthread_mutex_unlock(&f->lock);
-    return live > 0;
+    return live;
 }
 
 /* Peaks are exact while one cell alone has handed out anything. */
@@ -1346,17 +1386,17 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use_peak = f->in_use_peak;
 }
 
+/* Frees are read before allocations, so that never more blocks were freed than handed out. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     const struct weir_tally *tally = &f->host->books->tally;
-    uint64_t frees = 0;
+    uint64_t frees = 0, posted, posted_in_use;
 
-    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
-    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
-    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        frees += weir__cell_posted(c, &posted, &posted_in_use) +
+                 atomic_load_explicit(&c->frees, memory_order_acquire);
     for (struct weir_cell *c = f->cells; c; c = c->next) {
-        frees += atomic_load_explicit(&c->frees, memory_order_relaxed);
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
         out->front_idle += atomic_load_explicit(&c->idle, memory_order_relaxed);
@@ -1366,10 +1406,13 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->event_records += f->order.event_records;
     out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
     pthread_mutex_unlock(&f->lock);
+    out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
+    out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
+    out->front_misses_capture = weir__tally_sum(tally, WEIR_TALLY_FRONT_CAPTURE);
     out->allocs = out->front_hits + out->front_misses_young + out->front_misses_empty +
                   out->front_misses_capture;
     out->hits = out->allocs - out->growth_allocs;
     out->attempts = out->allocs + out->refusals;
     out->frees += frees;
-    out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
+    out->blocks = out->allocs - out->frees;
 }

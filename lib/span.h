@@ -4,7 +4,7 @@
  *
  * Glossary
  *   span    the record of one block that the front has from the engine, a multiple of a page
- *   whole   a span that is one caller's block (requests above 64 KiB)
+ *   whole   a span that is one caller's block (requests above 1 MiB)
  *   slab    a span cut into slots of one size class
  *   class   sizes that are rounded to the same slot: every 512 bytes up to 4 KiB, then eight to each
  *           doubling, so that rounding wastes an eighth at most
@@ -24,8 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { WEIR_SPAN_CLASSES = 40, WEIR_SPAN_UNIT = 512 };
-#define WEIR_SPAN_SMALL ((size_t)64 << 10) /* the largest request that a slab serves */
+enum { WEIR_SPAN_CLASSES = 64, WEIR_SPAN_UNIT = 512 };
+#define WEIR_SPAN_SMALL ((size_t)1 << 19) /* the largest request that a slab serves */
 
 #define WEIR_SLOT_IDLE UINT32_C(0x80000000) /* at home; below it the next idle slot's number */
 #define WEIR_SLOT_AWAY UINT32_C(0xC0000000) /* freed, not at home */
@@ -52,7 +52,7 @@ struct weir_span {
 
 /* The class of 1 to WEIR_SPAN_SMALL bytes. */
 static inline unsigned weir__span_class(size_t bytes) {
-    size_t units = (bytes - 1) / WEIR_SPAN_UNIT; /* 0 to 127, less one */
+    size_t units = (bytes - 1) / WEIR_SPAN_UNIT; /* less one */
     unsigned shift;
 
     if (units < 8)

@@ -31,9 +31,11 @@ unit_tests = \
 	tests/conformance \
 	tests/test_abi \
 	tests/test_bestfit \
+	tests/test_bias \
 	tests/test_budget \
 	tests/test_driver \
 	tests/test_engines \
+	tests/test_front \
 	tests/test_growth \
 	tests/test_histogram \
 	tests/test_map \
@@ -41,7 +43,9 @@ unit_tests = \
 	tests/test_model_graph \
 	tests/test_options \
 	tests/test_order \
+	tests/test_pagemap \
 	tests/test_placement \
+	tests/test_span \
 	tests/test_spans \
 	tests/test_stats \
 	tests/test_status \

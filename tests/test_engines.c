@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_engines.c: what only a modelled device can show of the engines.
  *
+ * The engines alone, without the front.  What a user relies on (who may have a block when, waiting,
+ * faults, a lost device, captures) is asked a second time of the allocator as a user has it.
+ *
  * The driver calls of a hit, counted.  Virtual time: who may have a block when, how long the
  * out-of-memory ladder waits.  Growth, step by step, against figures worked out by hand.  Faults:
  * each driver call of each operation fails once, and so does each request for host memory.  Drivers
@@ -29,6 +32,7 @@
 static const struct weir_driver *driver;
 static CUcontext primary;
 static CUstream A, B, C;
+static int front = WEIR_SWITCH_OFF; /* of the options that `plain` makes */
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
@@ -47,6 +51,11 @@ static void start_device(size_t capacity) {
 
 static void open_device(void) {
     start_device(4 * GIB);
+}
+
+static void open_device_for_users(void) {
+    front = WEIR_SWITCH_ON;
+    open_device();
 }
 
 static size_t device_free(void) {
@@ -77,6 +86,7 @@ static weir_options plain(int kind, size_t limit) {
     if (limit)
         options.limit = bytes_amount(limit);
     options.recovery_timeout_ms = UINT32_MAX;
+    options.front = front;
     return options;
 }
 
@@ -849,7 +859,7 @@ START_TEST(amounts_are_of_the_device) {
     a = make(&options);
     ck_assert_uint_eq(reserve(a), 2 * GIB);
     destroy(a);
-    options = options_of(KIND_FIXED, "model", 0);
+    options = plain(KIND_FIXED, 0);
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     a = make(&options);
     ck_assert_uint_eq(reserve(a), 3 * GIB); /* 75% of the device */
@@ -2042,11 +2052,11 @@ START_TEST(events_and_latencies_know_a_fork) {
 }
 END_TEST
 
-static TCase *add_case(Suite *suite, const char *name) {
+static TCase *add_case(Suite *suite, const char *name, void (*fixture)(void)) {
     TCase *tests = tcase_create(name);
 
     tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, open_device, NULL);
+    tcase_add_checked_fixture(tests, fixture, NULL);
     suite_add_tcase(suite, tests);
     return tests;
 }
@@ -2100,6 +2110,8 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, events_and_latencies_know_a_fork);
     LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
     tcase_add_test(tests, amounts_are_of_the_device);
+    LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
+    tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
 }
 
 static void add_recovery(TCase *tests) {
@@ -2111,7 +2123,6 @@ static void add_recovery(TCase *tests) {
     tcase_add_test(tests, the_ladder_trims_what_is_scattered);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_REGIONS, KIND_REGIONS + 1);
-    LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     tcase_add_test(tests, trim_chooses_regions);
     LOOP(tests, the_primary_context_is_held_as_often_as_given_up, EVERY_KIND);
 }
@@ -2127,16 +2138,40 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
-    tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
+}
+
+/* With the front. */
+static void add_for_users(TCase *tests) {
+    tcase_add_test(tests, freed_on_a_busy_stream);
+    tcase_add_test(tests, events_are_recycled);
+    tcase_add_test(tests, a_recycled_handle_is_another_stream);
+    tcase_add_test(tests, a_second_stream_finds_the_unused_space);
+    LOOP(tests, a_noted_use_holds_the_block, POOL_AND_ARENAS);
+    LOOP(tests, the_free_is_the_point_in_order, POOL_AND_ARENAS);
+    LOOP(tests, stale_notes_are_dropped, POOL_AND_ARENAS);
+    LOOP(tests, notes_do_not_pile_up, POOL_AND_ARENAS);
+    LOOP(tests, notes_survive_a_failed_free, POOL_AND_ARENAS);
+    LOOP(tests, notes_do_not_outlive_the_allocator, EVERY_KIND);
+    LOOP(tests, a_noted_default_stream_is_the_one_it_was, KIND_POOL, KIND_REGIONS);
+    LOOP(tests, a_refused_note_does_not_hold_the_block_for_ever, KIND_POOL, KIND_REGIONS);
+    tcase_add_test(tests, streams_that_end_strand_nothing);
+    tcase_add_test(tests, a_trim_frees_what_no_event_covers);
+    tcase_add_test(tests, pending_frees_do_not_pile_up);
+    LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
+    tcase_add_test(tests, amounts_are_of_the_device);
+    add_recovery(tests);
+    add_faults(tests);
+    LOOP(tests, no_two_owners_without_an_order, 0, WORLDS * SEEDS);
 }
 
 int main(void) {
     Suite *suite = suite_create("engines");
 
-    add_order(add_case(suite, "order"));
-    add_growth(add_case(suite, "growth"));
-    add_recovery(add_case(suite, "recovery"));
-    add_faults(add_case(suite, "faults"));
-    LOOP(add_case(suite, "random"), no_two_owners_without_an_order, 0, WORLDS * SEEDS);
+    add_order(add_case(suite, "order", open_device));
+    add_growth(add_case(suite, "growth", open_device));
+    add_recovery(add_case(suite, "recovery", open_device));
+    add_faults(add_case(suite, "faults", open_device));
+    LOOP(add_case(suite, "random", open_device), no_two_owners_without_an_order, 0, WORLDS * SEEDS);
+    add_for_users(add_case(suite, "for users", open_device_for_users));
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* test_bias.c: mutual exclusion, whoever the lock is biased to, and its coming and going. */
+#include "support.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "bias.h"
+
+enum { MOST_THREADS = 4 };
+
+static struct weir_bias lock;
+static uint64_t guarded[2]; /* equal outside of the lock, and written without any other order */
+static uint32_t inside;
+
+static void pass_through(void) {
+    int taken = weir__bias_take(&lock);
+
+    MUST_EQ(inside, 0);
+    inside = weir__bias_thread;
+    MUST_EQ(guarded[0], guarded[1]);
+    guarded[0]++;
+    MUST_EQ(inside, weir__bias_thread);
+    guarded[1]++;
+    inside = 0;
+    weir__bias_give(&lock, taken);
+}
+
+static uint32_t owner(void) {
+    return atomic_load(&lock.owner);
+}
+
+static void *pass_many_times(void *times) {
+    for (int i = 0; i < *(int *)times; i++)
+        pass_through();
+    return NULL;
+}
+
+static void run_elsewhere(int times) {
+    pthread_t thread;
+
+    MUST(pthread_create(&thread, NULL, pass_many_times, &times) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+}
+
+/* Is there a bias at all?  Not under ThreadSanitizer, nor without membarrier. */
+static int can_bias(void) {
+    for (int i = 0; i < 1000; i++)
+        pass_through();
+    return owner() != 0;
+}
+
+START_TEST(one_thread_gets_the_bias) {
+    int times = 1000;
+
+    pass_through();
+    MUST_EQ(owner(), 0);
+    if (!can_bias())
+        return;
+    MUST_EQ(owner(), weir__bias_thread);
+    run_elsewhere(1);
+    MUST_EQ(owner(), 0);
+    MUST_EQ(guarded[0], 1002);
+    pass_many_times(&times);
+    MUST_EQ(owner(), weir__bias_thread);
+    run_elsewhere(2000); /* it goes to whoever uses the lock */
+    MUST(owner() != 0 && owner() != weir__bias_thread);
+    pass_through(); /* its thread has ended: nobody to wait for */
+    MUST_EQ(owner(), 0);
+}
+END_TEST
+
+/* Each taking away makes the next bias harder to get. */
+START_TEST(patience_grows) {
+    uint32_t last = 0;
+
+    for (int round = 0; round < 4 && can_bias(); round++) {
+        int times = (int)last * 8;
+
+        pass_many_times(&times);
+        MUST_EQ(owner(), weir__bias_thread);
+        run_elsewhere(1);
+        MUST_EQ(owner(), 0);
+        MUST(lock.patience > last);
+        last = lock.patience;
+    }
+}
+END_TEST
+
+static pthread_barrier_t start;
+
+struct part {
+    int times;
+    int bursts; /* so many in a row, then others may come; 0: never waits */
+};
+
+static void *hammer(void *arg) {
+    const struct part *p = arg;
+
+    pthread_barrier_wait(&start);
+    for (int i = 0; i < p->times; i++) {
+        pass_through();
+        if (p->bursts && i % p->bursts == 0)
+            sched_yield();
+    }
+    return NULL;
+}
+
+/* All alike; bursts long enough for a bias to come and go; one busy thread and rare visitors. */
+START_TEST(threads_exclude_each_other) {
+    static const struct part parts[][MOST_THREADS] = {
+        {{100000, 0}, {100000, 0}, {100000, 0}, {100000, 0}},
+        {{200000, 100}, {200000, 100}, {200000, 100}, {200000, 100}},
+        {{1000000, 0}, {300, 1}, {300, 1}, {300, 1}},
+    };
+    pthread_t thread[MOST_THREADS];
+    struct part part[MOST_THREADS];
+    uint64_t sum = 0;
+
+    MUST(pthread_barrier_init(&start, NULL, MOST_THREADS) == 0);
+    for (int i = 0; i < MOST_THREADS; i++) {
+        part[i] = parts[_i][i];
+        sum += (uint64_t)part[i].times;
+        MUST(pthread_create(&thread[i], NULL, hammer, &part[i]) == 0);
+    }
+    for (int i = 0; i < MOST_THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    MUST_EQ(guarded[0], sum);
+    MUST_EQ(guarded[1], sum);
+    pthread_barrier_destroy(&start);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("bias");
+    TCase *tests = tcase_create("bias");
+
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, one_thread_gets_the_bias);
+    tcase_add_test(tests, patience_grows);
+    tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

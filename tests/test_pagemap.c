@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* test_pagemap.c: the map from addresses to values, at its edges. */
+#include "support.h"
+
+#include "pagemap.h"
+
+/* One table of each level. */
+#define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_SLOTS * WEIR_PAGE)
+#define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_SLOTS)
+#define TOP_BYTES (NODE_BYTES * WEIR__PAGEMAP_TOP_SLOTS)
+
+static struct weir_pagemap map;
+
+static void open_map(void) {
+    MUST(weir__pagemap_open(&map));
+    MUST_EQ(map.host_bytes, 0);
+}
+
+static void close_map(void) {
+    weir__pagemap_close(&map);
+}
+
+START_TEST(an_empty_map_has_nothing) {
+    MUST(weir__pagemap_get(&map, 0) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_C(1) << 47) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES - 1) == NULL);
+    MUST(weir__pagemap_get(&map, TOP_BYTES) == NULL);
+    MUST(weir__pagemap_get(&map, UINT64_MAX) == NULL);
+}
+END_TEST
+
+START_TEST(what_cannot_be_reserved) {
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE, 0));
+    MUST(!weir__pagemap_reserve(&map, 1, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, WEIR_PAGE + 512, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES, 1));
+    MUST(!weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE + 1));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, WEIR_PAGE));
+    MUST(!weir__pagemap_reserve(&map, 0 - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST_EQ(map.host_bytes, 0);
+    MUST(weir__pagemap_reserve(&map, TOP_BYTES - WEIR_PAGE, WEIR_PAGE));
+    MUST(weir__pagemap_reserve(&map, 0, 1));
+}
+END_TEST
+
+/* Across the border of two leaves, of two nodes, at the beginning and at the end; neighbours stay
+ * as they are, and every byte of a page has the page's value. */
+START_TEST(values_stand_where_they_were_set) {
+    const uint64_t places[] = {0,
+                               WEIR_PAGE,
+                               LEAF_BYTES - 2 * WEIR_PAGE,
+                               NODE_BYTES - 2 * WEIR_PAGE,
+                               NODE_BYTES * 7 - WEIR_PAGE,
+                               (UINT64_C(1) << 47) - WEIR_PAGE,
+                               TOP_BYTES - 4 * WEIR_PAGE};
+    uint64_t place = places[_i];
+    size_t bytes = 3 * WEIR_PAGE;
+    int value, other;
+
+    MUST(weir__pagemap_reserve(&map, place, bytes + WEIR_PAGE));
+    MUST(weir__pagemap_get(&map, place) == NULL);
+    weir__pagemap_set(&map, place + bytes, WEIR_PAGE, &other);
+    weir__pagemap_set(&map, place, bytes - 1, &value); /* its last page is begun */
+    for (uint64_t at = 0; at < bytes; at += 511)
+        MUST(weir__pagemap_get(&map, place + at) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes - 1) == &value);
+    MUST(weir__pagemap_get(&map, place + bytes) == &other);
+    MUST(weir__pagemap_get(&map, place + bytes + WEIR_PAGE) == NULL);
+    MUST(place == 0 || weir__pagemap_get(&map, place - 1) == NULL);
+    weir__pagemap_set(&map, place, bytes, NULL);
+    MUST(weir__pagemap_get(&map, place) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes - 1) == NULL);
+    MUST(weir__pagemap_get(&map, place + bytes) == &other);
+}
+END_TEST
+
+/* Tables are made once for what lies in them. */
+START_TEST(reserving_again_takes_nothing) {
+    size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
+
+    MUST(weir__pagemap_reserve(&map, 0, WEIR_PAGE));
+    MUST_EQ(map.host_bytes, leaf + node);
+    MUST(weir__pagemap_reserve(&map, WEIR_PAGE, LEAF_BYTES - WEIR_PAGE));
+    MUST_EQ(map.host_bytes, leaf + node);
+    MUST(weir__pagemap_reserve(&map, 0, LEAF_BYTES + 1));
+    MUST_EQ(map.host_bytes, 2 * leaf + node);
+    MUST(weir__pagemap_reserve(&map, NODE_BYTES - WEIR_PAGE, 2 * WEIR_PAGE));
+    MUST_EQ(map.host_bytes, 4 * leaf + 2 * node);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("pagemap");
+    TCase *tests = tcase_create("pagemap");
+
+    tcase_add_checked_fixture(tests, open_map, close_map);
+    tcase_add_test(tests, an_empty_map_has_nothing);
+    tcase_add_test(tests, what_cannot_be_reserved);
+    tcase_add_loop_test(tests, values_stand_where_they_were_set, 0, 7);
+    tcase_add_test(tests, reserving_again_takes_nothing);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* test_span.c: size classes, and the slots of a slab. */
+#include "support.h"
+
+#include "span.h"
+
+/* A slab with room for `slots` slots at that address. */
+static struct weir_span *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {
+    struct weir_span *s = calloc(1, sizeof *s + slots * sizeof s->slot[0]);
+
+    MUST(s != NULL);
+    s->base = base;
+    s->bytes = ((size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + 16 * KIB - 1) /
+               (16 * KIB) * (16 * KIB);
+    weir__span_cut(s, size_class, slots);
+    return s;
+}
+
+/* Every size has room in its class, would not fit into the class below, and wastes an eighth at most
+ * above 4 KiB. */
+START_TEST(every_size_has_its_class) {
+    unsigned last = 0;
+
+    for (size_t bytes = 1; bytes <= WEIR_SPAN_SMALL; bytes++) {
+        unsigned size_class = weir__span_class(bytes);
+        size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+
+        MUST_LE(size_class + 1, WEIR_SPAN_CLASSES);
+        MUST(size_class == last || size_class == last + 1);
+        MUST_LE(bytes, slot);
+        if (size_class > 0)
+            MUST((size_t)weir__span_units(size_class - 1) * WEIR_SPAN_UNIT < bytes);
+        if (bytes > 4 * KIB)
+            MUST_LE((slot - bytes) * 8, slot);
+        last = size_class;
+    }
+    MUST_EQ(last, WEIR_SPAN_CLASSES - 1);
+    MUST_EQ((size_t)weir__span_units(last) * WEIR_SPAN_UNIT, WEIR_SPAN_SMALL);
+}
+END_TEST
+
+/* Of all addresses in and around a slab, just the first of each slot is a slot's. */
+START_TEST(an_address_is_one_slots_or_none) {
+    static const uint32_t counts[] = {1, 2, 7, 64, 1024};
+    uint64_t base = UINT64_C(0x7f1234500000);
+    unsigned size_class = (unsigned)_i;
+    uint64_t slot_bytes = (uint64_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct weir_span *s = make_slab(base, size_class, counts[i]);
+
+        for (uint32_t slot = 0; slot < counts[i]; slot++) {
+            uint64_t address = weir__span_address(s, slot);
+
+            MUST_EQ(address, base + slot * slot_bytes);
+            MUST_EQ(weir__span_slot(s, address), slot);
+            MUST_EQ(weir__span_slot(s, address + 1), WEIR_SLOT_NONE);
+            MUST_EQ(weir__span_slot(s, address + 256), WEIR_SLOT_NONE);
+            MUST_EQ(weir__span_slot(s, address + slot_bytes - 1), WEIR_SLOT_NONE);
+            for (uint64_t at = WEIR_SPAN_UNIT; at < slot_bytes; at += WEIR_SPAN_UNIT)
+                MUST_EQ(weir__span_slot(s, address + at), WEIR_SLOT_NONE);
+        }
+        /* The waste behind the last slot, what lies behind the slab, and before it. */
+        for (uint64_t at = counts[i] * slot_bytes; at < s->bytes + 64 * KIB; at += WEIR_SPAN_UNIT)
+            MUST_EQ(weir__span_slot(s, base + at), WEIR_SLOT_NONE);
+        MUST_EQ(weir__span_slot(s, base - WEIR_SPAN_UNIT), WEIR_SLOT_NONE);
+        MUST_EQ(weir__span_slot(s, 0), WEIR_SLOT_NONE);
+        MUST_EQ(weir__span_slot(s, UINT64_MAX), WEIR_SLOT_NONE);
+        free(s);
+    }
+}
+END_TEST
+
+/* Lowest first, then the one that came home last; what was asked for stands in its state. */
+START_TEST(slots_go_and_come_home) {
+    enum { SLOTS = 100 };
+    struct weir_span *s = make_slab(1 << 20, 3, SLOTS);
+
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        MUST_EQ(s->idle, SLOTS - i);
+        MUST(weir__span_take(s, 1600 + i) == i);
+        MUST_EQ(atomic_load(&s->slot[i]), 1600 + i);
+    }
+    MUST_EQ(s->idle, 0);
+    MUST_EQ(s->head, WEIR_SLOT_NONE);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        weir__span_put(s, i * 37 % SLOTS);
+        MUST(atomic_load(&s->slot[i * 37 % SLOTS]) & WEIR_SLOT_IDLE);
+        MUST_EQ(s->idle, i + 1);
+    }
+    for (uint32_t i = SLOTS; i > 0; i--)
+        MUST(weir__span_take(s, 1) == (i - 1) * 37 % SLOTS);
+    MUST_EQ(s->idle, 0);
+    free(s);
+}
+END_TEST
+
+/* States tell live from idle for all that may be asked. */
+START_TEST(states_do_not_overlap) {
+    MUST_LE(WEIR_SPAN_SMALL, WEIR_SLOT_NONE);
+    MUST(WEIR_SLOT_AWAY & WEIR_SLOT_IDLE);
+    MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_IDLE));
+    MUST(!(WEIR_SLOT_NONE & WEIR_SLOT_AWAY));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("span");
+    TCase *tests = tcase_create("span");
+
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, every_size_has_its_class);
+    tcase_add_loop_test(tests, an_address_is_one_slots_or_none, 0, WEIR_SPAN_CLASSES);
+    tcase_add_test(tests, slots_go_and_come_home);
+    tcase_add_test(tests, states_do_not_overlap);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite, CK_FORK_GETENV);
+}
