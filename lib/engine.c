@@ -9,6 +9,9 @@
 #include "result.h"
 #include "settings.h"
 
+/* Of the block that is made for a wait. */
+#define WAIT_BYTES ((size_t)2 << 20)
+
 /* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
  * process or context that is going away. */
 static int is_fatal(CUresult result) {
@@ -175,13 +178,21 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
     return result;
 }
 
+/* cuMemFree waits for the device, and in relaxed mode does no harm to a capture that is under way
+ * anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).  It is left for
+ * a device that has not even this block. */
 CUresult weir__engine_wait_for_device(struct weir_host *host) {
     struct weir_driver_scope scope;
+    CUdeviceptr block = 0;
     CUresult result = weir__driver_enter(host->driver, host->context, &scope);
 
-    if (result == CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = host->driver->cuMemAlloc(&block, WAIT_BYTES);
+    if (result == CUDA_SUCCESS)
+        result = host->driver->cuMemFree(block);
+    else if (result == CUDA_ERROR_OUT_OF_MEMORY)
         result = host->driver->cuCtxSynchronize();
-        weir__driver_leave(host->driver, &scope);
-    }
+    weir__driver_leave(host->driver, &scope);
     return result;
 }

@@ -66,9 +66,13 @@ struct weir_engine {
     weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     /* Frees a block without any driver call, under a stream's id known from before, as a free on that
-     * stream whose event its owner's next call records; or under OBSERVED or UNKNOWN: then nobody has
+     * stream whose event its owner's next call, or `tend`, records; or under OBSERVED or UNKNOWN: then nobody has
      * it before the device was waited for.  OK or E_NOT_OWNED.  NULL: the engine cannot. */
     weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
+    /* In a call on that stream, which is not being captured: records the event that what was given
+     * back waits for, if one is due, and lets go what the release threshold does not let it keep.
+     * NULL: there is nothing to do. */
+    void (*tend)(void *engine, weir_stream stream, uint64_t id);
     /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */

@@ -246,6 +246,14 @@ static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
+static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
+    struct arena *a = engine;
+
+    weir__lock_take(&a->lock);
+    (void)weir__suballoc_visit(&a->blocks, id, stream); /* else at the next call */
+    weir__lock_give(&a->lock);
+}
+
 static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     struct arena *a = engine;
     uint64_t started = a->host->driver->ticks();
@@ -319,6 +327,7 @@ const struct weir_engine weir__engine_arena = {
     .alloc = arena_alloc,
     .free = arena_free,
     .give = arena_give,
+    .tend = arena_tend,
     .grow = arena_grow,
     .trim = arena_trim,
     .reclaim = arena_reclaim,

@@ -346,6 +346,15 @@ static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
+static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    (void)weir__suballoc_visit(&s->blocks, id, stream); /* else at the next call */
+    shed(s, id, stream);
+    weir__lock_give(&s->lock);
+}
+
 /* ---- reserve --------------------------------------------------------------------------------- */
 
 static weir_status spans_grow(void *engine, uint64_t target, int cause) {
@@ -533,6 +542,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .alloc = spans_alloc,
     .free = spans_free,
     .give = spans_give,
+    .tend = spans_tend,
     .grow = spans_grow,
     .trim = spans_trim,
     .reclaim = spans_reclaim,
@@ -547,6 +557,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .alloc = spans_alloc,
     .free = spans_free,
     .give = spans_give,
+    .tend = spans_tend,
     .grow = spans_grow,
     .trim = spans_trim,
     .reclaim = spans_reclaim,

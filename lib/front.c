@@ -83,6 +83,7 @@ struct weir_front {
     _Atomic(struct table *) table;
     _Atomic uint64_t demand; /* rises when a request did not fit; read by every request */
     int checks;              /* options.stream_checks */
+    int sheds;               /* there is a release threshold: what goes back is seen to at once */
     uint64_t idle_ns;        /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
@@ -337,24 +338,14 @@ static int send_home(struct weir_front *f, const struct weir_stray *stray, size_
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
 
-/* Gives idle spans back in a call on their stream that the driver has vouched for; the caller holds
- * `lock`.  The last one as a free: thereupon the engine records the event that others wait for, and
- * sheds what the release threshold does not let it keep. */
-static void give_spans_on(struct weir_front *f, struct weir_span *spans, uint64_t id,
-                          weir_stream stream) {
-    struct weir_span *last = spans;
+/* In a call on the cell's stream that the driver has vouched for: the engine sees to what was given
+ * back. */
+static void tend(struct weir_front *f, const struct weir_cell *c, weir_stream stream) {
     int before = weir__driver_result;
-    CUdeviceptr base;
 
-    if (!last)
-        return;
-    give_spans(f, last->next, id);
-    base = last->base;
-    span_end(f, last);
-    if (f->ops->free(f->engine, base, stream, NULL) != WEIR_OK) {
-        (void)f->ops->give(f->engine, base, id);
-        weir__set_driver_result(before);
-    }
+    if (f->ops->tend)
+        f->ops->tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+    weir__set_driver_result(before);
 }
 
 /* A harvest of `c` in a call on its stream that the driver has vouched for: spans go back as freed on
@@ -368,7 +359,7 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
         return;
     pthread_mutex_lock(&f->lock);
     settle_batches(f);
-    give_spans_on(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
+    give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
     if (h->strays > 0) {
         if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
             fence = NULL;
@@ -812,6 +803,7 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
         look_after(f, c, stream);
     if (wanted)
         (void)give_all(f, c, stream);
+    tend(f, c, stream);
 }
 
 /* Nothing in the cell: from the engine. */
@@ -1028,11 +1020,10 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 }
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
- * driver was not asked. */
-static inline __attribute__((always_inline)) int put(const struct weir_front *f,
-                                                     struct weir_cell *c, uint64_t key, uint64_t id,
-                                                     struct weir_span *s, uint64_t address,
-                                                     struct weir_span **out, int *wanted) {
+ * driver was not asked; *known: of the stream that what was in the cell was freed on. */
+static inline __attribute__((always_inline)) int
+put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, struct weir_span *s,
+    uint64_t address, struct weir_span **out, uint64_t *known, int *wanted) {
     int taken = weir__bias_take(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
@@ -1042,18 +1033,19 @@ static inline __attribute__((always_inline)) int put(const struct weir_front *f,
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
                 weir__cell_raise(&c->deferred);
         }
-        *wanted = c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed);
+        *known = atomic_load_explicit(&c->id, memory_order_relaxed);
+        *wanted =
+            c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed) || (*out && f->sheds);
     }
     weir__bias_give(&c->lock, taken);
     return result;
 }
 
-/* A whole block that the cell gave up goes to the engine: as freed on the cell's stream, if the handle
+/* A whole block that the cell gave up goes to the engine: as freed on the stream `known`, if the handle
  * still means that one (`id` 0: the driver was not asked yet). */
-static __attribute__((noinline)) void give_up(struct weir_front *f, struct weir_cell *c,
+static __attribute__((noinline)) void give_up(struct weir_front *f, const struct weir_cell *c,
                                               weir_stream stream, unsigned long long id,
-                                              struct weir_span *s) {
-    uint64_t known = atomic_load_explicit(&c->id, memory_order_relaxed);
+                                              uint64_t known, struct weir_span *s) {
     int same;
 
     if (id == 0 && is_vouched_for(f, c, stream))
@@ -1082,7 +1074,7 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     struct weir_span *out = NULL;
     struct weir_cell *c;
     CUresult asked;
-    uint64_t id;
+    uint64_t id, known = 0;
 
     if (status != WEIR_OK && !captured)
         return status;
@@ -1092,11 +1084,11 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
         return weir__engine_status(f->host, asked);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
     if (c && !uses) {
-        result = put(f, c, key_of(stream, id), id, s, block, &out, &wanted);
+        result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
         if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
-            result = put(f, c, key_of(stream, id), id, s, block, &out, &wanted);
+            result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
         if (out)
-            give_up(f, c, stream, id, out);
+            give_up(f, c, stream, id, known, out);
     }
     if (result == WEIR_CELL_NO_BLOCK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
@@ -1138,7 +1130,7 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
                              struct weir_use_list *uses) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
     unsigned long long id;
-    uint64_t key;
+    uint64_t key, known = 0;
     struct weir_span *out = NULL;
     struct weir_cell *c;
     int result = WEIR_CELL_FULL, wanted = 0;
@@ -1150,9 +1142,9 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
         atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
         result = weir__cell_post(c, key, id, s, block);
     if (c && result == WEIR_CELL_FULL)
-        result = put(f, c, key, id, s, block, &out, &wanted);
+        result = put(f, c, key, id, s, block, &out, &known, &wanted);
     if (out)
-        give_up(f, c, stream, id, out);
+        give_up(f, c, stream, id, known, out);
     if (result == WEIR_CELL_NO_BLOCK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     if (result == WEIR_CELL_FULL)
@@ -1303,6 +1295,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->table = table;
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
+    f->sheds = host->threshold < host->device_total;
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, host, nothing_observed, NULL);

@@ -106,6 +106,7 @@ script_tests = \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/calls.h \
 	tests/check-installed \
 	tests/refuse.h \
 	tests/support.h \

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "calls.h"
 #include "driver.h"
 #include "model/model.h"
 #include "refuse.h"
@@ -124,40 +125,6 @@ static void abandon(weir_allocator *a) {
 }
 
 /* ---- counting calls -------------------------------------------------------------------------- */
-
-static uint64_t calls_before[WEIR_ENTRY_COUNT];
-
-static void count_from_here(void) {
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        calls_before[i] = weir__model_calls((enum weir_driver_entry)i);
-}
-
-static uint64_t calls(enum weir_driver_entry entry) {
-    return weir__model_calls(entry) - calls_before[entry];
-}
-
-/* Exactly these calls since count_from_here, and no others. */
-#define EXPECT_CALLS(...)                                                                          \
-    expect_calls(__LINE__, (const struct expected[]){__VA_ARGS__, {WEIR_ENTRY_COUNT, 0}})
-
-struct expected {
-    enum weir_driver_entry entry;
-    uint64_t times;
-};
-
-static void expect_calls(int line, const struct expected *list) {
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++) {
-        uint64_t times = 0;
-
-        for (const struct expected *e = list; e->entry != WEIR_ENTRY_COUNT; e++)
-            if (e->entry == (enum weir_driver_entry)i)
-                times = e->times;
-        ck_assert_msg(calls((enum weir_driver_entry)i) == times,
-                      "line %d: %s was called %llu times", line,
-                      weir__driver_entry_name((enum weir_driver_entry)i),
-                      (unsigned long long)calls((enum weir_driver_entry)i));
-    }
-}
 
 START_TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     weir_options options = plain(KIND_POOL, 0);

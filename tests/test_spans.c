@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "calls.h"
 #include "engine.h"
 #include "model/model.h"
 #include "refuse.h"
@@ -144,17 +145,6 @@ static uint64_t id_of(CUstream stream) {
 }
 
 /* ---- counting calls -------------------------------------------------------------------------- */
-
-static uint64_t calls_before[WEIR_ENTRY_COUNT];
-
-static void count_from_here(void) {
-    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
-        calls_before[i] = weir__model_calls((enum weir_driver_entry)i);
-}
-
-static uint64_t calls(enum weir_driver_entry entry) {
-    return weir__model_calls(entry) - calls_before[entry];
-}
 
 static uint64_t all_calls(void) {
     uint64_t sum = 0;
