@@ -122,6 +122,7 @@ static void drop_recents(struct weir_cell *c, unsigned count, struct weir_harves
     struct weir_cell_store *store = c->store;
 
     for (unsigned i = 0; i < count; i++) {
+        store->whole -= store->recent[i]->bytes;
         weir__cell_idle(c, store->recent[i]->bytes, 0);
         add_span(out, store->recent[i]);
     }
@@ -143,19 +144,26 @@ static size_t idle(const struct weir_cell *c) {
     return atomic_load_explicit(&c->idle, memory_order_relaxed);
 }
 
-void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
-    weir__cell_collect(c);
-    while (idle(c) > keep && c->store->recents > 0)
-        drop_recents(c, 1, out);
-    for (int i = WEIR_SPAN_CLASSES - 1; i >= 0 && idle(c) > keep; i--) {
+/* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
+static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir_harvest *out) {
+    for (int i = WEIR_SPAN_CLASSES - 1; i >= 0; i--) {
         struct weir_cell_class *k = &c->store->small[i];
 
-        for (struct weir_span *s = k->open, *next; s && idle(c) > keep; s = next) {
+        for (struct weir_span *s = k->open, *next; s; s = next) {
+            if (idle(c) <= all || idle(c) - c->store->whole <= keep)
+                return;
             next = s->next;
             if (s->idle == s->slots)
                 drop_slab(c, k, s, out);
         }
     }
+}
+
+void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
+    weir__cell_collect(c);
+    drop_slabs(c, keep / 4, keep, out);
+    while (idle(c) > keep && c->store->recents > 0)
+        drop_recents(c, 1, out);
 }
 
 void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out) {
@@ -211,4 +219,73 @@ void weir__cell_disown(struct weir_cell *c) {
             atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
         }
     }
+}
+
+uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
+    struct weir_cell_store *store = c->store;
+    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
+    struct weir_span *s;
+    unsigned i = store->recents;
+
+    do
+        if (i-- == 0)
+            return 0;
+    while (store->pages[i] != pages);
+    s = store->recent[i];
+    store->recents--;
+    if (i < store->unused)
+        store->unused--;
+    for (; i < store->recents; i++) {
+        store->pages[i] = store->pages[i + 1];
+        store->recent[i] = store->recent[i + 1];
+    }
+    store->whole -= s->bytes;
+    weir__cell_idle(c, s->bytes, 0);
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
+    return s->base;
+}
+
+/* Takes the whole block out that was freed first. */
+static struct weir_span *take_oldest(struct weir_cell *c) {
+    struct weir_cell_store *store = c->store;
+    struct weir_span *oldest = store->recent[0];
+
+    store->recents--;
+    store->unused -= store->unused > 0;
+    for (unsigned i = 0; i < store->recents; i++) {
+        store->pages[i] = store->pages[i + 1];
+        store->recent[i] = store->recent[i + 1];
+    }
+    store->whole -= oldest->bytes;
+    weir__cell_idle(c, oldest->bytes, 0);
+    return oldest;
+}
+
+int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                         struct weir_span **out) {
+    struct weir_cell_store *store = c->store;
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+
+    if (asked == 0 || address != s->base)
+        return WEIR_CELL_NO_BLOCK;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    if (store->recents == WEIR_CELL_RECENT)
+        *out = take_oldest(c);
+    store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
+    store->recent[store->recents++] = s;
+    store->whole += s->bytes;
+    if (store->whole > most && !*out) { /* it may be this very one */
+        atomic_store_explicit(&c->idle,
+                              atomic_load_explicit(&c->idle, memory_order_relaxed) + s->bytes,
+                              memory_order_relaxed);
+        *out = take_oldest(c);
+    } else {
+        weir__cell_idle(c, s->bytes, 1);
+    }
+    if (store->whole > most)
+        weir__cell_due(c);
+    return WEIR_CELL_TAKEN;
 }

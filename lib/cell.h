@@ -50,6 +50,7 @@ struct weir_cell_class {
 struct weir_cell_store {
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
     unsigned recents;
+    size_t whole;                     /* bytes of them */
     unsigned unused;                  /* the oldest of them, not touched since the last look */
     uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
     struct weir_span *recent[WEIR_CELL_RECENT];
@@ -80,7 +81,7 @@ struct weir_cell {
     _Atomic int capturing;     /* the stream was being captured when it was seen last */
     _Atomic size_t idle;       /* as above; what follows is written under the lock, read by all */
     _Atomic size_t most;       /* of idle that may be kept, */
-    _Atomic size_t most_whole; /* and of idle while a whole block is: 0 until the engine is calm */
+    _Atomic size_t most_whole; /* and of that in whole blocks: 0 until the engine is calm */
     _Atomic uint64_t hits, frees, deferred;
     _Atomic int64_t requested,
         in_use; /* handed out less given back through this cell: may be < 0 */
@@ -170,7 +171,8 @@ static inline void weir__cell_link(struct weir_cell_class *k, struct weir_span *
 }
 
 /* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
-static inline uint64_t weir__cell_take_small(struct weir_cell *c, size_t bytes) {
+static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(struct weir_cell *c,
+                                                                            size_t bytes) {
     struct weir_cell_class *k = &c->store->small[weir__span_class(bytes)];
     struct weir_span *s = k->open;
     uint32_t slot;
@@ -195,29 +197,7 @@ static inline uint64_t weir__cell_take_small(struct weir_cell *c, size_t bytes) 
 }
 
 /* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
-static inline uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    struct weir_span *s;
-    unsigned i = store->recents;
-
-    do
-        if (i-- == 0)
-            return 0;
-    while (store->pages[i] != pages);
-    s = store->recent[i];
-    store->recents--;
-    if (i < store->unused)
-        store->unused--;
-    for (; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
-    }
-    weir__cell_idle(c, s->bytes, 0);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
-    return s->base;
-}
+uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes);
 
 enum weir_cell_put {
     WEIR_CELL_TAKEN = 0,
@@ -225,7 +205,8 @@ enum weir_cell_put {
     WEIR_CELL_NO_BLOCK, /* no live block starts there */
 };
 
-static inline int weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+static inline __attribute__((always_inline)) int
+weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) {
     struct weir_cell_class *k = &c->store->small[s->size_class];
     uint32_t slot = weir__span_slot(s, address), asked;
 
@@ -252,50 +233,14 @@ static inline int weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, 
     return WEIR_CELL_TAKEN;
 }
 
-/* Takes the whole block out that was freed first. */
-static inline struct weir_span *weir__cell_oldest(struct weir_cell *c) {
-    struct weir_cell_store *store = c->store;
-    struct weir_span *oldest = store->recent[0];
-
-    store->recents--;
-    store->unused -= store->unused > 0;
-    for (unsigned i = 0; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
-    }
-    atomic_store_explicit(&c->idle,
-                          atomic_load_explicit(&c->idle, memory_order_relaxed) - oldest->bytes,
-                          memory_order_relaxed);
-    return oldest;
-}
-
-static inline int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
-                                       struct weir_span **out) {
-    struct weir_cell_store *store = c->store;
-    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t idle, most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-
-    if (asked == 0 || address != s->base)
-        return WEIR_CELL_NO_BLOCK;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
-    if (store->recents == WEIR_CELL_RECENT)
-        *out = weir__cell_oldest(c);
-    store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-    store->recent[store->recents++] = s;
-    idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + s->bytes;
-    atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (idle > most && !*out)
-        *out = weir__cell_oldest(c);
-    if (store->recents > 0 && atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
-        weir__cell_due(c);
-    return WEIR_CELL_TAKEN;
-}
+/* *out: a whole block that the cell gives up for it. */
+int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                         struct weir_span **out);
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
  * before: a whole block that it gives up for it. */
-static inline int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address,
-                                 struct weir_span **out) {
+static inline __attribute__((always_inline)) int
+weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, struct weir_span **out) {
     return s->slot_units ? weir__cell_put_slot(c, s, address)
                          : weir__cell_put_whole(c, s, address, out);
 }
@@ -364,8 +309,8 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 /* A slot of one of the cell's slabs comes home from elsewhere. */
 void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot);
 
-/* Takes spans out until at most `keep` bytes lie idle: the whole blocks that were freed first, then
- * slabs. */
+/* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
+ * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
 /* Takes all whole blocks out. */
 void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out);

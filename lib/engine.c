@@ -189,10 +189,13 @@ CUresult weir__engine_wait_for_device(struct weir_host *host) {
     if (result != CUDA_SUCCESS)
         return result;
     result = host->driver->cuMemAlloc(&block, WAIT_BYTES);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         result = host->driver->cuMemFree(block);
-    else if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        if (result != CUDA_SUCCESS) /* it would be lost: one refusal is not taken for an answer */
+            (void)host->driver->cuMemFree(block);
+    } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         result = host->driver->cuCtxSynchronize();
+    }
     weir__driver_leave(host->driver, &scope);
     return result;
 }

@@ -296,8 +296,7 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
     return grew;
 }
 
-/* A default stream (NULL, 0x1, 0x2) without a current context: the device's own is meant.  And beside a
- * capture in global mode the driver lets a thread allocate in its relaxed mode alone. */
+/* A default stream (NULL, 0x1, 0x2) without a current context: the device's own is meant. */
 static CUresult alloc_in_context(struct pool *p, CUdeviceptr *block, size_t bytes,
                                  weir_stream stream) {
     struct weir_driver_scope scope;
@@ -363,9 +362,7 @@ static weir_status out_of_memory(struct pool *p, size_t bytes) {
 static CUresult give(struct pool *p, CUdeviceptr block, weir_stream stream) {
     CUresult result = p->host->driver->cuMemFreeAsync(block, stream);
 
-    return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-               ? free_in_context(p, block, stream)
-               : result;
+    return result == CUDA_ERROR_INVALID_CONTEXT ? free_in_context(p, block, stream) : result;
 }
 
 /* A driver that ignores maxSize (before 12.2): a request that took the reserve past the limit is
@@ -392,7 +389,7 @@ static void see_fall(struct pool *p) {
 /* The driver did not simply serve the request. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdeviceptr *block) {
-    if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+    if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = alloc_in_context(p, block, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         return out_of_memory(p, bytes);

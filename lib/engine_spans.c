@@ -110,9 +110,20 @@ static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     return best != NULL;
 }
 
+/* Beside a global capture, whoever's it is, the driver takes and gives regions in a thread's relaxed
+ * mode alone, and breaks the capture of those that do it otherwise (H200, driver 580).  Returns the mode
+ * to be put back. */
+static CUstreamCaptureMode exchange_mode(const struct spans *s, CUstreamCaptureMode mode) {
+    s->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
 /* Gives a region that serves the stream of that id back, on `stream`. */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir_status status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+
+    exchange_mode(s, mode);
 
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
@@ -122,9 +133,11 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 /* Takes a region of `bytes` from the inner engine. */
 static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
     CUdeviceptr base = 0;
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir_status status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     int placed;
 
+    exchange_mode(s, mode);
     if (status != WEIR_OK)
         return status;
     placed = base % GRANULARITY != 0

@@ -400,7 +400,8 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     if (budget > 0 && budget < CELL_LEAST)
         budget = CELL_LEAST;
     atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
-    atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)budget : 0, memory_order_relaxed);
+    atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)(budget - budget / 4) : 0,
+                          memory_order_relaxed);
 }
 
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
@@ -741,7 +742,8 @@ static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
 
-static inline CUdeviceptr take_any(struct weir_cell *c, size_t bytes) {
+static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cell *c,
+                                                                  size_t bytes) {
     return bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
                                     : weir__cell_take_whole(c, bytes);
 }
@@ -883,9 +885,8 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
     int plain =
         c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
 
-    if (plain && is_calm(f) &&
-        atomic_load_explicit(&c->most_whole, memory_order_relaxed) !=
-            atomic_load_explicit(&c->most, memory_order_relaxed))
+    if (plain && is_calm(f) && atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 &&
+        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
         weir__cell_due(c); /* whole blocks may stay again */
     if (id == 0)           /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
