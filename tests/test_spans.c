@@ -534,7 +534,7 @@ START_TEST(given_as_unknown_waits_for_the_device) {
     MUST(other != block);
     count_from_here();
     OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &released));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 1);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), 1);
     MUST_EQ(released, 32 * MIB);
     give(other, A);
     end();
