@@ -1245,8 +1245,7 @@ weir_status weir__front_empty(struct weir_front *f) {
             batches = next;
         }
         /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
-        if (h.strays > 0)
-            harvest(f, &slabs);
+        harvest(f, &slabs);
     } else {
         struct batch **link = &batches;
 

@@ -1,1 +1,1615 @@
-int main(void){return 0;}
+/* SPDX-License-Identifier: MIT */
+/* test_front.c: the caches per stream above the engines, through the public interface.
+ *
+ * What a hit asks the driver.  Who may have what lies in a cache: handles that mean another stream by
+ * now, default streams, slots freed on a stream that is not their slab's, noted uses, captures; each
+ * is set up so that a wrong cache would hand out memory that work still uses, and virtual time tells.
+ * What the caches keep, and how it comes back: caps, idle time, demand of others, trims, out of
+ * memory.  Threads and streams that come and go.  Host memory that runs out.
+ *
+ * The soak at the end knows one rule, as that of test_engines.c: no two blocks overlap unless a
+ * happens-before edge lies between the free of the first and the allocation of the second.  Four
+ * threads share its streams.  WEIR_TEST_SOAK=N makes it N times as long, WEIR_TEST_SEED=N begins
+ * elsewhere.
+ */
+#include "support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "allocator_internal.h"
+#include "calls.h"
+#include "driver.h"
+#include "model/model.h"
+#include "refuse.h"
+
+#define MS UINT64_C(1000000)
+
+/* The engines that have a front unless told otherwise. */
+enum { ENGINES = KIND_PLATFORM };
+
+static const struct weir_driver *driver;
+static CUcontext primary;
+static CUstream A, B, C;
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void start_device(void) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    MUST(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}) == 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    A = make_stream();
+    B = make_stream();
+    C = make_stream();
+}
+
+static void busy(CUstream stream, uint64_t ns) {
+    CU(weir__model_kernel(stream, ns));
+}
+
+static void order(CUstream later, CUstream earlier) {
+    CUevent event;
+
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventRecord(event, earlier));
+    CU(driver->cuStreamWaitEvent(later, event, 0));
+    CU(driver->cuEventDestroy(event));
+}
+
+/* A fixed arena of 256 MiB, other engines without a limit. */
+static weir_options plain(int kind) {
+    weir_options options = options_of(kind, "model", 256 * MIB);
+
+    options.recovery_timeout_ms = 1000;
+    return options;
+}
+
+static weir_allocator *make(const weir_options *options) {
+    weir_allocator *a = NULL;
+
+    OK(weir_allocator_create(options, &a));
+    return a;
+}
+
+static weir_allocator *make_plain(int kind) {
+    weir_options options = plain(kind);
+
+    return make(&options);
+}
+
+static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    MUST(block != NULL);
+    return block;
+}
+
+static void give(weir_allocator *a, void *block, CUstream stream) {
+    OK(weir_free(a, block, stream));
+}
+
+/* Nothing is live: after the device has been waited for, a trim leaves nothing. */
+static void expect_all_back(weir_allocator *a) {
+    weir_statistics s;
+
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    s = check_identities(a);
+    MUST_EQ(s.blocks, 0);
+    MUST_EQ(s.requested, 0);
+    MUST_EQ(s.in_use, 0);
+    MUST_EQ(s.front_idle, 0);
+    MUST_EQ(s.reserve, 0);
+}
+
+static void end(weir_allocator *a) {
+    size_t free_bytes, total;
+    const char *wrong;
+
+    expect_all_back(a);
+    OK(weir_allocator_destroy(a));
+    wrong = weir__model_pool_check();
+    ck_assert_msg(wrong == NULL, "%s", wrong);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    MUST_EQ(free_bytes, 4 * GIB);
+}
+
+/* Small ones and whole blocks. */
+static const size_t sizes[] = {1,     512,      513,          3000,  4096,   5000,    20000,
+                               40000, 64 * KIB, 64 * KIB + 1, 70000, 200000, MIB - 1, MIB};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static void one_of_each(weir_allocator *a, CUstream stream) {
+    void *block[SIZES];
+
+    for (int i = 0; i < SIZES; i++)
+        block[i] = take(a, sizes[i], stream);
+    for (int i = 0; i < SIZES; i++)
+        give(a, block[i], stream);
+}
+
+/* Until a request of each size is a hit: the stream has a cache, and the engine is calm. */
+static void warm(weir_allocator *a, CUstream stream) {
+    uint64_t hits;
+    int rounds = 0;
+
+    do {
+        hits = stats_of(a).front_hits;
+        one_of_each(a, stream);
+        MUST(++rounds < 10000);
+    } while (stats_of(a).front_hits - hits < SIZES);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+/* Memory that must not be handed out. */
+enum { MOST_PLACES = 4096 };
+static struct {
+    uintptr_t at[MOST_PLACES];
+    size_t bytes[MOST_PLACES];
+    int count;
+} forbidden;
+
+static void forbid(const void *block, size_t bytes) {
+    MUST(forbidden.count < MOST_PLACES);
+    forbidden.at[forbidden.count] = (uintptr_t)block;
+    forbidden.bytes[forbidden.count++] = bytes;
+}
+
+static int is_forbidden(const void *block, size_t bytes) {
+    uintptr_t at = (uintptr_t)block;
+
+    for (int i = 0; i < forbidden.count; i++)
+        if (at < forbidden.at[i] + forbidden.bytes[i] && forbidden.at[i] < at + bytes)
+            return 1;
+    return 0;
+}
+
+/* Requests of every size on the stream get nothing of it. */
+static void expect_none_of_it(weir_allocator *a, CUstream stream) {
+    enum { EACH = 6 };
+    void *block[SIZES * EACH];
+
+    for (int i = 0; i < SIZES * EACH; i++) {
+        block[i] = take(a, sizes[i % SIZES], stream);
+        if (is_forbidden(block[i], sizes[i % SIZES]))
+            ck_abort_msg("%zu bytes at %p are still used", sizes[i % SIZES], block[i]);
+    }
+    for (int i = 0; i < SIZES * EACH; i++)
+        give(a, block[i], stream);
+}
+
+/* ---- what a hit asks ------------------------------------------------------------------------- */
+
+enum stream_kind { EXPLICIT, DEFAULT_STREAM, BOUND, UNCHECKED, STREAM_KINDS };
+
+static void expect_hits(weir_allocator *a, CUstream stream, uint64_t capture, uint64_t id_at_alloc,
+                        uint64_t id_at_free) {
+    warm(a, stream);
+    for (int i = 0; i < SIZES; i++) {
+        void *block;
+
+        count_from_here();
+        block = take(a, sizes[i], stream);
+        EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, capture},
+                     {WEIR_ENTRY_cuStreamGetId, id_at_alloc});
+        count_from_here();
+        give(a, block, stream);
+        EXPECT_CALLS({WEIR_ENTRY_cuStreamGetId, id_at_free});
+    }
+}
+
+START_TEST(what_a_hit_asks) {
+    int kind = _i / STREAM_KINDS;
+    weir_options options = plain(kind);
+    weir_allocator *a;
+
+    if (_i % STREAM_KINDS == UNCHECKED)
+        options.stream_checks = WEIR_SWITCH_OFF;
+    a = make(&options);
+    switch (_i % STREAM_KINDS) {
+    case EXPLICIT:
+        expect_hits(a, A, 1, 1, 0);
+        break;
+    case DEFAULT_STREAM:
+        expect_hits(a, NULL, 1, 1, 1);
+        break;
+    case BOUND:
+        OK(weir_bind(a, A));
+        expect_hits(a, A, 0, 0, 0);
+        OK(weir_unbind(a, A));
+        expect_hits(a, A, 1, 1, 0);
+        EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
+        break;
+    default:
+        expect_hits(a, A, 0, 0, 0);
+        expect_hits(a, NULL, 1, 1, 1); /* no stream of the program's making */
+    }
+    end(a);
+}
+END_TEST
+
+/* Small and whole blocks of all sizes, few enough at a time for the caches: two streams. */
+START_TEST(steady_state_makes_no_memory_call) {
+    weir_allocator *a = make_plain(_i);
+    CUstream stream[2] = {A, B};
+    void *held[64] = {0};
+    size_t bytes[64] = {0};
+    uint64_t random = 7, reserve = 0, hits = 0;
+
+    warm(a, A);
+    warm(a, B);
+    for (int i = 0; i < 120000; i++) {
+        int k = (int)(next_random(&random) % 64);
+
+        if (i == 60000) {
+            count_from_here();
+            reserve = stats_of(a).reserve;
+            hits = stats_of(a).front_hits;
+        }
+        if (held[k]) {
+            give(a, held[k], stream[k % 2]);
+            held[k] = NULL;
+        } else {
+            bytes[k] = (size_t)1 << (next_random(&random) % 17); /* up to 64 KiB */
+            held[k] = take(a, bytes[k], stream[k % 2]);
+        }
+    }
+    MUST_EQ(stats_of(a).reserve, reserve);
+    MUST_LE(28000, stats_of(a).front_hits - hits);
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        if (entry != WEIR_ENTRY_cuStreamIsCapturing && entry != WEIR_ENTRY_cuStreamGetId &&
+            entry != WEIR_ENTRY_cuMemPoolGetAttribute)
+            ck_assert_msg(calls((enum weir_driver_entry)entry) == 0, "%s was called %llu times",
+                          weir__driver_entry_name((enum weir_driver_entry)entry),
+                          (unsigned long long)calls((enum weir_driver_entry)entry));
+    for (int k = 0; k < 64; k++)
+        if (held[k])
+            give(a, held[k], stream[k % 2]);
+    end(a);
+}
+END_TEST
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* Leaves blocks of all sizes in the caches behind work that runs for that long; they are forbidden. */
+static void leave_used(weir_allocator *a, CUstream stream, uint64_t ns) {
+    void *block[SIZES * 4];
+
+    for (int i = 0; i < SIZES * 4; i++)
+        block[i] = take(a, sizes[i % SIZES], stream);
+    busy(stream, ns);
+    for (int i = 0; i < SIZES * 4; i++) {
+        forbid(block[i], sizes[i % SIZES]);
+        give(a, block[i], stream);
+    }
+}
+
+/* A destroyed stream's handle means the next stream at once, and its work still runs.  `frees`: the
+ * new stream frees before it asks. */
+static void reuse_a_handle(int kind, int frees, int bound) {
+    weir_allocator *a = make_plain(kind);
+    CUstream s = make_stream(), t;
+    void *block[SIZES];
+
+    warm(a, s);
+    if (bound)
+        OK(weir_bind(a, s));
+    leave_used(a, s, 100 * MS);
+    if (bound)
+        OK(weir_unbind(a, s));
+    CU(driver->cuStreamDestroy(s));
+    t = make_stream();
+    MUST(s == t);
+    for (int i = 0; frees && i < SIZES; i++) {
+        block[i] = take(a, sizes[i], B);
+        MUST(!is_forbidden(block[i], sizes[i]));
+    }
+    if (frees)
+        order(t, B);
+    for (int i = 0; frees && i < SIZES; i++)
+        give(a, block[i], t);
+    expect_none_of_it(a, t);
+    for (int i = 0; i < 5; i++) {
+        expect_none_of_it(a, B);
+        expect_none_of_it(a, t);
+    }
+    MUST(weir__model_now_ns() < 100 * MS);
+    weir__model_advance(100 * MS);
+    warm(a, t);
+    CU(driver->cuStreamDestroy(t));
+    end(a);
+}
+
+START_TEST(a_handle_means_another_stream) {
+    reuse_a_handle(_i / 4, _i & 1, _i >> 1 & 1);
+}
+END_TEST
+
+/* The same when the new stream never asks for anything: what it frees is lost in the old one's cache
+ * and comes back with a trim. */
+START_TEST(a_stream_that_only_frees) {
+    weir_allocator *a = make_plain(_i);
+    CUstream s = make_stream(), t;
+
+    warm(a, s);
+    leave_used(a, s, 50 * MS);
+    CU(driver->cuStreamDestroy(s));
+    t = make_stream();
+    MUST(s == t);
+    for (int i = 0; i < 300; i++) {
+        void *block = take(a, sizes[i % SIZES], B);
+
+        MUST(!is_forbidden(block, sizes[i % SIZES]));
+        order(t, B);
+        busy(t, MS / 10);
+        give(a, block, t);
+    }
+    CU(driver->cuStreamDestroy(t));
+    end(a);
+}
+END_TEST
+
+struct errand {
+    weir_allocator *a;
+    void (*run)(weir_allocator *a);
+};
+
+static void *run_errand(void *arg) {
+    struct errand *e = arg;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    e->run(e->a);
+    return NULL;
+}
+
+static void elsewhere(weir_allocator *a, void (*run)(weir_allocator *a)) {
+    struct errand e = {a, run};
+    pthread_t thread;
+
+    MUST(pthread_create(&thread, NULL, run_errand, &e) == 0);
+    MUST(pthread_join(thread, NULL) == 0);
+}
+
+#define LEGACY ((CUstream)0x1)
+#define PER_THREAD ((CUstream)0x2)
+
+static void expect_none_of_it_per_thread(weir_allocator *a) {
+    expect_none_of_it(a, PER_THREAD);
+}
+
+static void use_per_thread(weir_allocator *a) {
+    leave_used(a, PER_THREAD, 100 * MS);
+}
+
+/* 0x2 is another stream in each thread; its blocks come back there alone. */
+START_TEST(per_thread_streams_are_apart) {
+    weir_allocator *a = make_plain(_i);
+    void *block;
+
+    warm(a, PER_THREAD);
+    leave_used(a, PER_THREAD, 100 * MS);
+    block = take(a, 512, PER_THREAD);
+    MUST(is_forbidden(block, 512));
+    give(a, block, PER_THREAD);
+    elsewhere(a, expect_none_of_it_per_thread);
+    expect_none_of_it(a, LEGACY);
+    expect_none_of_it(a, B);
+    forbidden.count = 0;
+    elsewhere(a, use_per_thread); /* on a stream whose thread has ended */
+    expect_none_of_it(a, PER_THREAD);
+    elsewhere(a, expect_none_of_it_per_thread);
+    MUST(weir__model_now_ns() < 100 * MS);
+    end(a);
+}
+END_TEST
+
+/* NULL and 0x1 mean the same stream. */
+START_TEST(the_legacy_stream_has_two_names) {
+    weir_allocator *a = make_plain(_i);
+    void *block;
+
+    warm(a, NULL);
+    for (int i = 0; i < SIZES; i++) {
+        block = take(a, sizes[i], NULL);
+        busy(NULL, MS);
+        give(a, block, LEGACY);
+        MUST(take(a, sizes[i], LEGACY) == block);
+        give(a, block, NULL);
+        MUST(take(a, sizes[i], NULL) == block);
+        give(a, block, NULL);
+    }
+    end(a);
+}
+END_TEST
+
+/* ---- slots away from home -------------------------------------------------------------------- */
+
+START_TEST(a_stray_serves_where_it_was_freed) {
+    weir_allocator *a = make_plain(_i);
+    void *block, *held[500];
+    int count = 0;
+
+    warm(a, A);
+    warm(a, B);
+    block = take(a, 3000, A);
+    order(B, A);
+    busy(B, 50 * MS);
+    give(a, block, B);
+    for (held[0] = take(a, 3000, B); held[count] != block; held[count] = take(a, 3000, B))
+        MUST(++count < 500); /* as soon as what lay there before is taken */
+    MUST_EQ(check_identities(a).blocks, (uint64_t)count + 1);
+    while (count >= 0)
+        give(a, held[count--], B);
+    forbid(block, 3000);
+    expect_none_of_it(a, A);
+    expect_none_of_it(a, C);
+    MUST(weir__model_now_ns() < 50 * MS);
+    end(a);
+}
+END_TEST
+
+/* Many of them are sent home behind an event, and then serve there without growth. */
+START_TEST(strays_find_home) {
+    enum { COUNT = 3000 };
+    weir_allocator *a = make_plain(_i);
+    void *block[COUNT];
+    uint64_t reserve;
+    int home = 0;
+
+    warm(a, A);
+    warm(a, B);
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(a, 2000, A);
+    order(B, A);
+    busy(B, 50 * MS);
+    for (int i = 0; i < COUNT; i++) {
+        give(a, block[i], B);
+        forbid(block[i], 2000);
+    }
+    expect_none_of_it(a, A);
+    MUST(weir__model_now_ns() < 50 * MS);
+    weir__model_advance(50 * MS);
+    reserve = stats_of(a).reserve;
+    for (int i = 0; i < COUNT; i++) {
+        block[i] = take(a, 2000, A);
+        home += is_forbidden(block[i], 2000);
+    }
+    ck_assert_int_gt(home, COUNT / 2);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    for (int i = 0; i < COUNT; i++)
+        give(a, block[i], A);
+    end(a);
+}
+END_TEST
+
+/* ---- noted uses ------------------------------------------------------------------------------ */
+
+START_TEST(noted_uses_hold_small_and_whole_blocks) {
+    weir_allocator *a = make_plain(_i);
+    void *block[SIZES];
+
+    warm(a, A);
+    warm(a, B);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(a, sizes[i], A);
+        order(B, A);
+        OK(weir_use(a, block[i], B));
+        forbid(block[i], sizes[i]);
+    }
+    busy(B, 50 * MS);
+    for (int i = 0; i < SIZES; i++)
+        give(a, block[i], A);
+    check_identities(a);
+    MUST_EQ(stats_of(a).blocks, 0);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    expect_none_of_it(a, A);
+    expect_none_of_it(a, B);
+    expect_none_of_it(a, C);
+    MUST(weir__model_now_ns() < 50 * MS);
+    weir__model_advance(50 * MS);
+    end(a);
+}
+END_TEST
+
+/* E_STREAM: the note is dropped, the block stays live, and the next free is taken. */
+START_TEST(a_use_of_a_destroyed_stream) {
+    weir_allocator *a = make_plain(_i);
+    CUstream dead;
+
+    warm(a, A);
+    for (int i = 0; i < SIZES; i++) {
+        void *block = take(a, sizes[i], A);
+
+        dead = make_stream();
+        OK(weir_use(a, block, dead));
+        CU(driver->cuStreamDestroy(dead));
+        EXPECT(WEIR_E_STREAM, weir_free(a, block, A));
+        MUST_EQ(check_identities(a).blocks, 1);
+        give(a, block, A);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    }
+    end(a);
+}
+END_TEST
+
+/* ---- capture --------------------------------------------------------------------------------- */
+
+static void begin_capture(CUstream stream) {
+    CU(driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+}
+
+/* Ends it, or has it aborted by what it forbids. */
+static void end_capture(CUstream stream, int aborted) {
+    CUgraph graph = NULL;
+    CUresult result;
+
+    if (aborted)
+        MUST(driver->cuStreamQuery(stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    result = driver->cuStreamEndCapture(stream, &graph);
+    MUST(result == (aborted ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS));
+    if (graph)
+        CU(driver->cuGraphDestroy(graph));
+}
+
+static void expect_no_questions(void) {
+    static const enum weir_driver_entry entries[] = {
+        WEIR_ENTRY_cuEventRecord, WEIR_ENTRY_cuEventQuery, WEIR_ENTRY_cuStreamSynchronize,
+        WEIR_ENTRY_cuCtxSynchronize, WEIR_ENTRY_cuStreamWaitEvent};
+
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        ck_assert_msg(calls(entries[i]) == 0, "%s was called", weir__driver_entry_name(entries[i]));
+}
+
+/* `cached`: the captured stream has a cache; `aborted`: so ends the capture. */
+static void free_under_capture(int kind, int cached, int aborted) {
+    weir_allocator *a = make_plain(kind);
+    void *block[SIZES], *none = &none;
+    weir_statistics before, after;
+
+    warm(a, B);
+    if (cached)
+        warm(a, A);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(a, sizes[i], A);
+        forbid(block[i], sizes[i]);
+    }
+    before = stats_of(a);
+    begin_capture(A);
+    count_from_here();
+    busy(A, MS); /* a step of the graph */
+    if (kind == KIND_POOL) {
+        none = take(a, 512, A);
+        give(a, none, A);
+        MUST_EQ(stats_of(a).front_misses_capture, before.front_misses_capture + 1);
+    } else {
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, A, &none));
+    }
+    for (int i = 0; i < SIZES; i++)
+        give(a, block[i], A);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+    after = check_identities(a);
+    MUST_EQ(after.deferred_frees, before.deferred_frees + SIZES);
+    MUST_EQ(after.blocks, before.blocks - SIZES);
+    MUST_EQ(after.front_hits, before.front_hits);
+    expect_no_questions();
+    expect_none_of_it(a, B);
+    expect_none_of_it(a, C);
+    end_capture(A, aborted);
+    if (cached) { /* its own again */
+        int again = 0;
+
+        for (int i = 0; i < SIZES; i++) {
+            block[i] = take(a, sizes[i], A);
+            again += is_forbidden(block[i], sizes[i]);
+        }
+        MUST(again > 0);
+        for (int i = 0; i < SIZES; i++)
+            give(a, block[i], A);
+    }
+    end(a);
+}
+
+START_TEST(frees_under_capture) {
+    free_under_capture(_i / 4, _i & 1, _i >> 1 & 1);
+}
+END_TEST
+
+/* A block with notes cannot be freed while its stream or a noted one is captured. */
+START_TEST(used_blocks_wait_for_the_end_of_a_capture) {
+    weir_allocator *a = make_plain(_i);
+    void *block[SIZES];
+
+    warm(a, A);
+    for (int i = 0; i < SIZES; i++) {
+        block[i] = take(a, sizes[i], A);
+        OK(weir_use(a, block[i], B));
+    }
+    begin_capture(A);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
+    end_capture(A, 0);
+    begin_capture(B);
+    for (int i = 0; i < SIZES; i++)
+        EXPECT(WEIR_E_CAPTURE, weir_free(a, block[i], A));
+    end_capture(B, 0);
+    MUST_EQ(check_identities(a).blocks, SIZES);
+    for (int i = 0; i < SIZES; i++)
+        give(a, block[i], A);
+    end(a);
+}
+END_TEST
+
+/* A graph's block that outlives a launch is freed outside; nothing of it comes into a cache. */
+START_TEST(a_graphs_block_is_freed_outside) {
+    weir_allocator *a = make_plain(KIND_POOL);
+    weir_statistics before;
+    CUgraphExec exec;
+    CUgraph graph;
+    void *left;
+
+    warm(a, A);
+    before = stats_of(a);
+    begin_capture(A);
+    left = take(a, 3000, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    MUST_EQ(stats_of(a).front_hits, before.front_hits);
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    CU(driver->cuGraphLaunch(exec, A));
+    give(a, left, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
+    forbid(left, 3000);
+    expect_none_of_it(a, A);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    end(a);
+}
+END_TEST
+
+/* ---- how much is kept ------------------------------------------------------------------------ */
+
+static uint64_t idle_after_much(const weir_options *options) {
+    weir_allocator *a = make(options);
+    void *held = take(a, 100 * MIB, C);
+    uint64_t idle = 0;
+
+    for (int i = 0; i < 6000; i++) {
+        void *block[3] = {take(a, MIB, A), take(a, 60000, A), take(a, 2 * MIB, A)};
+
+        for (int k = 0; k < 3; k++)
+            give(a, block[k], A);
+        give(a, take(a, 512, A), A);
+        if (i > 5000 && idle < stats_of(a).front_idle)
+            idle = stats_of(a).front_idle;
+    }
+    for (size_t mib = 1; mib < 8; mib++) {
+        void *block = take(a, mib * MIB, A);
+
+        give(a, block, A);
+        give(a, take(a, 512, A), A);
+        if (idle < stats_of(a).front_idle)
+            idle = stats_of(a).front_idle;
+    }
+    give(a, held, C);
+    end(a);
+    return idle;
+}
+
+/* As the option says: nothing, so many bytes, a share of what is in use, all. */
+START_TEST(the_cap_is_kept) {
+    weir_options options = plain(_i);
+    uint64_t idle;
+
+    options.front_cache = bytes_amount(0);
+    MUST_EQ(idle_after_much(&options), 0);
+    options.front_cache = bytes_amount(4 * MIB);
+    idle = idle_after_much(&options);
+    MUST_LE(idle, 4 * MIB);
+    MUST_LE(1, idle);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 50000};
+    idle = idle_after_much(&options);
+    MUST_LE(idle, 6 * MIB);
+    MUST_LE(1, idle);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    MUST_LE(28 * MIB, idle_after_much(&options));
+}
+END_TEST
+
+/* What a stream does not use goes back, while what it uses stays. */
+START_TEST(idle_blocks_go_in_time) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    uint64_t idle;
+
+    options.front_idle_ms = 10;
+    a = make(&options);
+    warm(a, A);
+    idle = stats_of(a).front_idle;
+    MUST_LE(2 * MIB, idle);
+    for (int i = 0; i < 5 * 4096; i++) {
+        give(a, take(a, 3000, A), A);
+        if (i % 4096 == 0)
+            weir__model_advance(11 * MS);
+    }
+    MUST_LE(stats_of(a).front_idle, 64 * KIB);
+    count_from_here();
+    give(a, take(a, 3000, A), A);
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    end(a);
+}
+END_TEST
+
+START_TEST(idle_blocks_stay_for_ever) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+
+    options.front_idle_ms = UINT32_MAX;
+    a = make(&options);
+    warm(a, A);
+    for (int i = 0; i < 5 * 4096; i++) {
+        give(a, take(a, 3000, A), A);
+        if (i % 4096 == 0)
+            weir__model_advance(100000 * MS);
+    }
+    MUST_LE(2 * MIB, stats_of(a).front_idle);
+    end(a);
+}
+END_TEST
+
+/* What another stream's cache holds serves a request that does not fit, after that stream's next call
+ * (`frees`: a free, else a hit), once its work is done; and the reserve does not grow for it. */
+static void demand(int kind, int frees) {
+    weir_options options = plain(kind);
+    uint64_t reserve, steals;
+    weir_allocator *a;
+    void *held[512], *block, *last;
+    int count = 0;
+
+    options.limit = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = UINT32_MAX; /* no ladder */
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    a = make(&options);
+    warm(a, A);
+    block = take(a, 3 * MIB, A);
+    last = take(a, 512, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    forbid(block, 3 * MIB);
+    while (weir_alloc(a, 3 * MIB, B, &held[count]) == WEIR_OK) {
+        MUST(!is_forbidden(held[count], 3 * MIB));
+        MUST(++count < 512);
+    }
+    reserve = stats_of(a).reserve;
+    if (!frees)
+        give(a, take(a, 512, A), A);
+    give(a, last, A);                                              /* A's next call */
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * MIB, B, &held[count])); /* its work is not done */
+    weir__model_advance(5 * MS);
+    steals = stats_of(a).steals;
+    held[count++] = take(a, 3 * MIB, B);
+    MUST_LE(steals + 1, stats_of(a).steals);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    while (count > 0)
+        give(a, held[--count], B);
+    end(a);
+}
+
+START_TEST(demand_reaches_other_streams) {
+    demand(_i / 2, _i % 2);
+}
+END_TEST
+
+/* The stream's own cache is given up before the reserve grows. */
+START_TEST(own_cache_before_growth) {
+    weir_options options = plain(_i);
+    uint64_t reserve;
+    weir_allocator *a;
+    void *block[64], *large;
+
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    a = make(&options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    warm(a, A);
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 64; i++)
+            block[i] = take(a, MIB, A);
+        for (int i = 0; i < 64; i++)
+            give(a, block[i], A);
+    }
+    MUST_LE(8 * MIB, stats_of(a).front_idle);
+    large = take(a, 48 * MIB, A);
+    give(a, large, A);
+    for (int i = 0; i < 64; i++)
+        block[i] = take(a, MIB, A);
+    for (int i = 0; i < 64; i++)
+        give(a, block[i], A);
+    reserve = stats_of(a).reserve;
+    large = take(a, 48 * MIB, A);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    give(a, large, A);
+    end(a);
+}
+END_TEST
+
+/* Out of memory: what other caches hold is given back and serves. */
+START_TEST(at_the_limit_other_caches_give) {
+    enum { CACHED = 6 };
+    weir_options options = plain(_i);
+    CUstream s[CACHED];
+    weir_allocator *a;
+    void *block;
+
+    options.limit = bytes_amount(128 * MIB);
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    a = make(&options);
+    for (int i = 0; i < CACHED; i++) {
+        s[i] = make_stream();
+        warm(a, s[i]);
+        busy(s[i], 20 * MS);
+        one_of_each(a, s[i]);
+    }
+    MUST_LE(MIB, stats_of(a).front_idle);
+    block = take(a, 128 * MIB, C);
+    MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
+    give(a, block, C);
+    for (int i = 0; i < CACHED; i++)
+        CU(driver->cuStreamDestroy(s[i]));
+    end(a);
+}
+END_TEST
+
+/* Nothing is live: a trim leaves nothing, whatever there was. */
+START_TEST(a_trim_leaves_nothing) {
+    enum { COUNT = 2000 };
+    weir_allocator *a = make_plain(_i);
+    CUstream s[8];
+    void *block[COUNT];
+    uint64_t random = 5;
+
+    for (int i = 0; i < 8; i++) {
+        s[i] = make_stream();
+        warm(a, s[i]);
+    }
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(a, random_size(&random, 100000), s[i % 8]);
+    for (int i = 0; i < COUNT; i++) {
+        if (i % 500 == 250) { /* whatever it has is nobody's now */
+            CU(driver->cuStreamDestroy(s[1]));
+            s[1] = make_stream();
+            give(a, take(a, 512, s[1]), s[1]);
+        }
+        if (i % 100 == 0)
+            busy(s[i % 7], MS / 10);
+        if (i % 9 == 0)
+            OK(weir_use(a, block[i], s[(i + 3) % 8]));
+        give(a, block[i], s[i * 5 % 8]);
+    }
+    expect_all_back(a);
+    warm(a, s[0]);
+    for (int i = 0; i < 8; i++)
+        CU(driver->cuStreamDestroy(s[i]));
+    end(a);
+}
+END_TEST
+
+/* ---- threads and streams that come and go ---------------------------------------------------- */
+
+enum { RELAY = 256, RELAYED = 40000 };
+static struct relay {
+    weir_allocator *a;
+    CUstream from, to;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    void *block[RELAY];
+    int count, done;
+    uint64_t reserve;
+} relay;
+
+static void *free_relayed(void *unused) {
+    (void)unused;
+    CU(driver->cuCtxPushCurrent(primary));
+    pthread_mutex_lock(&relay.lock);
+    for (;;) {
+        void *block;
+
+        while (relay.count == 0 && !relay.done)
+            pthread_cond_wait(&relay.moved, &relay.lock);
+        if (relay.count == 0)
+            break;
+        block = relay.block[--relay.count];
+        pthread_cond_signal(&relay.moved);
+        pthread_mutex_unlock(&relay.lock);
+        give(relay.a, block, relay.to);
+        pthread_mutex_lock(&relay.lock);
+    }
+    pthread_mutex_unlock(&relay.lock);
+    return NULL;
+}
+
+/* Allocated on one thread, freed on another, on the same stream or on another. */
+START_TEST(freed_by_another_thread) {
+    uint64_t random = 3;
+    pthread_t thread;
+
+    relay = (struct relay){.a = make_plain(_i / 2),
+                           .from = A,
+                           .to = _i % 2 ? B : A,
+                           .lock = PTHREAD_MUTEX_INITIALIZER,
+                           .moved = PTHREAD_COND_INITIALIZER};
+    MUST(pthread_create(&thread, NULL, free_relayed, NULL) == 0);
+    for (int i = 0; i < RELAYED; i++) {
+        void *block = take(relay.a, random_size(&random, 100000), relay.from);
+
+        pthread_mutex_lock(&relay.lock);
+        while (relay.count == RELAY)
+            pthread_cond_wait(&relay.moved, &relay.lock);
+        relay.block[relay.count++] = block;
+        pthread_cond_signal(&relay.moved);
+        pthread_mutex_unlock(&relay.lock);
+        if (i % 1000 == 0)
+            weir__model_advance(MS);
+    }
+    pthread_mutex_lock(&relay.lock);
+    relay.done = 1;
+    pthread_cond_signal(&relay.moved);
+    pthread_mutex_unlock(&relay.lock);
+    MUST(pthread_join(thread, NULL) == 0);
+    /* 256 and a few blocks of 100 kB at most lie between the two. */
+    MUST_LE(check_identities(relay.a).reserve_peak, 256 * MIB);
+    end(relay.a);
+}
+END_TEST
+
+static weir_allocator *make_limited(int kind) {
+    weir_options options = plain(kind);
+
+    options.limit = bytes_amount(256 * MIB);
+    return make(&options);
+}
+
+static void visit_briefly(weir_allocator *a) {
+    for (int i = 0; i < 4; i++)
+        one_of_each(a, PER_THREAD);
+}
+
+/* 10,000 threads with a default stream each.  What they leave in caches is found again at the limit. */
+START_TEST(threads_come_and_go) {
+    weir_allocator *a = make_limited(_i);
+    weir_statistics first = {.size = 0}, last;
+
+    for (int i = 0; i < 10000; i++) {
+        elsewhere(a, visit_briefly);
+        if (i == 1000)
+            first = stats_of(a);
+    }
+    last = check_identities(a);
+    MUST_LE(last.host_bytes, first.host_bytes + MIB);
+    MUST_EQ(last.refusals, 0);
+    end(a);
+}
+END_TEST
+
+/* 10,000 streams with so many pairs each: with few they leave nothing, with many a cache each. */
+static void come_and_go(int kind, int pairs) {
+    weir_allocator *a = make_limited(kind);
+    weir_statistics first = {.size = 0}, last;
+    CUstream alive[4] = {make_stream(), make_stream(), make_stream(), make_stream()};
+
+    for (int i = 0; i < 10000; i++) {
+        CUstream *s = &alive[i % 4];
+
+        CU(driver->cuStreamDestroy(*s));
+        *s = make_stream();
+        for (int k = 0; k < pairs; k++)
+            give(a, take(a, sizes[k % SIZES], *s), *s);
+        busy(*s, 10000);
+        if (i == 1000)
+            first = stats_of(a);
+    }
+    last = check_identities(a);
+    MUST_EQ(last.refusals, 0);
+    if (pairs < 64)
+        MUST_LE(last.reserve_peak, 64 * MIB + (kind == KIND_FIXED ? 192 * MIB : 0));
+    MUST_LE(last.host_bytes, first.host_bytes + MIB);
+    end(a);
+}
+
+START_TEST(streams_come_and_go) {
+    come_and_go(_i / 2, _i % 2 ? 200 : 4);
+}
+END_TEST
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+/* On one stream everything is exact, peaks too. */
+START_TEST(figures_are_exact) {
+    enum { MOST = 300 };
+    weir_allocator *a = make_plain(_i);
+    struct {
+        void *block;
+        size_t bytes;
+    } held[MOST];
+    uint64_t random = 11, requested = 0, peak, allocs, frees;
+    int count = 0;
+
+    warm(a, A);
+    peak = stats_of(a).requested_peak;
+    allocs = stats_of(a).allocs;
+    frees = stats_of(a).frees;
+    for (int i = 0; i < 20000; i++) {
+        weir_statistics s;
+
+        if (count < MOST && (count == 0 || next_random(&random) % 100 < 52)) {
+            held[count].bytes = random_size(&random, 300000);
+            held[count].block = take(a, held[count].bytes, A);
+            requested += held[count++].bytes;
+            allocs++;
+        } else {
+            int k = (int)(next_random(&random) % (uint64_t)count);
+
+            give(a, held[k].block, A);
+            requested -= held[k].bytes;
+            held[k] = held[--count];
+            frees++;
+        }
+        if (peak < requested)
+            peak = requested;
+        s = check_identities(a);
+        MUST_EQ(s.requested, requested);
+        MUST_EQ(s.requested_peak, peak);
+        MUST_EQ(s.blocks, (uint64_t)count);
+        MUST_EQ(s.allocs, allocs);
+        MUST_EQ(s.frees, frees);
+        MUST_LE(s.in_use, s.requested + s.requested / 8 + (uint64_t)count * 16 * KIB);
+        MUST_EQ(s.front_streams, 1);
+    }
+    MUST_LE(10000, stats_of(a).front_hits);
+    while (count > 0)
+        give(a, held[--count].block, A);
+    end(a);
+}
+END_TEST
+
+/* Double frees, the middle of blocks, of idle and live slots, waste, other memory. */
+START_TEST(only_live_blocks_are_freed) {
+    weir_allocator *a = make_plain(_i);
+    char *small, *second, *whole, *other;
+    weir_statistics before;
+    CUdeviceptr direct;
+
+    warm(a, A);
+    small = take(a, 2000, A);
+    second = take(a, 2000, A);
+    whole = take(a, 300000, A);
+    CU(driver->cuMemAlloc(&direct, MIB));
+    other = (char *)(uintptr_t)direct; /* NOLINT: an address of the device */
+    before = stats_of(a);
+    for (int on_b = 0; on_b < 2; on_b++) {
+        CUstream s = on_b ? B : A;
+
+        for (size_t at = 1; at < 2048; at += 51)
+            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + at, s));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 512, s));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 1536, s));
+        for (size_t at = 1; at < 400000; at += 7777)
+            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole + at, s));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole + 16 * KIB, s));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &before, s));
+        if (_i != KIND_POOL) /* a driver's free takes any block of the driver */
+            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, other, s));
+        for (int used = 0; used < 2; used++) {
+            if (used)
+                OK(weir_use(a, small + 512, C));
+            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 512, s));
+        }
+    }
+    MUST_EQ(stats_of(a).frees, before.frees);
+    MUST_EQ(stats_of(a).requested, before.requested);
+    give(a, small, A);
+    give(a, second, B); /* away from home */
+    give(a, whole, A);
+    for (int on_b = 0; on_b < 2; on_b++) {
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small, on_b ? B : A));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, second, on_b ? B : A));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole, on_b ? B : A));
+    }
+    MUST_EQ(check_identities(a).blocks, 0);
+    CU(driver->cuMemFree(direct));
+    end(a);
+}
+END_TEST
+
+/* ---- host memory ----------------------------------------------------------------------------- */
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+enum chore {
+    CHORE_FIRST,      /* the first request of a stream */
+    CHORE_SLAB,       /* more small blocks than there are slots */
+    CHORE_WHOLE,      /* more whole blocks than there are */
+    CHORE_STRAYS,     /* small blocks freed on another stream */
+    CHORE_USED,       /* blocks with notes */
+    CHORE_CAPTURED,   /* frees under capture */
+    CHORE_NEW_STREAM, /* a handle that means another stream */
+    CHORE_TRIM,
+    CHORE_BIND,
+    CHORES
+};
+
+enum { ITEMS = 150 };
+static struct {
+    void *block[ITEMS];
+    CUstream stream;
+} chores;
+
+/* 1 if the status is no surprise when host memory runs out. */
+static int is_in_order(weir_status status) {
+    return status == WEIR_OK || status == WEIR_E_HOST_MEMORY || status == WEIR_E_NO_MEMORY ||
+           status == WEIR_E_DRIVER; /* the model's own bookkeeping is refused too */
+}
+
+static void prepare_chore(weir_allocator *a, enum chore chore) {
+    memset(&chores, 0, sizeof chores);
+    chores.stream = make_stream();
+    if (chore == CHORE_FIRST)
+        return;
+    warm(a, A);
+    if (chore == CHORE_STRAYS || chore == CHORE_USED || chore == CHORE_CAPTURED)
+        for (int i = 0; i < ITEMS; i++)
+            chores.block[i] = take(a, i % 10 ? 3000 : 100000, A);
+    if (chore == CHORE_STRAYS)
+        warm(a, B);
+    if (chore == CHORE_USED)
+        for (int i = 0; i < ITEMS; i++)
+            OK(weir_use(a, chores.block[i], B));
+    if (chore == CHORE_CAPTURED)
+        begin_capture(A);
+    if (chore == CHORE_NEW_STREAM || chore == CHORE_TRIM) {
+        warm(a, chores.stream);
+        for (int i = 0; i < 40; i++)
+            chores.block[i] = take(a, 3000, A);
+        for (int i = 0; i < 40; i++) { /* strays, too */
+            give(a, chores.block[i], chores.stream);
+            chores.block[i] = NULL;
+        }
+        leave_used(a, chores.stream, 5 * MS);
+    }
+    if (chore == CHORE_NEW_STREAM) {
+        CU(driver->cuStreamDestroy(chores.stream));
+        chores.stream = make_stream();
+    }
+}
+
+static void take_some(weir_allocator *a, size_t bytes, CUstream stream) {
+    for (int i = 0; i < ITEMS; i++)
+        if (!chores.block[i])
+            MUST(is_in_order(weir_alloc(a, bytes, stream, &chores.block[i])));
+}
+
+static void give_some(weir_allocator *a, CUstream stream) {
+    for (int i = 0; i < ITEMS; i++) {
+        weir_status status = weir_free(a, chores.block[i], stream);
+
+        MUST(is_in_order(status));
+        if (status == WEIR_OK)
+            chores.block[i] = NULL;
+    }
+}
+
+static void run_chore(weir_allocator *a, enum chore chore) {
+    switch (chore) {
+    case CHORE_FIRST:
+        take_some(a, 3000, chores.stream);
+        break;
+    case CHORE_SLAB:
+        take_some(a, 40000, A);
+        break;
+    case CHORE_WHOLE:
+        take_some(a, 100000, A);
+        break;
+    case CHORE_STRAYS:
+        give_some(a, B);
+        break;
+    case CHORE_USED:
+    case CHORE_CAPTURED:
+        give_some(a, A);
+        break;
+    case CHORE_NEW_STREAM:
+        take_some(a, 3000, chores.stream);
+        for (int i = 0; i < ITEMS; i++)
+            MUST(!chores.block[i] || !is_forbidden(chores.block[i], 3000));
+        break;
+    case CHORE_TRIM:
+        MUST(is_in_order(weir_trim(a, 0, NULL)));
+        break;
+    default:
+        if (weir_bind(a, chores.stream) == WEIR_OK)
+            OK(weir_unbind(a, chores.stream));
+    }
+}
+
+/* The k-th request for host memory within the chore fails; 0: there are fewer. */
+static int run_refused(int kind, enum chore chore, uint64_t k) {
+    weir_allocator *a;
+
+    start_device();
+    forbidden.count = 0;
+    a = make_plain(kind);
+    prepare_chore(a, chore);
+    was_refused = 0;
+    refuse_in = k;
+    run_chore(a, chore);
+    refuse_in = 0;
+    if (chore == CHORE_CAPTURED)
+        end_capture(A, 0);
+    check_identities(a);
+    for (int i = 0; i < ITEMS; i++)
+        OK(weir_free(a, chores.block[i], A));
+    MUST_EQ(check_identities(a).blocks, 0);
+    expect_all_back(a);
+    end(a);
+    return was_refused;
+}
+
+START_TEST(each_request_for_host_memory_fails_once) {
+    int more = 1;
+
+    for (uint64_t k = 1; k < 2000 && more; k++)
+        more = run_refused(_i / CHORES, (enum chore)(_i % CHORES), k);
+    MUST(!more);
+}
+END_TEST
+#endif
+
+/* ---- the rule, under random work of several threads ------------------------------------------ */
+
+enum { THREADS = 4, SHARED = 6, STREAMS = SHARED + THREADS, MOST = 100, MOST_FREED = 60000 };
+
+/* A point on a stream: its place in the stream's order, and a time before which it is not over (as
+ * other threads let time pass, it may be later). */
+struct point {
+    int stream;
+    uint64_t life, sequence, end_ns;
+};
+
+struct freed {
+    uintptr_t from, to;
+    int count;
+    struct point point[STREAMS]; /* the free and the uses: all must lie behind the next owner */
+};
+
+struct held {
+    uintptr_t at;
+    size_t bytes;
+    int stream;
+};
+
+/* The streams behind SHARED are one thread's each, which ends and makes them anew. */
+static struct world {
+    weir_allocator *a;
+    pthread_mutex_t lock; /* guards what follows, and the submission of work */
+    CUstream stream[STREAMS];
+    uint64_t life[STREAMS], sequence[STREAMS], end_ns[STREAMS];
+    uint64_t knows[STREAMS][STREAMS]; /* [s][t]: s is ordered behind t up to here */
+    struct held held[THREADS][MOST];
+    int count[THREADS];
+    struct freed freed[MOST_FREED];
+    int freed_count;
+    uint64_t seed;
+    int steps;
+} world = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+struct worker {
+    int number;
+    uint64_t random;
+};
+
+static uint64_t dice(struct worker *w, uint64_t sides) {
+    return next_random(&w->random) % sides;
+}
+
+static int a_stream(struct worker *w) {
+    int s = (int)dice(w, SHARED + 1);
+
+    return s < SHARED ? s : SHARED + w->number;
+}
+
+static void work(struct worker *w, int s) {
+    uint64_t ns = dice(w, 20) == 0 ? 3 * MS : dice(w, 200000), now = weir__model_now_ns();
+
+    busy(world.stream[s], ns);
+    world.sequence[s]++;
+    world.end_ns[s] = (world.end_ns[s] > now ? world.end_ns[s] : now) + ns;
+}
+
+/* s waits for all of t so far. */
+static void follow(int s, int t) {
+    if (s == t)
+        return;
+    order(world.stream[s], world.stream[t]);
+    world.knows[t][t] = world.sequence[t];
+    for (int i = 0; i < STREAMS; i++)
+        if (world.knows[s][i] < world.knows[t][i])
+            world.knows[s][i] = world.knows[t][i];
+    if (world.end_ns[s] < world.end_ns[t])
+        world.end_ns[s] = world.end_ns[t];
+    world.sequence[s]++;
+}
+
+static int is_behind(int s, const struct point *p, uint64_t now) {
+    return (p->stream == s && p->life == world.life[s]) ||
+           world.knows[s][p->stream] >= p->sequence || p->end_ns <= now;
+}
+
+static void expect_nobody_there(uintptr_t from, uintptr_t to, int s) {
+    uint64_t now = weir__model_now_ns();
+
+    for (int t = 0; t < THREADS; t++)
+        for (int i = 0; i < world.count[t]; i++)
+            if (from < world.held[t][i].at + world.held[t][i].bytes && world.held[t][i].at < to)
+                ck_abort_msg("seed %llu: a live block is handed out again",
+                             (unsigned long long)world.seed);
+    for (int i = 0; i < world.freed_count; i++) {
+        struct freed *f = &world.freed[i];
+        uint64_t last = 0;
+
+        for (int k = 0; k < f->count; k++) {
+            if (from < f->to && f->from < to && !is_behind(s, &f->point[k], now))
+                ck_abort_msg("seed %llu: stream %d gets memory that stream %d still uses",
+                             (unsigned long long)world.seed, s, f->point[k].stream);
+            if (last < f->point[k].end_ns)
+                last = f->point[k].end_ns;
+        }
+        if (last <= now)
+            *f = world.freed[--world.freed_count], i--;
+    }
+}
+
+/* The pattern of a block, on its edges. */
+enum { EDGE = 256 };
+
+static void fill(const struct held *h) {
+    size_t edge = h->bytes < EDGE ? h->bytes : EDGE;
+
+    CU(driver->cuMemsetD8Async(h->at, (unsigned char)(h->at >> 9), edge, world.stream[h->stream]));
+    CU(driver->cuMemsetD8Async(h->at + h->bytes - edge, (unsigned char)(h->at >> 9), edge,
+                               world.stream[h->stream]));
+}
+
+static void expect_filled(const struct held *h) {
+    size_t edge = h->bytes < EDGE ? h->bytes : EDGE;
+    unsigned char copy[2 * EDGE];
+
+    CU(driver->cuMemcpyDtoHAsync(copy, h->at, edge, world.stream[h->stream]));
+    CU(driver->cuMemcpyDtoHAsync(copy + edge, h->at + h->bytes - edge, edge,
+                                 world.stream[h->stream]));
+    for (size_t i = 0; i < 2 * edge; i++)
+        if (copy[i] != (unsigned char)(h->at >> 9))
+            ck_abort_msg("seed %llu: a block was written to by another",
+                         (unsigned long long)world.seed);
+}
+
+static void take_random(struct worker *w) {
+    struct held h = {.bytes = random_size(&w->random, 4 * MIB), .stream = a_stream(w)};
+    void *block;
+
+    if (weir_alloc(world.a, h.bytes, world.stream[h.stream], &block) != WEIR_OK)
+        return; /* a limit, and others busy */
+    h.at = (uintptr_t)block;
+    pthread_mutex_lock(&world.lock);
+    expect_nobody_there(h.at, h.at + h.bytes, h.stream);
+    world.held[w->number][world.count[w->number]++] = h;
+    fill(&h);
+    if (dice(w, 2))
+        work(w, h.stream);
+    pthread_mutex_unlock(&world.lock);
+}
+
+static void give_one(struct worker *w, int which) {
+    struct held *mine = world.held[w->number], h;
+    int used[STREAMS] = {0}, on;
+    struct freed *f;
+
+    pthread_mutex_lock(&world.lock);
+    h = mine[which];
+    expect_filled(&h);
+    on = h.stream;
+    for (uint64_t uses = dice(w, 8); uses > 5; uses--) {
+        int t = (int)dice(w, SHARED);
+
+        follow(t, h.stream);
+        OK(weir_use(world.a, (void *)h.at, world.stream[t]));
+        used[t] = 1;
+        work(w, t);
+    }
+    if (dice(w, 5) == 0) {
+        on = a_stream(w);
+        follow(on, h.stream);
+    }
+    if (dice(w, 2))
+        work(w, on);
+    world.sequence[on]++;
+    used[on] = 1;
+    MUST(world.freed_count < MOST_FREED);
+    f = &world.freed[world.freed_count++];
+    *f = (struct freed){.from = h.at, .to = h.at + h.bytes};
+    for (int t = 0; t < STREAMS; t++)
+        if (used[t])
+            f->point[f->count++] =
+                (struct point){t, world.life[t], world.sequence[t], world.end_ns[t]};
+    mine[which] = mine[--world.count[w->number]];
+    pthread_mutex_unlock(&world.lock);
+    give(world.a, (void *)h.at, world.stream[on]);
+}
+
+/* The thread's own stream ends, with its work still running, and another begins. */
+static void renew_stream(struct worker *w) {
+    int s = SHARED + w->number;
+
+    for (int i = world.count[w->number]; i-- > 0;)
+        if (world.held[w->number][i].stream == s)
+            give_one(w, i);
+    pthread_mutex_lock(&world.lock);
+    CU(driver->cuStreamDestroy(world.stream[s]));
+    world.stream[s] = make_stream();
+    world.life[s]++;
+    world.sequence[s]++;
+    world.end_ns[s] = 0;
+    memset(world.knows[s], 0, sizeof world.knows[s]);
+    pthread_mutex_unlock(&world.lock);
+}
+
+static void *live(void *arg) {
+    struct worker *w = arg;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    for (int i = 0; i < world.steps; i++) {
+        uint64_t what = dice(w, 1000);
+        int count = world.count[w->number];
+
+        if (count == 0 || (count < MOST && what < 520))
+            take_random(w);
+        else if (what < 980)
+            give_one(w, (int)dice(w, (uint64_t)count));
+        else if (what < 986)
+            weir__model_advance(dice(w, 5 * MS));
+        else if (what < 990)
+            renew_stream(w);
+        else if (what < 992)
+            OK(weir_trim(world.a, dice(w, 64) * MIB, NULL));
+        else if (what < 996)
+            CU(driver->cuStreamSynchronize(world.stream[dice(w, SHARED)]));
+    }
+    while (world.count[w->number] > 0)
+        give_one(w, 0);
+    return NULL;
+}
+
+static uint64_t number_from(const char *variable, uint64_t standard) {
+    const char *text = getenv(variable);
+
+    return text ? strtoull(text, NULL, 0) : standard;
+}
+
+static const struct {
+    int kind;
+    size_t limit;
+    int front_off, bound;
+} worlds[] = {
+    {KIND_POOL, 0, 0, 0},    {KIND_POOL, 640 * MIB, 0, 0}, {KIND_FIXED, 256 * MIB, 0, 0},
+    {KIND_REGIONS, 0, 0, 0}, {KIND_POOL, 0, 0, 1},         {KIND_REGIONS, 0, 1, 0},
+};
+enum { WORLDS = sizeof worlds / sizeof worlds[0] };
+
+START_TEST(no_two_owners_without_an_order) {
+    weir_options options = options_of(worlds[_i].kind, "model", worlds[_i].limit);
+    struct worker worker[THREADS];
+    pthread_t thread[THREADS];
+
+    if (worlds[_i].limit)
+        options.limit = bytes_amount(worlds[_i].limit);
+    if (worlds[_i].front_off)
+        options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = 5;
+    world.seed = number_from("WEIR_TEST_SEED", 1) + (uint64_t)_i;
+    world.steps = 5000 * (int)number_from("WEIR_TEST_SOAK", 1);
+    world.a = make(&options);
+    for (int s = 0; s < STREAMS; s++)
+        world.stream[s] = make_stream();
+    for (int s = 0; worlds[_i].bound && s < SHARED; s++)
+        OK(weir_bind(world.a, world.stream[s]));
+    for (int t = 0; t < THREADS; t++) {
+        worker[t] = (struct worker){t, (world.seed * THREADS + (uint64_t)t + 1) *
+                                           UINT64_C(0x9e3779b97f4a7c15)};
+        MUST(pthread_create(&thread[t], NULL, live, &worker[t]) == 0);
+    }
+    for (int t = 0; t < THREADS; t++)
+        MUST(pthread_join(thread[t], NULL) == 0);
+    for (int s = 0; worlds[_i].bound && s < SHARED; s++)
+        OK(weir_unbind(world.a, world.stream[s]));
+    for (int s = 0; s < STREAMS; s++)
+        CU(driver->cuStreamDestroy(world.stream[s]));
+    end(world.a);
+}
+END_TEST
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+#define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
+
+static TCase *add_case(Suite *suite, const char *name) {
+    TCase *tests = tcase_create(name);
+
+    tcase_set_timeout(tests, 300);
+    tcase_add_checked_fixture(tests, start_device, NULL);
+    suite_add_tcase(suite, tests);
+    return tests;
+}
+
+static void add_streams(TCase *tests) {
+    LOOP(tests, what_a_hit_asks, ENGINES * STREAM_KINDS);
+    LOOP(tests, steady_state_makes_no_memory_call, ENGINES);
+    LOOP(tests, a_handle_means_another_stream, ENGINES * 4);
+    LOOP(tests, a_stream_that_only_frees, ENGINES);
+    LOOP(tests, per_thread_streams_are_apart, ENGINES);
+    LOOP(tests, the_legacy_stream_has_two_names, ENGINES);
+    LOOP(tests, a_stray_serves_where_it_was_freed, ENGINES);
+    LOOP(tests, strays_find_home, ENGINES);
+    LOOP(tests, noted_uses_hold_small_and_whole_blocks, ENGINES);
+    LOOP(tests, a_use_of_a_destroyed_stream, ENGINES);
+}
+
+static void add_capture(TCase *tests) {
+    LOOP(tests, frees_under_capture, ENGINES * 4);
+    LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
+    tcase_add_test(tests, a_graphs_block_is_freed_outside);
+}
+
+static void add_amounts(TCase *tests) {
+    LOOP(tests, the_cap_is_kept, ENGINES);
+    LOOP(tests, idle_blocks_go_in_time, ENGINES);
+    LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
+    LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
+    LOOP(tests, own_cache_before_growth, ENGINES);
+    LOOP(tests, at_the_limit_other_caches_give, ENGINES);
+    LOOP(tests, a_trim_leaves_nothing, ENGINES);
+    LOOP(tests, figures_are_exact, ENGINES);
+    LOOP(tests, only_live_blocks_are_freed, ENGINES);
+}
+
+static void add_crowds(TCase *tests) {
+    LOOP(tests, freed_by_another_thread, ENGINES * 2);
+    LOOP(tests, threads_come_and_go, ENGINES);
+    LOOP(tests, streams_come_and_go, ENGINES * 2);
+}
+
+int main(void) {
+    Suite *suite = suite_create("front");
+
+    add_streams(add_case(suite, "streams"));
+    add_capture(add_case(suite, "capture"));
+    add_amounts(add_case(suite, "amounts"));
+    add_crowds(add_case(suite, "crowds"));
+#ifdef CAN_REFUSE_HOST_MEMORY
+    LOOP(add_case(suite, "host memory"), each_request_for_host_memory_fails_once, ENGINES * CHORES);
+#endif
+    LOOP(add_case(suite, "soak"), no_two_owners_without_an_order, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}
