@@ -16,8 +16,9 @@
 #define GRANULARITY UINT64_C(256)
 
 /* The default of what is measured by the bytes in use. */
-#define IN_USE_SHARE UINT64_C(10000) /* millionths */
+#define IN_USE_SHARE UINT64_C(20000) /* millionths */
 #define IN_USE_LEAST (UINT64_C(32) << 20)
+#define IN_USE_MUCH (UINT64_C(256) << 20) /* ever: the floor is for small programs */
 
 static uint64_t part_of(uint64_t bytes, uint64_t millionths) {
     uint64_t part;
@@ -52,10 +53,11 @@ uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_
     }
 }
 
-uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use) {
+uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak) {
     uint64_t standard = part_of(in_use, IN_USE_SHARE);
 
     if (amount->kind == WEIR_AMOUNT_OF_IN_USE)
         return part_of(in_use, amount->value);
-    return weir__budget_bytes(amount, NULL, standard > IN_USE_LEAST ? standard : IN_USE_LEAST);
+    return weir__budget_bytes(
+        amount, NULL, peak > IN_USE_MUCH || standard > IN_USE_LEAST ? standard : IN_USE_LEAST);
 }

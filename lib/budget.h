@@ -18,8 +18,8 @@ struct weir_device_memory {
 uint64_t weir__budget_bytes(const weir_amount *amount, const struct weir_device_memory *memory,
                             uint64_t standard);
 
-/* An amount that is measured by the bytes in use: OF_IN_USE, BYTES or MAX as above; DEFAULT is 1% of
- * them, at least 32 MiB. */
-uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use);
+/* An amount that is measured by the bytes in use: OF_IN_USE, BYTES or MAX as above; DEFAULT is 2% of
+ * them, and at least 32 MiB as long as `peak`, the most that ever was, is no more than 256 MiB. */
+uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint64_t peak);
 
 #endif

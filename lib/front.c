@@ -393,7 +393,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
-                                    f->in_use > 0 ? (uint64_t)f->in_use : 0);
+                                    f->in_use > 0 ? (uint64_t)f->in_use : 0, f->in_use_peak);
     if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
         budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;

@@ -63,23 +63,25 @@ END_TEST
 START_TEST(test_share_of_what_is_in_use) {
     static const struct {
         weir_amount amount;
-        uint64_t in_use, expected;
+        uint64_t in_use, peak, expected;
     } shares[] = {
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 33554432},
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 3355443200, 33554432},   /* 1% is as much */
-        {{0, WEIR_AMOUNT_DEFAULT, 0}, 10000010000, 100000000}, /* 100,000,100 rounded down to 256 */
-        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 51200},
-        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 0, 0},
-        {{0, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0},
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 0, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435456, 33554432},
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 0, 268435457, 0}, /* no longer a small program */
+        {{0, WEIR_AMOUNT_DEFAULT, 0}, 5000005000, 5000005000, 100000000}, /* down to 256 */
+        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 51200},
+        {{50000, WEIR_AMOUNT_OF_IN_USE, 0}, 0, 0, 0},
+        {{0, WEIR_AMOUNT_OF_IN_USE, 0}, 1024000, 0, 0},
         {{1000000, WEIR_AMOUNT_OF_IN_USE, 0}, UINT64_MAX, UINT64_MAX - 255},
-        {{0, WEIR_AMOUNT_BYTES, 0}, 1024000, 0},
-        {{67108864, WEIR_AMOUNT_BYTES, 0}, 0, 67108864},
-        {{0, WEIR_AMOUNT_MAX, 0}, 0, UINT64_MAX},
+        {{0, WEIR_AMOUNT_BYTES, 0}, 1024000, 0, 0},
+        {{67108864, WEIR_AMOUNT_BYTES, 0}, 0, 0, 67108864},
+        {{0, WEIR_AMOUNT_MAX, 0}, 0, 0, UINT64_MAX},
     };
 
     for (size_t i = 0; i < COUNT(shares); i++)
-        ck_assert_uint_eq(weir__budget_of_in_use(&shares[i].amount, shares[i].in_use),
-                          shares[i].expected);
+        ck_assert_uint_eq(
+            weir__budget_of_in_use(&shares[i].amount, shares[i].in_use, shares[i].peak),
+            shares[i].expected);
 }
 END_TEST
 

@@ -701,7 +701,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_LATENCY, "off", "off"},
         {WEIR_SETTING_LOG, "none", "none"},
         {WEIR_SETTING_FRONT, "on", "on"},
-        {WEIR_SETTING_FRONT_CACHE, "1%, at least 32MiB", "1%, at least 32MiB"},
+        {WEIR_SETTING_FRONT_CACHE, "2%, at first 32MiB", "2%, at first 32MiB"},
         {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
     };
