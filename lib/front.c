@@ -53,7 +53,7 @@ enum {
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
-#define CELL_LEAST ((uint64_t)256 << 10) /* that a cell may keep however many there are */
+#define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
 #define SPAN_CHUNK ((size_t)64 << 10)    /* host memory that records are cut from */
 
 struct entry {
