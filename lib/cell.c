@@ -71,7 +71,7 @@ void weir__cell_readdress(struct weir_cell *c) {
 
 void weir__cell_close(struct weir_cell *c) {
     for (int i = 0; c->store && i < WEIR_SPAN_CLASSES; i++)
-        free(c->store->small[i].stray);
+        free(c->store->small[i].strays);
     free(c->store);
     free(atomic_load_explicit(&c->box, memory_order_relaxed));
     c->store = NULL;
@@ -89,16 +89,18 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
 
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
     struct weir_cell_class *k = &c->store->small[size_class];
-    uint32_t room = k->stray_room ? k->stray_room * 2 : WEIR_CELL_STRAYS;
-    struct weir_stray *stray;
+    uint32_t room = k->strays ? k->strays->room * 2 : WEIR_CELL_STRAYS;
+    struct weir_strays *strays;
 
-    if (k->strays < k->stray_room)
+    if (k->strays && k->strays->count < k->strays->room)
         return 1;
-    stray = realloc(k->stray, room * sizeof *stray);
-    if (!stray)
+    strays = realloc(k->strays, sizeof *strays + room * sizeof strays->stray[0]);
+    if (!strays)
         return 0;
-    k->stray = stray;
-    k->stray_room = room;
+    if (!k->strays)
+        *strays = (struct weir_strays){0};
+    strays->room = room;
+    k->strays = strays;
     return 1;
 }
 
@@ -185,26 +187,16 @@ void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
     c->epoch++;
 }
 
-int weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out) {
+void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out) {
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
         struct weir_cell_class *k = &c->store->small[i];
-        size_t want = out->strays + k->strays;
 
-        if (k->strays < least)
+        if (!k->strays || k->strays->count < least)
             continue;
-        if (want > out->stray_room) {
-            struct weir_stray *stray = realloc(out->stray, want * sizeof *stray);
-
-            if (!stray)
-                return 0;
-            out->stray = stray;
-            out->stray_room = want;
-        }
-        memcpy(out->stray + out->strays, k->stray, k->strays * sizeof *k->stray);
-        out->strays = want;
-        k->strays = 0;
+        k->strays->more = out->strays;
+        out->strays = k->strays;
+        k->strays = NULL;
     }
-    return 1;
 }
 
 void weir__cell_disown(struct weir_cell *c) {

@@ -40,11 +40,18 @@ struct weir_stray {
     uint32_t slot;
 };
 
+/* Strays in a piece of host memory, which leaves the cell with them: that cannot fail. */
+struct weir_strays {
+    struct weir_strays *next, *more; /* the next batch; more of the same harvest or batch */
+    struct weir_fence *fence;        /* front.c's: of a batch */
+    uint32_t count, room;
+    struct weir_stray stray[]; /* latest last */
+};
+
 struct weir_cell_class {
-    struct weir_span *open; /* slabs with idle slots; the first serves */
-    uint32_t slabs;         /* all of the cell's, full ones too */
-    uint32_t strays, stray_room;
-    struct weir_stray *stray; /* latest last */
+    struct weir_span *open;     /* slabs with idle slots; the first serves */
+    uint32_t slabs;             /* all of the cell's, full ones too */
+    struct weir_strays *strays; /* NULL: none */
 };
 
 struct weir_cell_store {
@@ -99,9 +106,8 @@ struct weir_cell {
 
 /* What comes out of a cell. */
 struct weir_harvest {
-    struct weir_span *spans; /* whole idle spans, chained by next */
-    struct weir_stray *stray;
-    size_t strays, stray_room;
+    struct weir_span *spans;    /* whole idle spans, chained by next */
+    struct weir_strays *strays; /* chained by more */
 };
 
 /* What was counted before is seen by whoever sees this. */
@@ -183,8 +189,8 @@ static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(stru
         slot = weir__span_take(s, (uint32_t)bytes);
         if (s->idle == 0)
             weir__cell_unlink(k, s);
-    } else if (k->strays > 0) {
-        struct weir_stray *stray = &k->stray[--k->strays];
+    } else if (k->strays && k->strays->count > 0) {
+        struct weir_stray *stray = &k->strays->stray[--k->strays->count];
 
         s = stray->span;
         slot = stray->slot;
@@ -224,10 +230,10 @@ weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) 
             weir__cell_idle(c, s->bytes, 1);
         }
     } else {
-        if (k->strays == k->stray_room)
+        if (!k->strays || k->strays->count == k->strays->room)
             return WEIR_CELL_FULL;
         atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
-        k->stray[k->strays++] = (struct weir_stray){s, slot};
+        k->strays->stray[k->strays->count++] = (struct weir_stray){s, slot};
     }
     weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
     return WEIR_CELL_TAKEN;
@@ -316,9 +322,8 @@ void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *ou
 void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out);
 /* Takes out what lay unused since the last look, and begins the next one. */
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
-/* Takes the strays of the classes out that have at least `least` of them.  1, or 0 if host memory ran
- * out: what did not fit into the harvest stays. */
-int weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out);
+/* Takes the strays of the classes out that have at least `least` (> 0) of them. */
+void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest *out);
 /* After shrink(0) and strays(1): slabs that still have live slots are nobody's from now on, as the
  * stream that their idle slots were freed on is not known any more. */
 void weir__cell_disown(struct weir_cell *c);

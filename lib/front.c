@@ -67,14 +67,6 @@ struct table {
     struct entry entry[];
 };
 
-/* Slots on their way home. */
-struct batch {
-    struct batch *next;
-    struct weir_fence *fence; /* NULL: only a wait for the device will tell */
-    size_t count;
-    struct weir_stray stray[];
-};
-
 struct weir_front {
     struct weir_host *host;
     const struct weir_engine *ops;
@@ -101,7 +93,8 @@ struct weir_front {
     size_t keys;                    /* in the table */
     size_t default_streams, cached; /* cells that go by id; that have a store */
     struct weir_order order;        /* for fences alone */
-    struct batch *batches;
+    struct weir_strays
+        *batches;        /* on their way home; without a fence until a wait for the device */
     _Atomic size_t sent; /* of them; read without the lock */
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
@@ -296,44 +289,50 @@ static void bring_home(struct weir_front *f, const struct weir_stray *stray) {
     }
 }
 
-/* Its slots are free for all; the caller holds `lock`. */
-static void settle(struct weir_front *f, struct batch *b) {
-    for (size_t i = 0; i < b->count; i++)
-        bring_home(f, &b->stray[i]);
-    if (b->fence)
-        weir__order_fence_drop(&f->order, b->fence);
-    free(b);
+/* Slots that are free for all; the caller holds `lock`. */
+static void bring_all_home(struct weir_front *f, struct weir_strays *strays) {
+    while (strays) {
+        struct weir_strays *more = strays->more;
+
+        for (uint32_t i = 0; i < strays->count; i++)
+            bring_home(f, &strays->stray[i]);
+        free(strays);
+        strays = more;
+    }
+}
+
+/* A batch has arrived; the caller holds `lock`. */
+static void settle(struct weir_front *f, struct weir_strays *batch) {
+    if (batch->fence)
+        weir__order_fence_drop(&f->order, batch->fence);
+    bring_all_home(f, batch);
     atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
 }
 
 /* Brings home what has completed; the caller holds `lock`. */
 static void settle_batches(struct weir_front *f) {
-    struct batch **link = &f->batches;
+    struct weir_strays **link = &f->batches;
 
     while (*link) {
-        struct batch *b = *link;
+        struct weir_strays *batch = *link;
 
-        if (b->fence && weir__order_fence_done(&f->order, b->fence)) {
-            *link = b->next;
-            settle(f, b);
+        if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
+            *link = batch->next;
+            settle(f, batch);
         } else {
-            link = &b->next;
+            link = &batch->next;
         }
     }
 }
 
-/* Sends slots home, behind `fence` or a wait for the device.  1, or 0: no host memory. */
-static int send_home(struct weir_front *f, const struct weir_stray *stray, size_t count,
-                     struct weir_fence *fence) {
-    struct batch *b = malloc(sizeof *b + count * sizeof b->stray[0]);
-
-    if (!b)
-        return 0;
-    *b = (struct batch){.next = f->batches, .fence = fence, .count = count};
-    memcpy(b->stray, stray, count * sizeof b->stray[0]);
-    f->batches = b;
+/* Sends slots home, behind `fence` (NULL: a wait for the device); the caller holds `lock`. */
+static void send_home(struct weir_front *f, struct weir_strays *strays, struct weir_fence *fence) {
+    if (!strays)
+        return;
+    strays->fence = fence;
+    strays->next = f->batches;
+    f->batches = strays;
     atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
-    return 1;
 }
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
@@ -355,20 +354,15 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
 
-    if (!h->spans && h->strays == 0)
+    if (!h->spans && !h->strays)
         return;
     pthread_mutex_lock(&f->lock);
     settle_batches(f);
     give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
-    if (h->strays > 0) {
-        if (weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
-            fence = NULL;
-        /* Without host memory they are lost to use until the end, but to nothing else. */
-        if (!send_home(f, h->stray, h->strays, fence) && fence)
-            weir__order_fence_drop(&f->order, fence);
-    }
+    if (h->strays && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
+        fence = NULL;
+    send_home(f, h->strays, fence);
     pthread_mutex_unlock(&f->lock);
-    free(h->stray);
 }
 
 static int is_calm(const struct weir_front *f) {
@@ -427,7 +421,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
         weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
         weir__cell_expire(c, &h);
-    (void)weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
+    weir__cell_strays(c, WEIR_CELL_STRAYS, &h);
     weir__bias_give(&c->lock, taken);
     deliver(f, c, stream, &h);
 }
@@ -438,7 +432,7 @@ static int give_all(struct weir_front *f, struct weir_cell *c, weir_stream strea
     int taken = weir__bias_take(&c->lock), some;
 
     weir__cell_shrink(c, 0, &h);
-    (void)weir__cell_strays(c, 1, &h);
+    weir__cell_strays(c, 1, &h);
     c->demand = atomic_load_explicit(&f->demand, memory_order_relaxed);
     if (!is_calm(f))
         atomic_store_explicit(&c->most_whole, 0, memory_order_relaxed);
@@ -459,15 +453,13 @@ static void retire(struct weir_front *f, struct weir_cell *c, uint64_t id) {
         c->serves = 0;
         weir__cell_readdress(c); /* nothing comes in any more */
         weir__cell_shrink(c, 0, &h);
-        (void)weir__cell_strays(c, 1, &h);
+        weir__cell_strays(c, 1, &h);
         weir__cell_disown(c);
     }
     weir__cell_pass(c);
     weir__bias_give(&c->lock, taken);
     give_spans(f, h.spans, id);
-    if (h.strays > 0)
-        (void)send_home(f, h.stray, h.strays, NULL);
-    free(h.stray);
+    send_home(f, h.strays, NULL);
     c->young = 0;
 }
 
@@ -960,21 +952,25 @@ static int is_live(const struct weir_span *s, uint64_t address, int64_t *request
  * device. */
 static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t address,
                              weir_stream stream, struct weir_use_list *uses, int captured) {
-    struct weir_stray stray = {s, weir__span_slot(s, address)};
+    struct weir_strays *stray = malloc(sizeof *stray + sizeof stray->stray[0]);
+    uint32_t slot = weir__span_slot(s, address);
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
     weir_status status = WEIR_OK;
 
+    if (!stray)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    *stray = (struct weir_strays){.count = 1, .room = 1};
+    stray->stray[0] = (struct weir_stray){s, slot};
     pthread_mutex_lock(&f->lock);
     if (!captured)
         status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
-    if (status == WEIR_OK && !send_home(f, &stray, 1, fence)) {
-        if (fence)
-            weir__order_fence_drop(&f->order, fence);
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    if (status == WEIR_OK) {
+        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+        send_home(f, stray, fence);
+    } else {
+        free(stray);
     }
-    if (status == WEIR_OK)
-        atomic_store_explicit(&s->slot[stray.slot], WEIR_SLOT_AWAY, memory_order_relaxed);
     settle_batches(f);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -1200,7 +1196,7 @@ static void harvest(struct weir_front *f, struct weir_harvest *h) {
             continue;
         taken = weir__bias_take(&c->lock);
         weir__cell_shrink(c, 0, h);
-        (void)weir__cell_strays(c, 1, h);
+        weir__cell_strays(c, 1, h);
         weir__bias_give(&c->lock, taken);
     }
 }
@@ -1223,7 +1219,7 @@ static uint64_t whose(const struct weir_front *f) {
 
 weir_status weir__front_empty(struct weir_front *f) {
     struct weir_harvest h = {0}, slabs = {0};
-    struct batch *batches;
+    struct weir_strays *batches;
     CUresult result = CUDA_SUCCESS;
 
     pthread_mutex_lock(&f->lock);
@@ -1231,15 +1227,14 @@ weir_status weir__front_empty(struct weir_front *f) {
     batches = f->batches;
     f->batches = NULL;
     pthread_mutex_unlock(&f->lock);
-    if (h.spans || h.strays > 0 || batches)
+    if (h.spans || h.strays || batches)
         result = weir__engine_wait_for_device(f->host);
     pthread_mutex_lock(&f->lock);
     if (result == CUDA_SUCCESS) {
         give_spans(f, h.spans, whose(f));
-        for (size_t i = 0; i < h.strays; i++)
-            bring_home(f, &h.stray[i]);
+        bring_all_home(f, h.strays);
         while (batches) {
-            struct batch *next = batches->next;
+            struct weir_strays *next = batches->next;
 
             settle(f, batches);
             batches = next;
@@ -1247,22 +1242,18 @@ weir_status weir__front_empty(struct weir_front *f) {
         /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
         harvest(f, &slabs);
     } else {
-        struct batch **link = &batches;
+        struct weir_strays **link = &batches;
 
         give_spans(f, h.spans, WEIR_ENGINE_UNKNOWN);
-        if (h.strays > 0)
-            (void)send_home(f, h.stray, h.strays, NULL);
         while (*link)
             link = &(*link)->next;
         *link = f->batches;
         f->batches = batches;
+        send_home(f, h.strays, NULL);
     }
     give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
-    if (slabs.strays > 0)
-        (void)send_home(f, slabs.stray, slabs.strays, NULL);
+    send_home(f, slabs.strays, NULL);
     pthread_mutex_unlock(&f->lock);
-    free(h.stray);
-    free(slabs.stray);
     return weir__engine_status(f->host, result);
 }
 
@@ -1310,12 +1301,17 @@ void weir__front_close(struct weir_front *f) {
     if (!f)
         return;
     while (f->batches) {
-        struct batch *b = f->batches;
+        struct weir_strays *batch = f->batches;
 
-        f->batches = b->next;
-        if (b->fence)
-            weir__order_fence_drop(&f->order, b->fence);
-        free(b);
+        f->batches = batch->next;
+        if (batch->fence)
+            weir__order_fence_drop(&f->order, batch->fence);
+        while (batch) {
+            struct weir_strays *more = batch->more;
+
+            free(batch);
+            batch = more;
+        }
     }
     entered = weir__driver_enter(f->host->driver, f->host->context, &scope) == CUDA_SUCCESS;
     weir__order_close(&f->order);
