@@ -37,6 +37,7 @@
 
 #include "budget.h"
 #include "cell.h"
+#include "hostmem.h"
 #include "order.h"
 #include "recovery.h"
 #include "result.h"
@@ -53,8 +54,9 @@ enum {
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
-#define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
-#define SPAN_CHUNK ((size_t)64 << 10)    /* host memory that records are cut from */
+#define CELL_LEAST ((uint64_t)1 << 20)     /* that a cell may keep however many there are */
+#define SPAN_CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
+#define SPAN_CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
 
 struct entry {
     _Atomic uint64_t key; /* 0: free */
@@ -198,16 +200,18 @@ static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
         return s;
     }
     if ((size_t)(f->chunk_end - f->chunk_at) < bytes) {
-        struct chunk *chunk = aligned_alloc(64, SPAN_CHUNK);
+        size_t size = f->record_bytes < SPAN_CHUNK_LARGE ? SPAN_CHUNK : SPAN_CHUNK_LARGE;
+        struct chunk *chunk = aligned_alloc(size, size);
 
         if (!chunk)
             return NULL;
-        memset(chunk, 0, SPAN_CHUNK);
+        weir__hostmem_prefer_large_pages(chunk, size);
+        memset(chunk, 0, size);
         chunk->next = f->chunks;
         f->chunks = chunk;
         f->chunk_at = (char *)chunk + 64;
-        f->chunk_end = (char *)chunk + SPAN_CHUNK;
-        f->record_bytes += SPAN_CHUNK;
+        f->chunk_end = (char *)chunk + size;
+        f->record_bytes += size;
     }
     s = (struct weir_span *)(void *)f->chunk_at;
     f->chunk_at += bytes;

@@ -3,6 +3,9 @@
 #include "pagemap.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#include "hostmem.h"
 
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
@@ -14,21 +17,46 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     for (size_t i = 0; map->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
         struct weir__pagemap_node *node = atomic_load_explicit(&map->top[i], memory_order_relaxed);
 
-        for (size_t k = 0; node && k < WEIR__PAGEMAP_SLOTS; k++)
-            free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
+            struct weir__pagemap_leaf *leaf =
+                atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
+
+            if (leaf)
+                munmap(leaf, sizeof *leaf);
+        }
         free(node);
     }
     free(map->top);
     map->top = NULL;
 }
 
+/* Zeroed memory for a leaf, at a multiple of its size, of which only what is touched is taken. */
+static struct weir__pagemap_leaf *leaf_make(void) {
+    const size_t bytes = sizeof(struct weir__pagemap_leaf);
+    char *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t before;
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    before = bytes - ((uintptr_t)memory & (bytes - 1));
+    munmap(memory, before);
+    if (before < bytes)
+        munmap(memory + before + bytes, bytes - before);
+    weir__hostmem_prefer_large_pages(memory + before, bytes);
+    return (struct weir__pagemap_leaf *)(void *)(memory + before);
+}
+
 /* The leaf of a page, made if it is not there; NULL: host memory ran out. */
 static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page) {
-    _Atomic(struct weir__pagemap_node *) *above = &map->top[page >> (2 * WEIR__PAGEMAP_BITS)];
-    struct weir__pagemap_node *node = atomic_load_explicit(above, memory_order_relaxed);
-    _Atomic(struct weir__pagemap_leaf *) *slot;
-    struct weir__pagemap_leaf *leaf;
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
+    _Atomic(struct weir__pagemap_node *) *above;
+    struct weir__pagemap_node *node;
 
+    if (leaf)
+        return leaf;
+    above = &map->top[page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS)];
+    node = atomic_load_explicit(above, memory_order_relaxed);
     if (!node) {
         node = calloc(1, sizeof *node);
         if (!node)
@@ -36,15 +64,13 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    slot = &node->leaf[page >> WEIR__PAGEMAP_BITS & (WEIR__PAGEMAP_SLOTS - 1)];
-    leaf = atomic_load_explicit(slot, memory_order_relaxed);
-    if (!leaf) {
-        leaf = calloc(1, sizeof *leaf);
-        if (!leaf)
-            return NULL;
-        map->host_bytes += sizeof *leaf;
-        atomic_store_explicit(slot, leaf, memory_order_release);
-    }
+    leaf = leaf_make();
+    if (!leaf)
+        return NULL;
+    map->host_bytes += sizeof *leaf;
+    atomic_store_explicit(
+        &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
+        memory_order_release);
     return leaf;
 }
 
@@ -54,9 +80,9 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
     if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
         return 0;
     last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
-    if (last >> (2 * WEIR__PAGEMAP_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
+    if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
-    for (; page <= last; page = (page | (WEIR__PAGEMAP_SLOTS - 1)) + 1)
+    for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1)
         if (!leaf_of(map, page))
             return 0;
     return 1;
@@ -67,6 +93,7 @@ void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes,
     uint64_t last = (address + (bytes - 1)) >> WEIR__PAGE_SHIFT;
 
     for (; page <= last; page++)
-        atomic_store_explicit(&leaf_of(map, page)->value[page & (WEIR__PAGEMAP_SLOTS - 1)], value,
-                              memory_order_release);
+        atomic_store_explicit(
+            &weir__pagemap_leaf(map, page)->value[page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)], value,
+            memory_order_release);
 }

@@ -4,7 +4,9 @@
  * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go; their host memory is 8 bytes for every 16 KiB of device memory that was ever in use.
+ * go; their host memory is 8 bytes for every 16 KiB of device memory that was ever in use, in large pages
+ * where the host has them: a table read here and there spends more on address translation than on the
+ * reads.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
@@ -21,16 +23,23 @@
 
 #define WEIR_PAGE ((size_t)16 << 10)
 
-enum { WEIR__PAGE_SHIFT = 14, WEIR__PAGEMAP_BITS = 14, WEIR__PAGEMAP_TOP_BITS = 15 };
-#define WEIR__PAGEMAP_SLOTS ((size_t)1 << WEIR__PAGEMAP_BITS)
+/* A leaf is as large as a large page of the host, and covers 4 GiB of the device. */
+enum {
+    WEIR__PAGE_SHIFT = 14,
+    WEIR__PAGEMAP_LEAF_BITS = 18,
+    WEIR__PAGEMAP_NODE_BITS = 12,
+    WEIR__PAGEMAP_TOP_BITS = 13
+};
+#define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
+#define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
 struct weir__pagemap_leaf {
-    _Atomic(void *) value[WEIR__PAGEMAP_SLOTS];
+    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS];
 };
 
 struct weir__pagemap_node {
-    _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_SLOTS];
+    _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
 };
 
 struct weir_pagemap {
@@ -47,24 +56,30 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
 /* Sets the entries of these pages, which were reserved once; NULL clears. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
 
-/* The value at the page of any address, or NULL. */
-static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
-    uint64_t page = address >> WEIR__PAGE_SHIFT;
-    uint64_t top = page >> (2 * WEIR__PAGEMAP_BITS);
+/* The leaf of a page, or NULL. */
+static inline struct weir__pagemap_leaf *weir__pagemap_leaf(const struct weir_pagemap *map,
+                                                            uint64_t page) {
+    uint64_t top = page >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS);
     struct weir__pagemap_node *node;
-    struct weir__pagemap_leaf *leaf;
 
     if (top >= WEIR__PAGEMAP_TOP_SLOTS)
         return NULL;
     node = atomic_load_explicit(&map->top[top], memory_order_acquire);
     if (!node)
         return NULL;
-    leaf = atomic_load_explicit(&node->leaf[page >> WEIR__PAGEMAP_BITS & (WEIR__PAGEMAP_SLOTS - 1)],
-                                memory_order_acquire);
-    if (!leaf)
-        return NULL;
-    return atomic_load_explicit(&leaf->value[page & (WEIR__PAGEMAP_SLOTS - 1)],
-                                memory_order_acquire);
+    return atomic_load_explicit(
+        &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)],
+        memory_order_acquire);
+}
+
+/* The value at the page of any address, or NULL. */
+static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
+    uint64_t page = address >> WEIR__PAGE_SHIFT;
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
+
+    return leaf ? atomic_load_explicit(&leaf->value[page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)],
+                                       memory_order_acquire)
+                : NULL;
 }
 
 #endif

@@ -5,8 +5,8 @@
 #include "pagemap.h"
 
 /* One table of each level. */
-#define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_SLOTS * WEIR_PAGE)
-#define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_SLOTS)
+#define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
+#define NODE_BYTES (LEAF_BYTES * WEIR__PAGEMAP_NODE_SLOTS)
 #define TOP_BYTES (NODE_BYTES * WEIR__PAGEMAP_TOP_SLOTS)
 
 static struct weir_pagemap map;
