@@ -77,7 +77,7 @@ static void take_away(struct weir_bias *bias) {
         bias->patience *= 4;
 }
 
-void weir__bias_take_slow(struct weir_bias *bias) {
+void weir__bias_take_slow(struct weir_bias *bias, int as_guest) {
     uint32_t me = weir__bias_thread ? weir__bias_thread : enlist(), owner;
 
     weir__lock_take(&bias->lock);
@@ -86,6 +86,8 @@ void weir__bias_take_slow(struct weir_bias *bias) {
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
     if (owner != 0 && owner != me)
         take_away(bias);
+    if (as_guest)
+        return;
     if (bias->last != me) {
         bias->last = me;
         bias->run = 0;

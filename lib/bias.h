@@ -39,10 +39,10 @@ struct weir_bias {
 /* This thread's number, never used again by another; 0 before its first slow take. */
 extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
 
-void weir__bias_take_slow(struct weir_bias *bias);
+void weir__bias_take_slow(struct weir_bias *bias, int as_guest);
 
-/* Takes the lock; what it returns is for the give. */
-static inline int weir__bias_take(struct weir_bias *bias) {
+/* weir__bias_take, or as a guest. */
+static inline int weir__bias_enter(struct weir_bias *bias, int as_guest) {
     uint32_t me = weir__bias_thread;
 
     if (me != 0 && atomic_load_explicit(&bias->owner, memory_order_relaxed) == me) {
@@ -52,8 +52,18 @@ static inline int weir__bias_take(struct weir_bias *bias) {
             return 1;
         atomic_store_explicit(&bias->busy, 0, memory_order_release);
     }
-    weir__bias_take_slow(bias);
+    weir__bias_take_slow(bias, as_guest);
     return 0;
+}
+
+/* Takes the lock; what it returns is for the give. */
+static inline int weir__bias_take(struct weir_bias *bias) {
+    return weir__bias_enter(bias, 0);
+}
+
+/* The same for a thread that is not to be given the bias for it, nor to spoil another's run. */
+static inline int weir__bias_take_as_guest(struct weir_bias *bias) {
+    return weir__bias_enter(bias, 1);
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {

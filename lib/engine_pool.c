@@ -629,9 +629,12 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
     return value;
 }
 
+/* In relaxed mode: beside a global capture the driver does not tell the peaks otherwise. */
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
+    p->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
     if (p->has_figures) {
         out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
         out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
@@ -649,6 +652,7 @@ static void pool_figures(void *engine, weir_statistics *out) {
         pthread_mutex_unlock(&p->sizing);
         out->reserve = out->reserve_peak = read_reserve(p);
     }
+    p->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
     out->in_use = out->requested; /* the driver counts blocks as asked */
     out->in_use_peak = out->requested_peak;
 }

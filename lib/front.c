@@ -1025,7 +1025,7 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 static inline __attribute__((always_inline)) int
 put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, struct weir_span *s,
     uint64_t address, struct weir_span **out, uint64_t *known, int *wanted) {
-    int taken = weir__bias_take(&c->lock), result = WEIR_CELL_FULL;
+    int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
         result = weir__cell_put(c, s, address, out);
@@ -1163,6 +1163,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     weir_status status = WEIR_OK;
     CUresult result;
     uint64_t id;
+    int last = 0;
 
     result = weir__engine_stream_id(f->host, stream, &id);
     if (result != CUDA_SUCCESS)
@@ -1182,10 +1183,15 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         status = weir__engine_refuse(WEIR_E_INVALID);
     } else {
         atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
-        if (bindings == 1 && id == 0 && f->checks) /* what its handle means will not be known */
+        last = bindings == 1;
+        if (last && id == 0 && f->checks) /* what its handle means will not be known */
             retire(f, c, WEIR_ENGINE_UNKNOWN);
     }
     pthread_mutex_unlock(&f->lock);
+    if (last && id != 0) { /* the stream may end now: an event covers what it leaves */
+        (void)give_all(f, c, stream);
+        tend(f, c, stream);
+    }
     return status;
 }
 
