@@ -1392,9 +1392,10 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
 
     out->deferred_frees = weir__tally_sum(tally, WEIR_TALLY_FRONT_DEFERRED);
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next)
-        frees += weir__cell_posted(c, &posted, &posted_in_use) +
-                 atomic_load_explicit(&c->frees, memory_order_acquire);
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        frees += atomic_load_explicit(&c->frees, memory_order_acquire);
+        frees += weir__cell_posted(c, &posted, &posted_in_use); /* later: it moves to the former */
+    }
     for (struct weir_cell *c = f->cells; c; c = c->next) {
         out->front_hits += atomic_load_explicit(&c->hits, memory_order_relaxed);
         out->deferred_frees += atomic_load_explicit(&c->deferred, memory_order_relaxed);
@@ -1403,7 +1404,9 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     read_peaks(f, out);
     out->front_streams = f->cached;
     out->event_records += f->order.event_records;
+    weir__lock_take(&f->records);
     out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
+    weir__lock_give(&f->records);
     pthread_mutex_unlock(&f->lock);
     out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
     out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);
