@@ -1188,7 +1188,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
             retire(f, c, WEIR_ENGINE_UNKNOWN);
     }
     pthread_mutex_unlock(&f->lock);
-    if (last && id != 0) { /* the stream may end now: an event covers what it leaves */
+    if (last && c->store && id != 0) { /* the stream may end: an event covers what it leaves */
         (void)give_all(f, c, stream);
         tend(f, c, stream);
     }
