@@ -12,7 +12,6 @@
  */
 #include "config.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -535,12 +534,6 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     return alloc_fully(a, bytes, stream, block);
 }
 
-static __attribute__((noinline, cold)) void log_failed_free(const weir_allocator *a,
-                                                            CUdeviceptr block, weir_status status) {
-    weir__log(a->host.options.log, WEIR_LOG_ERROR, "free of 0x%" PRIx64 ": %s", (uint64_t)block,
-              weir_status_message(status));
-}
-
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
     weir_status status = a->front ? weir__front_free(a->front, block, stream, uses)
@@ -548,10 +541,10 @@ static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream str
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
-    if (status != WEIR_OK)
-        log_failed_free(a, block, status);
-    else if (!a->front)
+    if (!a->front && status == WEIR_OK)
         weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
+    if (!a->front && status != WEIR_OK)
+        weir__engine_log_free(&a->host, block, status);
     return status;
 }
 
@@ -570,14 +563,9 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    weir_status status;
-
-    if (!is_plain(a) || !block)
-        return free_fully(a, block, stream);
-    status = weir__front_free(a->front, (uintptr_t)block, stream, NULL);
-    if (status != WEIR_OK)
-        log_failed_free(a, (uintptr_t)block, status);
-    return status;
+    if (is_plain(a) && block)
+        return weir__front_free(a->front, (uintptr_t)block, stream, NULL);
+    return free_fully(a, block, stream);
 }
 
 weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {

@@ -176,6 +176,18 @@ static inline void weir__cell_link(struct weir_cell_class *k, struct weir_span *
     k->open = s;
 }
 
+/* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
+ * If there is less, another slab makes the next one larger. */
+static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
+    const struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
+    uint32_t count = box ? atomic_load_explicit(&box->count, memory_order_relaxed) : 0;
+
+    return count >= WEIR_CELL_BOXFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
+}
+
+/* Brings home what lies in the letter box. */
+void weir__cell_collect(struct weir_cell *c);
+
 /* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
 static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(struct weir_cell *c,
                                                                             size_t bytes) {
@@ -288,19 +300,8 @@ static inline int weir__cell_is_anothers(const struct weir_cell *c) {
     return owner != 0 && owner != weir__bias_thread;
 }
 
-/* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
- * If there is less, another slab makes the next one larger. */
-static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
-    const struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
-    uint32_t count = box ? atomic_load_explicit(&box->count, memory_order_relaxed) : 0;
-
-    return count >= WEIR_CELL_BOXFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
-}
-
 /* What lies in the letter box is freed, but not yet in the cell's sums: how many, and their bytes. */
 uint32_t weir__cell_posted(const struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
-/* Brings home what lies in the letter box. */
-void weir__cell_collect(struct weir_cell *c);
 /* The letter box takes what is for the cell as it is from now on: `serves`, key and id. */
 void weir__cell_readdress(struct weir_cell *c);
 

@@ -178,6 +178,12 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
     return result;
 }
 
+__attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block,
+                                                 weir_status status) {
+    weir__log(host->options.log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
+              weir_status_message(status));
+}
+
 /* cuMemFree waits for the device, and in relaxed mode does no harm to a capture that is under way
  * anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).  It is left for
  * a device that has not even this block. */

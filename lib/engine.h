@@ -115,6 +115,8 @@ CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
                              uint64_t id);
+/* A line about a free that was refused. */
+void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir_status status);
 /* Waits until the device has finished all work, however long that takes. */
 CUresult weir__engine_wait_for_device(struct weir_host *host);
 /* Nanoseconds since `ticks`. */

@@ -1022,9 +1022,9 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked; *known: of the stream that what was in the cell was freed on. */
-static inline __attribute__((always_inline)) int
-put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, struct weir_span *s,
-    uint64_t address, struct weir_span **out, uint64_t *known, int *wanted) {
+static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
+               struct weir_span *s, uint64_t address, struct weir_span **out, uint64_t *known,
+               int *wanted) {
     int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
@@ -1127,17 +1127,14 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
     return status;
 }
 
-weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses) {
-    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
+                                weir_stream stream, struct weir_use_list *uses) {
     unsigned long long id;
     uint64_t key, known = 0;
     struct weir_span *out = NULL;
     struct weir_cell *c;
     int result = WEIR_CELL_FULL, wanted = 0;
 
-    if (!s)
-        return free_other(f, block, stream, uses);
     c = uses ? NULL : find(f, stream, &key, &id);
     if (c && weir__cell_is_anothers(c) && s->slot_units &&
         atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
@@ -1153,6 +1150,53 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
     if (wanted)
         answer(f, stream);
     return WEIR_OK;
+}
+
+/* Every free that does not simply bring a slot home. */
+static __attribute__((noinline)) weir_status free_any(struct weir_front *f, struct weir_span *s,
+                                                      CUdeviceptr block, weir_stream stream,
+                                                      struct weir_use_list *uses) {
+    weir_status status =
+        s ? free_by_cell(f, s, block, stream, uses) : free_other(f, block, stream, uses);
+
+    if (status != WEIR_OK)
+        weir__engine_log_free(f->host, block, status);
+    return status;
+}
+
+/* A live slot of the cell's own, with nothing to catch up with: 1, or 0 and nothing was done. */
+static inline __attribute__((always_inline)) int bring_back(const struct weir_front *f,
+                                                            struct weir_cell *c, uint64_t key,
+                                                            uint64_t id, struct weir_span *s,
+                                                            uint64_t address) {
+    int taken = weir__bias_take_as_guest(&c->lock), done = 0;
+
+    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id) &&
+        atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
+        done = weir__cell_put_slot(c, s, address) == WEIR_CELL_TAKEN;
+        if (done) {
+            weir__cell_raise(&c->frees);
+            if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
+                weir__cell_raise(&c->deferred);
+        }
+    }
+    weir__bias_give(&c->lock, taken);
+    return done;
+}
+
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+
+    if (s && s->slot_units && !uses) {
+        unsigned long long id;
+        uint64_t key;
+        struct weir_cell *c = find(f, stream, &key, &id);
+
+        if (c && !weir__cell_is_anothers(c) && bring_back(f, c, key, id, s, block))
+            return WEIR_OK;
+    }
+    return free_any(f, s, block, stream, uses);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */
