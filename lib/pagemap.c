@@ -3,9 +3,6 @@
 #include "pagemap.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#include "hostmem.h"
 
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
@@ -17,34 +14,12 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     for (size_t i = 0; map->top && i < WEIR__PAGEMAP_TOP_SLOTS; i++) {
         struct weir__pagemap_node *node = atomic_load_explicit(&map->top[i], memory_order_relaxed);
 
-        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++) {
-            struct weir__pagemap_leaf *leaf =
-                atomic_load_explicit(&node->leaf[k], memory_order_relaxed);
-
-            if (leaf)
-                munmap(leaf, sizeof *leaf);
-        }
+        for (size_t k = 0; node && k < WEIR__PAGEMAP_NODE_SLOTS; k++)
+            free(atomic_load_explicit(&node->leaf[k], memory_order_relaxed));
         free(node);
     }
     free(map->top);
     map->top = NULL;
-}
-
-/* Zeroed memory for a leaf, at a multiple of its size, of which only what is touched is taken. */
-static struct weir__pagemap_leaf *leaf_make(void) {
-    const size_t bytes = sizeof(struct weir__pagemap_leaf);
-    char *memory = mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    size_t before;
-
-    if (memory == MAP_FAILED)
-        return NULL;
-    before = bytes - ((uintptr_t)memory & (bytes - 1));
-    munmap(memory, before);
-    if (before < bytes)
-        munmap(memory + before + bytes, bytes - before);
-    weir__hostmem_prefer_large_pages(memory + before, bytes);
-    return (struct weir__pagemap_leaf *)(void *)(memory + before);
 }
 
 /* The leaf of a page, made if it is not there; NULL: host memory ran out. */
@@ -64,7 +39,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    leaf = leaf_make();
+    leaf = calloc(1, sizeof *leaf); /* large enough that only what is touched is taken */
     if (!leaf)
         return NULL;
     map->host_bytes += sizeof *leaf;

@@ -4,9 +4,7 @@
  * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go; their host memory is 8 bytes for every 16 KiB of device memory that was ever in use, in large pages
- * where the host has them: a table read here and there spends more on address translation than on the
- * reads.
+ * go; of their host memory 8 bytes are touched for every 16 KiB of device memory that was ever in use.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
@@ -23,7 +21,7 @@
 
 #define WEIR_PAGE ((size_t)16 << 10)
 
-/* A leaf is as large as a large page of the host, and covers 4 GiB of the device. */
+/* A leaf covers 4 GiB of the device. */
 enum {
     WEIR__PAGE_SHIFT = 14,
     WEIR__PAGEMAP_LEAF_BITS = 18,
