@@ -189,6 +189,15 @@ static weir_status preallocate(weir_allocator *a) {
     return status;
 }
 
+/* The front tells streams apart by ids, which drivers before 12.0 do not have. */
+static void need_ids_for_front(struct weir_host *host) {
+    if (host->options.front != WEIR_SWITCH_ON || (host->driver->capabilities & WEIR_CAP_STREAM_ID))
+        return;
+    host->options.front = WEIR_SWITCH_OFF;
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "the driver has no stream ids (before 12.0): the front is off");
+}
+
 /* Under the front the pool and the platform engine are asked for regions, not for blocks. */
 static const struct weir_engine *engine_of(const weir_options *options) {
     int front = options->front == WEIR_SWITCH_ON;
@@ -296,6 +305,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         weir__set_driver_result(CUDA_SUCCESS);
         goto free_allocator;
     }
+    need_ids_for_front(&a->host);
     a->ops = engine_of(&a->host.options);
     if (!weir__books_open(&a->books, a->host.options.event_ring,
                           a->host.options.latency == WEIR_SWITCH_ON)) {

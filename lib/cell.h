@@ -85,6 +85,7 @@ struct weir_cell {
     int due;                   /* 1: its stream's next request looks after it */
     uint32_t epoch;            /* looks at what lies unused so far */
     _Atomic uint32_t trusted;  /* bindings; above 0 the driver is not asked about the stream */
+    _Atomic uint32_t pins;     /* calls at work with it that have left its lock in between */
     _Atomic int capturing;     /* the stream was being captured when it was seen last */
     _Atomic size_t idle;       /* as above; what follows is written under the lock, read by all */
     _Atomic size_t most;       /* of idle that may be kept, */

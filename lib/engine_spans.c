@@ -130,23 +130,31 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     return status;
 }
 
+/* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
+static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, size_t bytes) {
+    int placed = base % GRANULARITY != 0
+                     ? WEIR_PLACEMENT_INVALID
+                     : weir__suballoc_add(&s->blocks, base, bytes,
+                                          weir__suballoc_is_small(&s->blocks, r->bytes), r->id);
+
+    if (placed != WEIR_PLACEMENT_OK)
+        (void)s->inner->free(s->under, base, r->stream, NULL);
+    return placed;
+}
+
 /* Takes a region of `bytes` from the inner engine. */
 static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
     CUdeviceptr base = 0;
     CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
-    int placed;
+    weir_status status =
+        s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
+    int placed = WEIR_PLACEMENT_OK;
 
+    if (status == WEIR_OK)
+        placed = take_in(s, r, base, bytes);
     exchange_mode(s, mode);
-    if (status != WEIR_OK)
-        return status;
-    placed = base % GRANULARITY != 0
-                 ? WEIR_PLACEMENT_INVALID
-                 : weir__suballoc_add(&s->blocks, base, bytes,
-                                      weir__suballoc_is_small(&s->blocks, r->bytes), r->id);
     if (placed == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    (void)s->inner->free(s->under, base, r->stream, NULL);
+        return status;
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     weir__log(s->host->options.log, WEIR_LOG_ERROR,

@@ -51,11 +51,13 @@ enum {
     DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
     SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
+    GLANCE = 8,         /* batches that are asked about at a time */
     SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
-#define CELL_LEAST ((uint64_t)1 << 20)     /* that a cell may keep however many there are */
-#define SPAN_CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
+#define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
+#define CELL_LEAST ((uint64_t)1 << 20)   /* that a cell may keep however many there are */
+#define SPAN_CHUNK ((size_t)64 << 10)    /* host memory that records are cut from, */
 #define SPAN_CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
 
 struct entry {
@@ -89,15 +91,16 @@ struct weir_front {
     char *chunk_at, *chunk_end;
     size_t record_bytes;
 
-    pthread_mutex_t lock;           /* guards what follows */
-    struct weir_cell *cells;        /* all of them */
-    struct weir_cell *loose;        /* of these, the one that counts what no other cell does */
-    size_t keys;                    /* in the table */
-    size_t default_streams, cached; /* cells that go by id; that have a store */
-    struct weir_order order;        /* for fences alone */
-    struct weir_strays
-        *batches;        /* on their way home; without a fence until a wait for the device */
-    _Atomic size_t sent; /* of them; read without the lock */
+    pthread_mutex_t lock;             /* guards what follows */
+    struct weir_cell *cells;          /* all of them */
+    struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
+    size_t keys;                      /* in the table */
+    size_t default_streams, cached;   /* cells that go by id; that have a store */
+    struct weir_order order;          /* for fences alone */
+    struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
+    struct weir_strays **batches_end; /* without a fence until a wait for the device */
+    _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
+    _Atomic size_t sent;     /* of them; read without the lock */
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
@@ -305,27 +308,45 @@ static void bring_all_home(struct weir_front *f, struct weir_strays *strays) {
     }
 }
 
+static size_t bytes_of(const struct weir_strays *strays) {
+    size_t bytes = 0;
+
+    for (; strays; strays = strays->more)
+        for (uint32_t i = 0; i < strays->count; i++)
+            bytes += (size_t)strays->stray[i].span->slot_units * WEIR_SPAN_UNIT;
+    return bytes;
+}
+
 /* A batch has arrived; the caller holds `lock`. */
 static void settle(struct weir_front *f, struct weir_strays *batch) {
     if (batch->fence)
         weir__order_fence_drop(&f->order, batch->fence);
+    else
+        atomic_fetch_sub_explicit(&f->stranded, bytes_of(batch), memory_order_relaxed);
     bring_all_home(f, batch);
     atomic_fetch_sub_explicit(&f->sent, 1, memory_order_relaxed);
 }
 
-/* Brings home what has completed; the caller holds `lock`. */
+/* At the end of the list; the caller holds `lock`. */
+static void queue(struct weir_front *f, struct weir_strays *batch) {
+    batch->next = NULL;
+    *f->batches_end = batch;
+    f->batches_end = &batch->next;
+}
+
+/* Brings home what has completed of the next few batches, so that no call asks about all of them; the
+ * caller holds `lock`. */
 static void settle_batches(struct weir_front *f) {
-    struct weir_strays **link = &f->batches;
+    for (int i = 0; i < GLANCE && f->batches; i++) {
+        struct weir_strays *batch = f->batches;
 
-    while (*link) {
-        struct weir_strays *batch = *link;
-
-        if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
-            *link = batch->next;
+        f->batches = batch->next;
+        if (!f->batches)
+            f->batches_end = &f->batches;
+        if (batch->fence && weir__order_fence_done(&f->order, batch->fence))
             settle(f, batch);
-        } else {
-            link = &batch->next;
-        }
+        else
+            queue(f, batch);
     }
 }
 
@@ -334,9 +355,10 @@ static void send_home(struct weir_front *f, struct weir_strays *strays, struct w
     if (!strays)
         return;
     strays->fence = fence;
-    strays->next = f->batches;
-    f->batches = strays;
+    queue(f, strays);
     atomic_fetch_add_explicit(&f->sent, 1, memory_order_relaxed);
+    if (!fence)
+        atomic_fetch_add_explicit(&f->stranded, bytes_of(strays), memory_order_relaxed);
 }
 
 /* ---- what comes out of a cell ------------------------------------------------------------------ */
@@ -395,7 +417,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
         budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;
-    if (budget > 0 && budget < CELL_LEAST)
+    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && budget < CELL_LEAST)
         budget = CELL_LEAST;
     atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
     atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)(budget - budget / 4) : 0,
@@ -489,6 +511,28 @@ static void rename_cell(struct weir_cell *c, uint64_t key) {
     weir__bias_give(&c->lock, taken);
 }
 
+/* Takes a cell's key away, unless a call is at work with it: 1, or 0. */
+static int take_name(struct weir_cell *c) {
+    int taken = weir__bias_take(&c->lock), idle;
+
+    idle = atomic_load_explicit(&c->pins, memory_order_relaxed) == 0;
+    if (idle)
+        atomic_store_explicit(&c->key, 0, memory_order_relaxed);
+    weir__bias_give(&c->lock, taken);
+    return idle;
+}
+
+/* A call that works with a cell beyond one hold of its lock keeps it from being given to another
+ * stream: pinned under the cell's lock, or the front's. */
+static void pin(struct weir_cell *c) {
+    atomic_fetch_add_explicit(&c->pins, 1, memory_order_relaxed);
+}
+
+static void unpin(struct weir_cell *c) {
+    if (c)
+        atomic_fetch_sub_explicit(&c->pins, 1, memory_order_release);
+}
+
 /* A default stream's cell that was silent since it was asked last, emptied and without a key; the
  * others are asked anew. */
 static struct weir_cell *take_silent(struct weir_front *f) {
@@ -504,11 +548,10 @@ static struct weir_cell *take_silent(struct weir_front *f) {
             silent = c;
         c->swept = calls;
     }
-    if (silent) {
-        retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
-        rename_cell(silent, 0);
-        table_rebuild(f);
-    }
+    if (!silent || !take_name(silent))
+        return NULL;
+    retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
+    table_rebuild(f);
     return silent;
 }
 
@@ -560,7 +603,7 @@ static void mature(struct weir_front *f, struct weir_cell *c, uint64_t id) {
 }
 
 /* In a call on a stream that is not being captured and has that id: its cell, if it has a cache.
- * Counts the calls of young streams. */
+ * Counts the calls of young streams.  The cell is pinned. */
 static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_t id) {
     struct weir_cell *c;
     int vouched;
@@ -579,7 +622,9 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
         }
         if (!c->serves && (id != 0 || vouched) && (++c->young > YOUNG || vouched || f->cached == 0))
             mature(f, c, id);
-        if (!c->serves)
+        if (c->serves)
+            pin(c);
+        else
             c = NULL;
     }
     pthread_mutex_unlock(&f->lock);
@@ -645,6 +690,10 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
         return status;
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
+        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
+    if (status == WEIR_ENGINE_DRY &&
+        atomic_load_explicit(&f->stranded, memory_order_relaxed) > STRANDED_MOST &&
+        f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY) {
         raise_demand(f, c);
@@ -760,6 +809,8 @@ take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
     if (block) {
         uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
 
+        if (atomic_load_explicit(&c->capturing, memory_order_relaxed)) /* no longer */
+            atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
         atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
         if (hits % WEIR_CELL_LOOK == 0)
             weir__cell_due(c);
@@ -867,10 +918,12 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
         catch_up(f, c, stream);
         address = take(f, c, key_of(stream, id), id, bytes);
     }
-    if (!address)
-        return alloc_fresh(f, c, id, bytes, stream, block);
-    *block = (void *)(uintptr_t)address;
-    return WEIR_OK;
+    if (address)
+        *block = (void *)(uintptr_t)address;
+    else
+        status = alloc_fresh(f, c, id, bytes, stream, block);
+    unpin(c);
+    return status;
 }
 
 /* A miss of a cell that has nothing to catch up with: the driver need not be asked again. */
@@ -878,6 +931,7 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
                                                         uint64_t key, uint64_t id, size_t bytes,
                                                         weir_stream stream, void **block) {
     int taken = weir__bias_take(&c->lock);
+    weir_status status;
     int plain =
         c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
 
@@ -886,9 +940,14 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
         weir__cell_due(c); /* whole blocks may stay again */
     if (id == 0)           /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    if (plain)
+        pin(c);
     weir__bias_give(&c->lock, taken);
-    return plain && id != 0 ? alloc_fresh(f, c, id, bytes, stream, block)
-                            : alloc_slow(f, bytes, stream, block);
+    if (!plain)
+        return alloc_slow(f, bytes, stream, block);
+    status = alloc_fresh(f, c, id, bytes, stream, block);
+    unpin(c);
+    return status;
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -1066,16 +1125,29 @@ static int make_room(struct weir_cell *c, const struct weir_span *s) {
     return made;
 }
 
+/* Into a cell that may need room for it; FULL: it does not go there. */
+static int put_with_room(struct weir_front *f, struct weir_cell *c, weir_stream stream, uint64_t id,
+                         struct weir_span *s, CUdeviceptr block) {
+    struct weir_span *out = NULL;
+    uint64_t known = 0;
+    int wanted, result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
+
+    if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
+        result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
+    if (out)
+        give_up(f, c, stream, id, known, out);
+    return result;
+}
+
 static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, struct weir_span *s,
                                                        CUdeviceptr block, weir_stream stream,
                                                        struct weir_use_list *uses) {
     int before = weir__driver_result;
     weir_status status = weir__engine_capture(f->host, stream);
-    int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL, wanted;
-    struct weir_span *out = NULL;
+    int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
     CUresult asked;
-    uint64_t id, known = 0;
+    uint64_t id;
 
     if (status != WEIR_OK && !captured)
         return status;
@@ -1084,22 +1156,20 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     if (asked != CUDA_SUCCESS)
         return weir__engine_status(f->host, asked);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
-    if (c && !uses) {
-        result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
-        if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
-            result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
-        if (out)
-            give_up(f, c, stream, id, known, out);
-    }
+    if (c && !uses)
+        result = put_with_room(f, c, stream, id, s, block);
+    status = WEIR_OK;
     if (result == WEIR_CELL_NO_BLOCK)
-        return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    if (result == WEIR_CELL_FULL)
-        return free_past(f, s, block, stream, uses, captured);
-    if (!captured) {
+        status = weir__engine_refuse(WEIR_E_NOT_OWNED);
+    else if (result == WEIR_CELL_FULL)
+        status = free_past(f, s, block, stream, uses, captured);
+    else if (!captured) {
         look_after(f, c, stream);
         catch_up(f, c, stream);
     }
-    return WEIR_OK;
+    if (!captured)
+        unpin(c);
+    return status;
 }
 
 /* What a stream has to catch up with that only frees. */
@@ -1113,6 +1183,7 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
         c = visit(f, stream, id);
         if (c)
             catch_up(f, c, stream);
+        unpin(c);
     }
     weir__set_driver_result(before);
 }
@@ -1227,14 +1298,15 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         status = weir__engine_refuse(WEIR_E_INVALID);
     } else {
         atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
-        last = bindings == 1;
-        if (last && id == 0 && f->checks) /* what its handle means will not be known */
-            retire(f, c, WEIR_ENGINE_UNKNOWN);
+        last = bindings == 1 && c->serves;
+        if (last)
+            pin(c);
     }
     pthread_mutex_unlock(&f->lock);
-    if (last && c->store && id != 0) { /* the stream may end: an event covers what it leaves */
+    if (last) { /* the stream may end now: an event covers what it leaves */
         (void)give_all(f, c, stream);
         tend(f, c, stream);
+        unpin(c);
     }
     return status;
 }
@@ -1280,6 +1352,7 @@ weir_status weir__front_empty(struct weir_front *f) {
     harvest(f, &h);
     batches = f->batches;
     f->batches = NULL;
+    f->batches_end = &f->batches;
     pthread_mutex_unlock(&f->lock);
     if (h.spans || h.strays || batches)
         result = weir__engine_wait_for_device(f->host);
@@ -1296,13 +1369,13 @@ weir_status weir__front_empty(struct weir_front *f) {
         /* Slabs that are whole again.  Some of their slots may have been freed after the wait. */
         harvest(f, &slabs);
     } else {
-        struct weir_strays **link = &batches;
-
         give_spans(f, h.spans, WEIR_ENGINE_UNKNOWN);
-        while (*link)
-            link = &(*link)->next;
-        *link = f->batches;
-        f->batches = batches;
+        while (batches) {
+            struct weir_strays *next = batches->next;
+
+            queue(f, batches);
+            batches = next;
+        }
         send_home(f, h.strays, NULL);
     }
     give_spans(f, slabs.spans, WEIR_ENGINE_UNKNOWN);
@@ -1338,6 +1411,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->ops = ops;
     f->engine = engine;
     f->table = table;
+    f->batches_end = &f->batches;
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
     f->sheds = host->threshold < host->device_total;

@@ -23,8 +23,7 @@ void weir__front_close(struct weir_front *f);
 
 /* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0; `uses`: the other
  * streams of the block, or NULL. */
-weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
-                              void **block);
+weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream, void **block);
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
