@@ -39,6 +39,9 @@ struct weir_bias {
 /* This thread's number, never used again by another; 0 before its first slow take. */
 extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
 
+/* Asks the kernel, which takes milliseconds in a process that has threads, before the first bias. */
+void weir__bias_prepare(void);
+
 void weir__bias_take_slow(struct weir_bias *bias, int as_guest);
 
 /* weir__bias_take, or as a guest. */

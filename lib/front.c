@@ -414,11 +414,11 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->in_use_peak = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
                                     f->in_use > 0 ? (uint64_t)f->in_use : 0, f->in_use_peak);
-    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
-        budget = f->host->threshold;
     budget /= f->cached ? f->cached : 1;
     if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && budget < CELL_LEAST)
         budget = CELL_LEAST;
+    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        budget = f->host->threshold;
     atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
     atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)(budget - budget / 4) : 0,
                           memory_order_relaxed);
@@ -1407,6 +1407,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
         free(f);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    weir__bias_prepare();
     f->host = host;
     f->ops = ops;
     f->engine = engine;

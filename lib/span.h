@@ -4,7 +4,7 @@
  *
  * Glossary
  *   span    the record of one block that the front has from the engine, a multiple of a page
- *   whole   a span that is one caller's block (requests above 1 MiB)
+ *   whole   a span that is one caller's block (requests above 512 KiB)
  *   slab    a span cut into slots of one size class
  *   class   sizes that are rounded to the same slot: every 512 bytes up to 4 KiB, then eight to each
  *           doubling, so that rounding wastes an eighth at most

@@ -1736,7 +1736,10 @@ START_TEST(frees_of_blocks_from_outside_a_capture) {
     size_t before = device_free();
     weir_allocator *a = make(_i);
 
-    for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
+    /* The pool alone does as the driver does: its calls break captures in the other modes. */
+    for (int mode = kind == KIND_POOL && front == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                                                  : 0;
+         mode < CAPTURE_MODES && has_graphs(); mode++) {
         void *block = take(a, MIB, s), *kept = take(a, MIB, s), *used = take(a, MIB, other);
         int is_freed;
 

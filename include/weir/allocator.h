@@ -44,7 +44,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options 
                                                              weir_allocator **allocator);
 
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
- * Waits up to the recovery timeout for streams that still have frees pending.
+ * Waits up to the recovery timeout for streams that still have frees pending.  Where weir cuts blocks
+ * itself (arena; front on) it then waits for the device, however long that takes.
  * E_BUSY: live blocks, or frees pending past the deadline: nothing changed.  E_FORKED: host memory
  * of the child is left alone. */
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
@@ -61,7 +62,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * not block; a growth step takes as long as the driver needs; when memory ran out, waits up to the
  * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
- * long that takes; not with a recovery timeout of UINT32_MAX.
+ * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
+ * hold idle blocks.
+ * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
+ * does: its call breaks the capture, as cudaMallocAsync would.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
@@ -96,8 +100,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void 
 /* Binds a stream to the allocator: the caller promises that until weir_unbind the stream is not
  * destroyed, and that weir_alloc is not called on it while it is being captured.  Weir then asks the
  * driver neither for its id nor for its capture status at each request, which saves about 40 ns per
- * pair of weir_alloc and weir_free.  With the front off it is OK, and nothing changes.  With a driver
- * that has no stream ids (before 12.0) only bound streams have caches.
+ * pair of weir_alloc and weir_free.  With the front off, as it always is with a driver that has no
+ * stream ids (before 12.0), it is OK, and nothing changes.
  * A stream that is bound twice must be unbound twice.  Default streams (NULL, 0x1, 0x2) may be bound
  * and are still told apart by id; a per-thread default stream is the calling thread's.
  * E_INVALID: allocator NULL; E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */

@@ -145,7 +145,7 @@ typedef struct weir_options {
      * other streams and sizes, and calls the driver more often. */
     uint32_t front_idle_ms;
 
-    /* The most that all caches of the allocator keep idle in blocks above 64 KiB and in idle slabs
+    /* The most that all caches of the allocator keep idle in blocks above 512 KiB and in idle slabs
      * of smaller ones: BYTES (0 keeps nothing), OF_IN_USE or MAX.  Default: 2% of the bytes in use,
      * and at least 32 MiB as long as no more than 256 MiB were ever in use.  More serves more requests without the driver and leaves less to other
      * streams. */
