@@ -135,6 +135,18 @@ weir_status weir__engine_capture(struct weir_host *host, weir_stream stream) {
     return weir__engine_status(host, result);
 }
 
+/* The capture status comes first: asking a captured stream for its id breaks the capture, in any mode
+ * (H200, driver 580). */
+static CUresult ask_id(const struct weir_driver *driver, weir_stream stream,
+                       unsigned long long *id) {
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = driver->cuStreamIsCapturing(stream, &capture);
+
+    if (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result == CUDA_SUCCESS ? driver->cuStreamGetId(stream, id) : result;
+}
+
 CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id) {
     const struct weir_driver *driver = host->driver;
     unsigned long long value = 0;
@@ -144,11 +156,11 @@ CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint
     *id = 0;
     if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
         return CUDA_SUCCESS;
-    result = driver->cuStreamGetId(stream, &value);
+    result = ask_id(driver, stream, &value);
     if (result == CUDA_ERROR_INVALID_CONTEXT) {
         result = weir__driver_enter(driver, host->context, &scope);
         if (result == CUDA_SUCCESS) {
-            result = driver->cuStreamGetId(stream, &value);
+            result = ask_id(driver, stream, &value);
             weir__driver_leave(driver, &scope);
         }
     }

@@ -109,8 +109,15 @@ uint64_t weir__engine_device_free(struct weir_host *host);
  * else what the driver has against the stream. */
 weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);
 /* The id of a stream as the caller means it: a default stream is one of the current context, or of
- * the device's own where there is none.  0 where the driver has no ids. */
+ * the device's own where there is none.  0 where the driver has no ids; of a stream that is being
+ * captured CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without asking. */
 CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id);
+/* The stream is being captured, or stands beside a capture as the legacy stream does. */
+static inline int weir__engine_is_capture(CUresult result) {
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+           result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
 /* Records on a stream as the caller means it.  `id` nonzero: only if the handle still means that
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,

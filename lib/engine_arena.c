@@ -220,6 +220,16 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, u
     return status;
 }
 
+static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
+    struct arena *a = engine;
+    weir_status status;
+
+    weir__lock_take(&a->lock);
+    status = weir__suballoc_give_silently(&a->blocks, block, id);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
 static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct arena *a = engine;
@@ -228,20 +238,12 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
     uint64_t id;
 
     result = weir__engine_stream_id(a->host, stream, &id);
+    if (weir__engine_is_capture(result) && !uses)
+        return arena_give(a, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     weir__lock_take(&a->lock);
     status = weir__suballoc_give(&a->blocks, block, id, stream, uses);
-    weir__lock_give(&a->lock);
-    return status;
-}
-
-static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
-    struct arena *a = engine;
-    weir_status status;
-
-    weir__lock_take(&a->lock);
-    status = weir__suballoc_give_silently(&a->blocks, block, id);
     weir__lock_give(&a->lock);
     return status;
 }

@@ -69,7 +69,7 @@ static int remember(struct platform *p, CUdeviceptr block, size_t bytes) {
 }
 
 static weir_status platform_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                               int may_grow, CUdeviceptr *block, int *grew) {
+                                  int may_grow, CUdeviceptr *block, int *grew) {
     struct platform *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = driver->ticks();

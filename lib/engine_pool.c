@@ -69,13 +69,24 @@ struct pool {
     uint64_t in_use_peak;
 };
 
+/* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
+ * 580). */
+static CUresult ask(const struct pool *p, CUmemPool_attribute which, uint64_t *value) {
+    const struct weir_driver *driver = p->host->driver;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result;
+
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    result = driver->cuMemPoolGetAttribute(p->pool, which, value);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return result;
+}
+
 /* The figure, or `last` if the driver does not tell it (any more). */
 static uint64_t attribute(const struct pool *p, CUmemPool_attribute which, uint64_t last) {
     uint64_t value = last;
 
-    if (p->host->driver->cuMemPoolGetAttribute(p->pool, which, &value) != CUDA_SUCCESS)
-        return last;
-    return value;
+    return ask(p, which, &value) == CUDA_SUCCESS ? value : last;
 }
 
 /* Bytes taken from the device now. */
@@ -427,13 +438,13 @@ static int steady(struct pool *p) {
 }
 
 static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                               int may_grow, CUdeviceptr *block, int *grew) {
+                              int may_grow, CUdeviceptr *block, int *grew) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0;
     CUresult result;
 
-    (void)id; /* the driver knows its streams */
+    (void)id;       /* the driver knows its streams */
     (void)may_grow; /* and does not tell beforehand */
     if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
@@ -446,9 +457,7 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
         if (status != WEIR_OK)
             return status;
     }
-    if (p->has_figures &&
-        driver->cuMemPoolGetAttribute(p->pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) ==
-            CUDA_SUCCESS &&
+    if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
         reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) && reserve <= p->limit)
         return WEIR_OK;
     return look_at_reserve(p, *block, bytes, stream, started, grew);
@@ -629,12 +638,9 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
     return value;
 }
 
-/* In relaxed mode: beside a global capture the driver does not tell the peaks otherwise. */
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 
-    p->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
     if (p->has_figures) {
         out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
         out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
@@ -652,7 +658,6 @@ static void pool_figures(void *engine, weir_statistics *out) {
         pthread_mutex_unlock(&p->sizing);
         out->reserve = out->reserve_peak = read_reserve(p);
     }
-    p->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
     out->in_use = out->requested; /* the driver counts blocks as asked */
     out->in_use_peak = out->requested_peak;
 }

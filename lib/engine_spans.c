@@ -335,6 +335,16 @@ static void shed(struct spans *s, uint64_t id, weir_stream stream) {
     weir__set_driver_result(result_before);
 }
 
+static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
+    struct spans *s = engine;
+    weir_status status;
+
+    weir__lock_take(&s->lock);
+    status = weir__suballoc_give_silently(&s->blocks, block, id);
+    weir__lock_give(&s->lock);
+    return status;
+}
+
 static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct spans *s = engine;
@@ -343,26 +353,20 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     uint64_t id;
     int ours;
 
+    weir__lock_take(&s->lock);
+    ours = weir__suballoc_holds(&s->blocks, block);
+    weir__lock_give(&s->lock);
+    if (!ours)
+        return s->inner->free(s->under, block, stream, uses);
     result = weir__engine_stream_id(s->host, stream, &id);
+    if (weir__engine_is_capture(result) && !uses)
+        return spans_give(s, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(s->host, result);
     weir__lock_take(&s->lock);
-    ours = weir__suballoc_holds(&s->blocks, block);
-    if (ours) {
-        status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
-        if (status == WEIR_OK)
-            shed(s, id, stream);
-    }
-    weir__lock_give(&s->lock);
-    return ours ? status : s->inner->free(s->under, block, stream, uses);
-}
-
-static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
-    struct spans *s = engine;
-    weir_status status;
-
-    weir__lock_take(&s->lock);
-    status = weir__suballoc_give_silently(&s->blocks, block, id);
+    status = weir__suballoc_give(&s->blocks, block, id, stream, uses);
+    if (status == WEIR_OK)
+        shed(s, id, stream);
     weir__lock_give(&s->lock);
     return status;
 }

@@ -641,6 +641,17 @@ static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream
     return c;
 }
 
+/* Asks the driver: 1 if the stream is not being captured; its id, if *id does not have it yet. */
+static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
+    const struct weir_driver *driver = f->host->driver;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+           (*id != 0 || ((driver->capabilities & WEIR_CAP_STREAM_ID) &&
+                         driver->cuStreamGetId(stream, id) == CUDA_SUCCESS));
+}
+
 /* ---- requests ---------------------------------------------------------------------------------- */
 
 static void count(struct weir_front *f, int counter) {
@@ -954,22 +965,10 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
 static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, uint64_t *key,
                                      unsigned long long *id) {
     *id = 0;
-    if (is_default(stream) && (!(f->host->driver->capabilities & WEIR_CAP_STREAM_ID) ||
-                               f->host->driver->cuStreamGetId(stream, id) != CUDA_SUCCESS))
+    if (is_default(stream) && !ask(f, stream, id))
         return NULL;
     *key = key_of(stream, *id);
     return *key ? cell_of(f, *key) : NULL;
-}
-
-/* Asks the driver: 1 if the stream is not being captured; its id, if *id does not have it yet. */
-static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
-    const struct weir_driver *driver = f->host->driver;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-
-    return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
-           capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-           (*id != 0 || ((driver->capabilities & WEIR_CAP_STREAM_ID) &&
-                         driver->cuStreamGetId(stream, id) == CUDA_SUCCESS));
 }
 
 weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
@@ -978,7 +977,7 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
-    if (c && (is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
+    if (c && (id != 0 || is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
         CUdeviceptr address = take(f, c, key, id, bytes);
 
         if (address) {
@@ -1110,8 +1109,7 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
 
     if (id == 0 && is_vouched_for(f, c, stream))
         id = known;
-    same = known != 0 && (id != 0 || f->host->driver->cuStreamGetId(stream, &id) == CUDA_SUCCESS) &&
-           id == known;
+    same = known != 0 && (id != 0 || ask(f, stream, &id)) && id == known;
     s->next = NULL;
     give_spans(f, s, same ? known : WEIR_ENGINE_UNKNOWN);
 }
@@ -1147,12 +1145,12 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
     CUresult asked;
-    uint64_t id;
+    uint64_t id = 0; /* a captured stream must not be asked for it */
 
     if (status != WEIR_OK && !captured)
         return status;
     weir__set_driver_result(before);
-    asked = weir__engine_stream_id(f->host, stream, &id);
+    asked = captured ? CUDA_SUCCESS : weir__engine_stream_id(f->host, stream, &id);
     if (asked != CUDA_SUCCESS)
         return weir__engine_status(f->host, asked);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);

@@ -618,7 +618,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_FRONT_CACHE] = {{"front-cache", "WEIR_FRONT_CACHE", "SIZE",
                                    "a size (64MiB, 0), a percentage of what is in use (5%) or max",
                                    "2%, at first 32MiB",
-                                   "The most that the caches keep idle in blocks above 64KiB and "
+                                   "The most that the caches keep idle in blocks above 512KiB and "
                                    "in idle slabs.  More spares "
                                    "calls of the driver and leaves less to other streams."},
                                   &cache_kind,

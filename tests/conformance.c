@@ -1600,12 +1600,13 @@ static CUgraph end_capture(CUstream stream) {
     return graph;
 }
 
-static void expect_capturing(CUstream stream) {
+static void expect_capturing_at(int line, CUstream stream) {
     CUstreamCaptureStatus status;
 
     CU(driver->cuStreamIsCapturing(stream, &status));
-    ck_assert_uint_eq(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    ck_assert_msg(status == CU_STREAM_CAPTURE_STATUS_ACTIVE, "line %d: status %u", line, status);
 }
+#define expect_capturing(stream) expect_capturing_at(__LINE__, (stream))
 
 /* A launch that frees first what the one before it left allocated. */
 static CUgraphExec instantiate(CUgraph graph) {
@@ -1737,8 +1738,8 @@ START_TEST(frees_of_blocks_from_outside_a_capture) {
     weir_allocator *a = make(_i);
 
     /* The pool alone does as the driver does: its calls break captures in the other modes. */
-    for (int mode = kind == KIND_POOL && front == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
-                                                                  : 0;
+    for (int mode = _i == KIND_POOL && front == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                                                : 0;
          mode < CAPTURE_MODES && has_graphs(); mode++) {
         void *block = take(a, MIB, s), *kept = take(a, MIB, s), *used = take(a, MIB, other);
         int is_freed;

@@ -134,7 +134,8 @@ START_TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     give(a, take(a, 1000, A), A);
     count_from_here();
     block = take(a, 1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 1});
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 1},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 2});
     count_from_here();
     give(a, block, A);
     EXPECT_CALLS({WEIR_ENTRY_cuMemFreeAsync, 1});
@@ -145,7 +146,8 @@ START_TEST(a_hit_of_the_pool_costs_one_call_and_one_question) {
     give(a, take(a, 1000, A), A);
     count_from_here();
     block = take(a, 1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2});
+    EXPECT_CALLS({WEIR_ENTRY_cuMemAllocFromPoolAsync, 1}, {WEIR_ENTRY_cuMemPoolGetAttribute, 2},
+                 {WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, 4});
     give(a, block, A);
     destroy(a);
 }
@@ -159,13 +161,13 @@ START_TEST(a_hit_of_the_arena_costs_no_memory_call) {
     give(a, take(a, 1000, A), A);
     count_from_here();
     block = take(a, 1000, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
     count_from_here();
     give(a, block, A);
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamGetId, 1});
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
     count_from_here();
     OK(weir_use(a, take(a, 1000, A), B));
-    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 1}, {WEIR_ENTRY_cuStreamGetId, 1});
+    EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, 2}, {WEIR_ENTRY_cuStreamGetId, 1});
     abandon(a);
 }
 END_TEST

@@ -208,7 +208,8 @@ static void expect_hits(weir_allocator *a, CUstream stream, uint64_t capture, ui
                      {WEIR_ENTRY_cuStreamGetId, id_at_alloc});
         count_from_here();
         give(a, block, stream);
-        EXPECT_CALLS({WEIR_ENTRY_cuStreamGetId, id_at_free});
+        EXPECT_CALLS({WEIR_ENTRY_cuStreamIsCapturing, id_at_free}, /* before the id is asked */
+                     {WEIR_ENTRY_cuStreamGetId, id_at_free});
     }
 }
 

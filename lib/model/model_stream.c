@@ -283,9 +283,18 @@ CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
 
     if (!id)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream)
-        *id = stream_id(stream);
-    return why;
+    if (!stream)
+        return why;
+    /* Measured (driver 580): refused, and the capture is broken, in any mode. */
+    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
+        CU_STREAM_CAPTURE_STATUS_NONE) {
+        weir__model_lock();
+        why = weir__model_capture_asks(stream);
+        weir__model_unlock();
+        return why;
+    }
+    *id = stream_id(stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir__model_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
