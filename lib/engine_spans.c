@@ -266,10 +266,22 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     return placed_or(weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out));
 }
 
+/* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
+ * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
+static int is_busy(const struct spans *s, weir_stream stream) {
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUresult result = s->host->driver->cuStreamQuery(stream);
+
+    exchange_mode(s, mode);
+    return result == CUDA_ERROR_NOT_READY;
+}
+
 static weir_status place(struct spans *s, const struct request *r, int *grew,
                          struct weir_placement_block *out) {
     int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
 
+    if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
+        placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
     return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, grew, out) : placed_or(placed);
 }
 
