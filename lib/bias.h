@@ -2,7 +2,7 @@
 /* bias.h: a lock that costs its usual taker nothing.
  *
  * For data that one thread uses for a long time before another does, as a stream's cache.  The lock is
- * biased to a thread: that thread enters by two plain stores and a load, without a locked instruction
+ * biased to a thread: that thread goes in and out by two plain stores and two loads, without a locked instruction
  * (two of which cost as much as everything else that a hit does).  Any other thread first takes the
  * bias away: it writes owner = 0, lets every running thread of the process pass a memory barrier
  * (membarrier(2)), and waits until the owner is outside.  The order that the owner's side leaves to

@@ -18,7 +18,8 @@ struct weir_front;
  * or E_HOST_MEMORY. */
 weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
                              struct weir_front **out);
-/* Gives all memory back to the engine, which is closed next.  Nothing is live; NULL is fine. */
+/* Forgets everything; the engine, which is closed next, gives its memory back.  Nothing is live; NULL
+ * is fine. */
 void weir__front_close(struct weir_front *f);
 
 /* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0; `uses`: the other

@@ -48,7 +48,7 @@ typedef struct weir_statistics {
     uint64_t prealloc_got;   /* really added to the reserve, */
     uint64_t prealloc_kept;  /* still there after the release threshold had its say, */
     uint64_t prealloc_ns;    /* and the time it took */
-    uint64_t host_bytes;     /* host memory that the engine's bookkeeping takes */
+    uint64_t host_bytes;     /* host memory that the engine's and the front's records take */
 
     uint64_t front_hits;           /* served from a cache of their stream, without the engine */
     uint64_t front_misses_young;   /* went to the engine: the stream has no cache (yet), */
