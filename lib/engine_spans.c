@@ -16,6 +16,8 @@
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
  *                But while the reserve is more than a tenth above all that was ever in use at once,
  *                memory is what is wasted, not calls: then a swap counts for a 16th.
+ *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
+ *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
  * Requests of up to 512 KiB have regions of their own: a small block that stays in the corner of a
  * large region would keep it from ever being idle.  Among equals the newest region serves: it holds

@@ -620,7 +620,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
             c->young_id = id;
             c->young = 0;
         }
-        if (!c->serves && (id != 0 || vouched) && (++c->young > YOUNG || vouched || f->cached == 0))
+        if (!c->serves && (++c->young > YOUNG || vouched || f->cached == 0))
             mature(f, c, id);
         if (c->serves)
             pin(c);
@@ -648,8 +648,7 @@ static inline int ask(struct weir_front *f, weir_stream stream, unsigned long lo
 
     return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
            capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-           (*id != 0 || ((driver->capabilities & WEIR_CAP_STREAM_ID) &&
-                         driver->cuStreamGetId(stream, id) == CUDA_SUCCESS));
+           (*id != 0 || driver->cuStreamGetId(stream, id) == CUDA_SUCCESS);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
