@@ -238,46 +238,32 @@ uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
     return s->base;
 }
 
-/* Takes the whole block out that was freed first. */
-static struct weir_span *take_oldest(struct weir_cell *c) {
-    struct weir_cell_store *store = c->store;
-    struct weir_span *oldest = store->recent[0];
-
-    store->recents--;
-    store->unused -= store->unused > 0;
-    for (unsigned i = 0; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
-    }
-    store->whole -= oldest->bytes;
-    weir__cell_idle(c, oldest->bytes, 0);
-    return oldest;
-}
-
 int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
                          struct weir_span **out) {
     struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed), whole;
+    struct weir_harvest given_up = {0};
+    unsigned count;
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
-    if (store->recents == WEIR_CELL_RECENT)
-        *out = take_oldest(c);
-    store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-    store->recent[store->recents++] = s;
-    store->whole += s->bytes;
-    if (store->whole > most && !*out) { /* it may be this very one */
-        atomic_store_explicit(&c->idle,
-                              atomic_load_explicit(&c->idle, memory_order_relaxed) + s->bytes,
-                              memory_order_relaxed);
-        *out = take_oldest(c);
+    if (s->bytes > most) {
+        add_span(&given_up, s);
     } else {
+        count = store->recents == WEIR_CELL_RECENT;
+        whole = store->whole + s->bytes - (count ? store->recent[0]->bytes : 0);
+        while (whole > most)
+            whole -= store->recent[count++]->bytes;
+        if (count > 0)
+            drop_recents(c, count, &given_up);
+        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[store->recents++] = s;
+        store->whole += s->bytes;
         weir__cell_idle(c, s->bytes, 1);
     }
-    if (store->whole > most)
-        weir__cell_due(c);
+    *out = given_up.spans;
     return WEIR_CELL_TAKEN;
 }

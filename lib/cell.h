@@ -252,12 +252,12 @@ weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) 
     return WEIR_CELL_TAKEN;
 }
 
-/* *out: a whole block that the cell gives up for it. */
+/* *out: the whole blocks that the cell gives up for it, chained by next; it may be this very one. */
 int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
                          struct weir_span **out);
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
- * before: a whole block that it gives up for it. */
+ * before: the whole blocks that it gives up for it, chained by next. */
 static inline __attribute__((always_inline)) int
 weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, struct weir_span **out) {
     return s->slot_units ? weir__cell_put_slot(c, s, address)
