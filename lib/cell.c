@@ -119,19 +119,28 @@ static void add_span(struct weir_harvest *out, struct weir_span *s) {
     out->spans = s;
 }
 
-/* The `count` oldest whole blocks. */
-static void drop_recents(struct weir_cell *c, unsigned count, struct weir_harvest *out) {
-    struct weir_cell_store *store = c->store;
+/* Where the i-th oldest whole block is in the ring. */
+static unsigned at(const struct weir_cell_store *store, unsigned i) {
+    return (store->oldest + i) % WEIR_CELL_RECENT;
+}
 
-    for (unsigned i = 0; i < count; i++) {
-        store->whole -= store->recent[i]->bytes;
-        weir__cell_idle(c, store->recent[i]->bytes, 0);
-        add_span(out, store->recent[i]);
-    }
-    store->recents -= count;
-    store->unused = store->unused > count ? store->unused - count : 0;
-    memmove(store->recent, store->recent + count, store->recents * sizeof store->recent[0]);
-    memmove(store->pages, store->pages + count, store->recents * sizeof store->pages[0]);
+static struct weir_span *take_oldest(struct weir_cell *c) {
+    struct weir_cell_store *store = c->store;
+    struct weir_span *s = store->recent[store->oldest];
+
+    store->oldest = at(store, 1);
+    store->recents--;
+    store->unused -= store->unused > 0;
+    store->whole -= s->bytes;
+    weir__cell_idle(c, s->bytes, 0);
+    return s;
+}
+
+/* The oldest whole blocks until there are at most `count` of at most `bytes`. */
+static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
+                        struct weir_harvest *out) {
+    while (c->store->recents > count || c->store->whole > bytes)
+        add_span(out, take_oldest(c));
 }
 
 static void drop_slab(struct weir_cell *c, struct weir_cell_class *k, struct weir_span *s,
@@ -163,17 +172,34 @@ static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir
 
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
     weir__cell_collect(c);
+    weir__cell_drop_leaving(c, out);
     drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
-        drop_recents(c, 1, out);
+        add_span(out, take_oldest(c));
 }
 
-void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out) {
-    drop_recents(c, c->store->recents, out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
+    struct weir_cell_store *store = c->store;
+
+    while (store->leaving) {
+        struct weir_span *s = store->leaving;
+
+        store->leaving = s->next;
+        add_span(out, s);
+    }
+    weir__cell_idle(c, store->leaving_bytes, 0);
+    store->leavings = 0;
+    store->leaving_bytes = 0;
+}
+
+void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
+    weir__cell_drop_leaving(c, out);
+    drop_wholes(c, WEIR_CELL_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
+                out);
 }
 
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
-    drop_recents(c, c->store->unused, out);
+    drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
         struct weir_cell_class *k = &c->store->small[i];
@@ -222,14 +248,14 @@ uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
     do
         if (i-- == 0)
             return 0;
-    while (store->pages[i] != pages);
-    s = store->recent[i];
+    while (store->pages[at(store, i)] != pages);
+    s = store->recent[at(store, i)];
     store->recents--;
     if (i < store->unused)
         store->unused--;
     for (; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
+        store->pages[at(store, i)] = store->pages[at(store, i + 1)];
+        store->recent[at(store, i)] = store->recent[at(store, i + 1)];
     }
     store->whole -= s->bytes;
     weir__cell_idle(c, s->bytes, 0);
@@ -238,29 +264,41 @@ uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
     return s->base;
 }
 
-int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
-                         struct weir_span **out) {
+/* A whole block that is kept no more. */
+static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
     struct weir_cell_store *store = c->store;
+
+    if (alone && store->leavings < WEIR_CELL_LEAVING) {
+        s->next = store->leaving;
+        store->leaving = s;
+        store->leavings++;
+        store->leaving_bytes += s->bytes;
+        weir__cell_idle(c, s->bytes, 1);
+    } else {
+        add_span(out, s);
+    }
+}
+
+int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
+                         struct weir_span **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed), whole;
+    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+    struct weir_cell_store *store = c->store;
     struct weir_harvest given_up = {0};
-    unsigned count;
+    unsigned i;
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
     if (s->bytes > most) {
-        add_span(&given_up, s);
+        leave(c, s, alone, &given_up);
     } else {
-        count = store->recents == WEIR_CELL_RECENT;
-        whole = store->whole + s->bytes - (count ? store->recent[0]->bytes : 0);
-        while (whole > most)
-            whole -= store->recent[count++]->bytes;
-        if (count > 0)
-            drop_recents(c, count, &given_up);
-        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[store->recents++] = s;
+        while (store->recents == WEIR_CELL_RECENT || store->whole + s->bytes > most)
+            leave(c, take_oldest(c), alone, &given_up);
+        i = at(store, store->recents++);
+        store->pages[i] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[i] = s;
         store->whole += s->bytes;
         weir__cell_idle(c, s->bytes, 1);
     }

@@ -10,7 +10,9 @@
  *
  * Glossary: span.h; and
  *   store      the idle blocks themselves; a cell has none before its stream has earned one
- *   idle       bytes in whole blocks that are kept, and in slabs of which every slot is home
+ *   idle       bytes in whole blocks, and in slabs of which every slot is home
+ *   leaving    whole blocks that are kept no more, and wait for the stream's next miss: where no other
+ *              stream could have them meanwhile, that is soon enough
  *   harvest    what was taken out of a cell to go back to the engine
  *   letter box where another thread than the one that the lock is biased to leaves slots that it
  *              frees on the stream, so that it need not take the bias away: a producer and a consumer
@@ -28,11 +30,12 @@
 #include "span.h"
 
 enum {
-    WEIR_CELL_RECENT = 16, /* whole blocks that are kept at most */
-    WEIR_CELL_STRAYS = 64, /* of a class, before they are sent home */
-    WEIR_CELL_BOX = 124,   /* slots in a letter box, */
-    WEIR_CELL_BOXFUL = 16, /* and how many make fetching them worth while */
-    WEIR_CELL_LOOK = 4096  /* hits between two looks at what lies unused: a power of two */
+    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most: a power of two */
+    WEIR_CELL_LEAVING = 64, /* and those that wait for the next miss */
+    WEIR_CELL_STRAYS = 64,  /* of a class, before they are sent home */
+    WEIR_CELL_BOX = 124,    /* slots in a letter box, */
+    WEIR_CELL_BOXFUL = 16,  /* and how many make fetching them worth while */
+    WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
 
 struct weir_stray {
@@ -56,11 +59,14 @@ struct weir_cell_class {
 
 struct weir_cell_store {
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
-    unsigned recents;
+    unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
     size_t whole;                     /* bytes of them */
     unsigned unused;                  /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
+    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes */
     struct weir_span *recent[WEIR_CELL_RECENT];
+    struct weir_span *leaving; /* chained by next */
+    unsigned leavings;
+    size_t leaving_bytes;
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -156,7 +162,7 @@ static inline void weir__cell_idle(struct weir_cell *c, size_t bytes, int more) 
 
     idle = more ? idle + bytes : idle - bytes;
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (idle > atomic_load_explicit(&c->most, memory_order_relaxed))
+    if (idle > atomic_load_explicit(&c->most, memory_order_relaxed) + c->store->leaving_bytes)
         weir__cell_due(c);
 }
 
@@ -252,16 +258,19 @@ weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) 
     return WEIR_CELL_TAKEN;
 }
 
-/* *out: the whole blocks that the cell gives up for it, chained by next; it may be this very one. */
-int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+/* *out: the whole blocks that the cell gives up for it, chained by next; it may be this very one.  With
+ * `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
+int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                          struct weir_span **out);
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
  * before: the whole blocks that it gives up for it, chained by next. */
-static inline __attribute__((always_inline)) int
-weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, struct weir_span **out) {
+static inline __attribute__((always_inline)) int weir__cell_put(struct weir_cell *c,
+                                                                struct weir_span *s,
+                                                                uint64_t address, int alone,
+                                                                struct weir_span **out) {
     return s->slot_units ? weir__cell_put_slot(c, s, address)
-                         : weir__cell_put_whole(c, s, address, out);
+                         : weir__cell_put_whole(c, s, address, alone, out);
 }
 
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
@@ -320,8 +329,14 @@ void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot)
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
-/* Takes all whole blocks out. */
-void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
+/* Takes those out that are leaving, and whole blocks beyond what may be kept. */
+void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out);
+/* Those that are leaving alone. */
+static inline void weir__cell_drop_leaving(struct weir_cell *c, struct weir_harvest *out) {
+    if (c->store->leaving)
+        weir__cell_let_go(c, out);
+}
 /* Takes out what lay unused since the last look, and begins the next one. */
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
 /* Takes the strays of the classes out that have at least `least` (> 0) of them. */

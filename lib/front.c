@@ -96,7 +96,7 @@ struct weir_front {
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    size_t keys;                      /* in the table */
+    _Atomic size_t keys;              /* in the table; read without the lock */
     size_t default_streams, cached;   /* cells that go by id; that have a store */
     struct weir_order order;          /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
@@ -482,8 +482,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     c->due = 0;
     weir__cell_pass(c);
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0)
-        weir__cell_drop_wholes(c, &h);
+    weir__cell_drop_excess(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
@@ -728,6 +727,22 @@ static void raise_demand(struct weir_front *f, struct weir_cell *c) {
     weir__bias_give(&c->lock, taken);
 }
 
+/* Bytes that a request cannot have, though nobody uses them: strays of streams that ended, and what a
+ * stream that was alone has freed since it asked last. */
+static size_t held_back(struct weir_front *f) {
+    size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+        size_t most = atomic_load_explicit(&c->most, memory_order_relaxed);
+
+        bytes += idle > most ? idle - most : 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return bytes;
+}
+
 /* The engine served a request without growing or moving anything. */
 static void note_calm(struct weir_front *f) {
     if (!is_calm(f))
@@ -748,8 +763,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
-    if (status == WEIR_ENGINE_DRY &&
-        atomic_load_explicit(&f->stranded, memory_order_relaxed) > STRANDED_MOST &&
+    if (status == WEIR_ENGINE_DRY && held_back(f) > STRANDED_MOST &&
         f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY) {
@@ -1014,11 +1028,14 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
 static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
                                                         uint64_t key, uint64_t id, size_t bytes,
                                                         weir_stream stream, void **block) {
+    struct weir_harvest h = {0};
     int taken = weir__bias_take(&c->lock);
     weir_status status;
     int plain =
         c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
 
+    if (plain)
+        weir__cell_drop_leaving(c, &h);
     if (plain && is_calm(f) && atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 &&
         atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
         weir__cell_due(c); /* whole blocks may stay again */
@@ -1027,6 +1044,7 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
     if (plain && bytes <= WEIR_SPAN_SMALL)
         pin(c);
     weir__bias_give(&c->lock, taken);
+    give_spans(f, h.spans, id);
     if (plain && bytes > WEIR_SPAN_SMALL && fetch_whole(f, c, bytes, stream, id, block))
         return WEIR_OK;
     if (!plain || bytes > WEIR_SPAN_SMALL)
@@ -1153,6 +1171,12 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
+/* No other stream is there that could have what this one frees, before it asks for more, and nobody
+ * waits for the reserve to fall. */
+static inline int is_alone(const struct weir_front *f) {
+    return !f->sheds && atomic_load_explicit(&f->keys, memory_order_relaxed) == 1;
+}
+
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked; *known: of the stream that what was in the cell was freed on. */
 static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
@@ -1161,7 +1185,7 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
     int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
-        result = weir__cell_put(c, s, address, out);
+        result = weir__cell_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CELL_TAKEN) {
             weir__cell_raise(&c->frees);
             if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
