@@ -245,7 +245,7 @@ CUresult weir__model_capture_enter(struct model_stream *stream, struct model_bra
 CUresult weir__model_capture_asks(struct model_stream *stream);
 CUresult weir__model_capture_asks_event(const struct model_event *event);
 CUresult weir__model_capture_asks_context(const struct model_context *context);
-/* Before a call that is unsafe beside a capture. */
+/* Before a call that is unsafe beside a capture; of those on a stream, outside of captures. */
 CUresult weir__model_capture_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
