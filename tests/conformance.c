@@ -1720,6 +1720,7 @@ START_TEST(streams_beside_a_capture_are_served) {
             fill(block, MIB, (unsigned char)i, other);
             OK(weir_free(a, block, other));
         }
+        OK(weir_trim(a, 0, NULL));
         check_identities(a);
         expect_capturing(s);
         CU(driver->cuGraphDestroy(end_capture(s)));
@@ -1838,6 +1839,15 @@ static CUresult call_alloc_relaxed(void) {
 }
 static CUresult call_free(void) {
     return driver->cuMemFree(under.direct);
+}
+static CUresult call_host(void) {
+    void *host;
+    CUresult result = driver->cuMemAllocHost(&host, 64 << 10);
+
+    return result == CUDA_SUCCESS ? driver->cuMemFreeHost(host) : result;
+}
+static CUresult call_host_relaxed(void) {
+    return relaxed(call_host);
 }
 static CUresult call_query_event(void) {
     return driver->cuEventQuery(under.recorded);
@@ -1997,6 +2007,8 @@ static const struct rule {
     {"cuMemAlloc", call_alloc, CUDA_SUCCESS, UNSAFE},
     {"cuMemAlloc and cuMemFree, relaxed", call_alloc_relaxed, CUDA_SUCCESS, STAYS},
     {"cuMemFree", call_free, CUDA_SUCCESS, UNSAFE},
+    {"cuMemAllocHost", call_host, CUDA_SUCCESS, UNSAFE},
+    {"cuMemAllocHost and cuMemFreeHost, relaxed", call_host_relaxed, CUDA_SUCCESS, STAYS},
     {"query of an event", call_query_event, CUDA_SUCCESS, UNSAFE},
     {"query of an event, relaxed", call_query_event_relaxed, CUDA_SUCCESS, STAYS},
     {"query of a captured event", call_query_inside, CUDA_ERROR_CAPTURED_EVENT, BREAKS},

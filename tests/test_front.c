@@ -566,6 +566,13 @@ static void end_capture(CUstream stream, int aborted) {
         CU(driver->cuGraphDestroy(graph));
 }
 
+static void expect_capturing(CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+}
+
 static void expect_no_questions(void) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuEventRecord, WEIR_ENTRY_cuEventQuery, WEIR_ENTRY_cuStreamSynchronize,
@@ -627,6 +634,28 @@ static void free_under_capture(int kind, int cached, int aborted) {
 
 START_TEST(frees_under_capture) {
     free_under_capture(_i / 4, _i & 1, _i >> 1 & 1);
+}
+END_TEST
+
+/* What lies in a cache is covered by no event, so that a trim waits for the device. */
+START_TEST(a_wait_on_a_full_device_harms_no_capture) {
+    weir_allocator *a = make_plain(_i);
+    CUdeviceptr rest, last;
+    size_t bytes, total;
+
+    warm(a, A);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes / (2 * MIB) * (2 * MIB)));
+    MUST(driver->cuMemAlloc(&last, 2 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+    begin_capture(C);
+    busy(A, 5 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(5 * MS, weir__model_now_ns());
+    expect_capturing(C);
+    end_capture(C, 0);
+    MUST_EQ(stats_of(a).reserve, 0);
+    CU(driver->cuMemFree(rest));
+    end(a);
 }
 END_TEST
 
@@ -1574,6 +1603,7 @@ static void add_streams(TCase *tests) {
 }
 
 static void add_capture(TCase *tests) {
+    LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
     LOOP(tests, frees_under_capture, ENGINES * 4);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_is_freed_outside);
