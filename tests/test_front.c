@@ -1033,6 +1033,44 @@ START_TEST(threads_come_and_go) {
 }
 END_TEST
 
+/* More than the default streams that keep a cache without being bound. */
+enum { BOUND_THREADS = 300, UNBOUND_KEPT = 256 };
+
+static pthread_barrier_t all_bound;
+
+static void *bind_own(void *allocator) {
+    weir_allocator *a = allocator;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_bind(a, PER_THREAD));
+    pthread_barrier_wait(&all_bound);
+    give(a, take(a, 512, PER_THREAD), PER_THREAD);
+    OK(weir_unbind(a, PER_THREAD));
+    return NULL;
+}
+
+/* However many threads bind their default streams at once, each has a cache; what they leave when they
+ * have unbound them serves later threads. */
+START_TEST(many_default_streams_are_bound_at_once) {
+    weir_allocator *a = make_limited(_i);
+    pthread_t thread[BOUND_THREADS];
+    weir_statistics s;
+
+    for (int round = 0; round < 5; round++) {
+        MUST(pthread_barrier_init(&all_bound, NULL, BOUND_THREADS) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_create(&thread[i], NULL, bind_own, a) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_join(thread[i], NULL) == 0);
+        pthread_barrier_destroy(&all_bound);
+        s = check_identities(a);
+        MUST_LE(BOUND_THREADS, s.front_streams);
+        MUST_LE(s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
+    }
+    end(a);
+}
+END_TEST
+
 /* 10,000 streams with so many pairs each: with few they leave nothing, with many a cache each. */
 static void come_and_go(int kind, int pairs) {
     weir_allocator *a = make_limited(kind);
@@ -1624,6 +1662,7 @@ static void add_amounts(TCase *tests) {
 static void add_crowds(TCase *tests) {
     LOOP(tests, freed_by_another_thread, ENGINES * 2);
     LOOP(tests, threads_come_and_go, ENGINES);
+    LOOP(tests, many_default_streams_are_bound_at_once, ENGINES);
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
