@@ -48,7 +48,8 @@ enum {
     TABLE_FIRST = 64, /* entries */
     CALM = 1024,      /* requests that the engine served without growing or moving anything: from
                             * then on whole blocks are kept */
-    DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
+    DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
+                            * theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
     SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
     GLANCE = 8,         /* batches that are asked about at a time */
@@ -97,7 +98,8 @@ struct weir_front {
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
     _Atomic size_t keys;              /* in the table; read without the lock */
-    size_t default_streams, cached;   /* cells that go by id; that have a store */
+    size_t default_streams;           /* cells that go by id, but for bound ones */
+    size_t cached;                    /* cells that have a store */
     struct weir_order order;          /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
@@ -596,17 +598,18 @@ static struct weir_cell *take_silent(struct weir_front *f) {
 }
 
 /* The cell of a stream that was just asked for its id, made if there is none; NULL: no host memory, or
- * more streams than are kept.  The caller holds `lock`. */
-static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id) {
+ * more default streams than are kept, unless it is to be bound.  The caller holds `lock`. */
+static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id,
+                                 int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cell *c = key ? cell_of(f, key) : NULL;
-    int by_id = (int)(key & 1);
+    int by_id = (int)(key & 1), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
     if (c || !key)
         return c;
-    if (by_id && f->default_streams == DEFAULT_STREAMS) {
+    if (full)
         c = take_silent(f);
-    } else if (table_reserve(f)) {
+    if (!c && (!full || to_bind) && table_reserve(f)) {
         c = cell_make(f);
         f->keys += c != NULL;
         f->default_streams += c && by_id;
@@ -649,7 +652,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
     int vouched;
 
     pthread_mutex_lock(&f->lock);
-    c = cell_at(f, stream, id);
+    c = cell_at(f, stream, id, 0);
     if (c) {
         c->visits++;
         atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
@@ -1380,7 +1383,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     if (result != CUDA_SUCCESS)
         return weir__engine_status(f->host, result);
     pthread_mutex_lock(&f->lock);
-    c = cell_at(f, stream, id);
+    c = cell_at(f, stream, id, more > 0);
     bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
     if (more > 0 && c) {
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
@@ -1388,12 +1391,14 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         if (!c->serves)
             mature(f, c, id);
         atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
+        f->default_streams -= bindings == 0 && is_default(stream);
     } else if (more > 0) {
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     } else if (bindings == 0) {
         status = weir__engine_refuse(WEIR_E_INVALID);
     } else {
         atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
+        f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
         if (last)
             pin(c);

@@ -64,8 +64,6 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
  * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
  * hold idle blocks.
- * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
- * does: its call breaks the capture, as cudaMallocAsync would.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
@@ -125,8 +123,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
  * memory whose last free the host has not observed stays.  The platform engine has nothing idle.
- * E_CAPTURE: it would have to wait for the device, which a capture under way forbids: call again after
- * the capture; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+ * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
+ * memory that this takes; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
 #ifdef __cplusplus
