@@ -145,17 +145,18 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
     scope->mode = mode;
     result = driver->cuCtxPushCurrent(context);
     if (result != CUDA_SUCCESS)
-        weir__driver_set_mode(driver, mode);
+        driver->cuThreadExchangeStreamCaptureMode(&mode);
     return result;
 }
 
 /* A result that fails here has no cure: the driver is shutting down or the context is gone, and the
  * caller's own next call will say so.  The mode is restored in any case. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
+    CUstreamCaptureMode mode = scope->mode;
     CUcontext popped;
 
     driver->cuCtxPopCurrent(&popped);
-    weir__driver_set_mode(driver, scope->mode);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {

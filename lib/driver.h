@@ -120,15 +120,6 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
-/* Sets this thread's capture mode and returns what it was, to be put back.  Relaxed, unsafe calls harm
- * no capture; otherwise they break a global one, whoever's it is, and this thread's own (H200, driver
- * 580).  A failure has no cure, as in weir__driver_leave. */
-static inline CUstreamCaptureMode weir__driver_set_mode(const struct weir_driver *driver,
-                                                        CUstreamCaptureMode mode) {
-    (void)driver->cuThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-
 /* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" for what the driver cannot name (this
  * text holds until the thread's next call).  Never NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);

@@ -19,10 +19,6 @@
  * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
  * release threshold is finite.
  *
- * The driver's calls on pools are unsafe beside a capture, the questions about their attributes too.  So
- * each function of the engine makes the thread's capture mode relaxed, once for all that it does; a
- * growth callback runs in that mode.
- *
  * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
  * the peak of what was in use, in units.
  *
@@ -73,8 +69,17 @@ struct pool {
     uint64_t in_use_peak;
 };
 
+/* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
+ * 580). */
 static CUresult ask(const struct pool *p, CUmemPool_attribute which, uint64_t *value) {
-    return p->host->driver->cuMemPoolGetAttribute(p->pool, which, value);
+    const struct weir_driver *driver = p->host->driver;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result;
+
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    result = driver->cuMemPoolGetAttribute(p->pool, which, value);
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return result;
 }
 
 /* The figure, or `last` if the driver does not tell it (any more). */
@@ -432,12 +437,15 @@ static int steady(struct pool *p) {
     return 0;
 }
 
-static inline weir_status alloc_relaxed(struct pool *p, size_t bytes, weir_stream stream,
-                                        CUdeviceptr *block, int *grew) {
+static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                              int may_grow, CUdeviceptr *block, int *grew) {
+    struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0;
     CUresult result;
 
+    (void)id;       /* the driver knows its streams */
+    (void)may_grow; /* and does not tell beforehand */
     if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
@@ -453,19 +461,6 @@ static inline weir_status alloc_relaxed(struct pool *p, size_t bytes, weir_strea
         reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) && reserve <= p->limit)
         return WEIR_OK;
     return look_at_reserve(p, *block, bytes, stream, started, grew);
-}
-
-static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                              int may_grow, CUdeviceptr *block, int *grew) {
-    struct pool *p = engine;
-    const struct weir_driver *driver = p->host->driver;
-    CUstreamCaptureMode mode = weir__driver_set_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status = alloc_relaxed(p, bytes, stream, block, grew);
-
-    (void)id;       /* the driver knows its streams */
-    (void)may_grow; /* and does not tell beforehand */
-    weir__driver_set_mode(driver, mode);
-    return status;
 }
 
 /* Makes the joining stream wait for what `stream` was given so far. */
@@ -523,8 +518,9 @@ static CUresult free_with_uses(struct pool *p, CUdeviceptr block, weir_stream st
     return result;
 }
 
-static inline weir_status free_relaxed(struct pool *p, CUdeviceptr block, weir_stream stream,
-                                       struct weir_use_list *uses) {
+static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    struct pool *p = engine;
     size_t bytes = 0;
     weir_status status = uses ? any_captured(p, stream, uses) : WEIR_OK;
     CUresult result;
@@ -544,17 +540,6 @@ static inline weir_status free_relaxed(struct pool *p, CUdeviceptr block, weir_s
         return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
     }
     return weir__engine_status(p->host, result);
-}
-
-static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses) {
-    struct pool *p = engine;
-    const struct weir_driver *driver = p->host->driver;
-    CUstreamCaptureMode mode = weir__driver_set_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status = free_relaxed(p, block, stream, uses);
-
-    weir__driver_set_mode(driver, mode);
-    return status;
 }
 
 /* What was taken on request is not for the next synchronisation to give back. */
@@ -613,6 +598,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     pthread_mutex_lock(&p->growing);
     before = read_reserve(p);
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
+    weir__driver_leave(host->driver, &scope);
     after = read_reserve(p);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     *released = before > after ? (size_t)(before - after) : 0;
@@ -620,7 +606,6 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
         weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
                           weir__engine_since(host, started), after);
     pthread_mutex_unlock(&p->growing);
-    weir__driver_leave(host->driver, &scope);
     return weir__engine_status(host, result);
 }
 
@@ -655,11 +640,8 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
 
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
-    const struct weir_driver *driver = p->host->driver;
 
     if (p->has_figures) {
-        CUstreamCaptureMode mode = weir__driver_set_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
-
         out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
         out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
         if (out->requested_peak < atomic_load_explicit(&p->used_peak, memory_order_relaxed))
@@ -668,7 +650,6 @@ static void pool_figures(void *engine, weir_statistics *out) {
             atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
         out->reserve = read_reserve(p);
         out->reserve_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserve_peak);
-        weir__driver_set_mode(driver, mode);
     } else {
         pthread_mutex_lock(&p->sizing);
         out->requested = p->in_use;

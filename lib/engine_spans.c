@@ -112,9 +112,20 @@ static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     return best != NULL;
 }
 
+/* Beside a global capture, whoever's it is, the driver takes and gives regions in a thread's relaxed
+ * mode alone, and breaks the capture of those that do it otherwise (H200, driver 580).  Returns the mode
+ * to be put back. */
+static CUstreamCaptureMode exchange_mode(const struct spans *s, CUstreamCaptureMode mode) {
+    s->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
 /* Gives a region that serves the stream of that id back, on `stream`. */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir_status status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+
+    exchange_mode(s, mode);
 
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
@@ -136,12 +147,14 @@ static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, s
 /* Takes a region of `bytes` from the inner engine. */
 static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
     CUdeviceptr base = 0;
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir_status status =
         s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     int placed = WEIR_PLACEMENT_OK;
 
     if (status == WEIR_OK)
         placed = take_in(s, r, base, bytes);
+    exchange_mode(s, mode);
     if (placed == WEIR_PLACEMENT_OK)
         return status;
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
@@ -258,11 +271,10 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
  * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
-    const struct weir_driver *driver = s->host->driver;
-    CUstreamCaptureMode mode = weir__driver_set_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUresult result = driver->cuStreamQuery(stream);
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUresult result = s->host->driver->cuStreamQuery(stream);
 
-    weir__driver_set_mode(driver, mode);
+    exchange_mode(s, mode);
     return result == CUDA_ERROR_NOT_READY;
 }
 

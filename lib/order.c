@@ -63,11 +63,12 @@ static void give_event(struct weir_order *o, CUevent event) {
 /* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
  * thread's global capture would forbid it. */
 static int is_done(struct weir_order *o, CUevent event) {
-    const struct weir_driver *driver = o->host->driver;
-    CUstreamCaptureMode mode = weir__driver_set_mode(driver, CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUresult result = driver->cuEventQuery(event);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result;
 
-    weir__driver_set_mode(driver, mode);
+    o->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    result = o->host->driver->cuEventQuery(event);
+    o->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
     return result == CUDA_SUCCESS;
 }
 

@@ -1713,7 +1713,10 @@ START_TEST(streams_beside_a_capture_are_served) {
     weir_allocator *a = make(_i);
     void *block;
 
-    for (int mode = 0; mode < CAPTURE_MODES && has_graphs(); mode++) {
+    /* The pool alone does as the driver does: its calls break captures in the other modes. */
+    for (int mode = _i == KIND_POOL && front == WEIR_SWITCH_OFF ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                                                : 0;
+         mode < CAPTURE_MODES && has_graphs(); mode++) {
         begin_capture(s, mode);
         for (int i = 0; i < 20; i++) {
             block = take(a, (size_t)(i + 1) * MIB, other);

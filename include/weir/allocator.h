@@ -64,6 +64,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
  * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
  * hold idle blocks.
+ * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
+ * does: its call breaks the capture, as cudaMallocAsync would.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, size_t bytes,
