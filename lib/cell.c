@@ -77,14 +77,19 @@ void weir__cell_close(struct weir_cell *c) {
     c->store = NULL;
 }
 
-void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
-    struct weir_cell_class *k = &c->store->small[slab->size_class];
+static void count_slabs(struct weir_cell *c, const struct weir_span *slab, int more) {
+    _Atomic uint32_t *slabs = &c->store->small[slab->size_class].slabs;
 
+    atomic_store_explicit(slabs, atomic_load_explicit(slabs, memory_order_relaxed) + (uint32_t)more,
+                          memory_order_relaxed);
+}
+
+void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
     atomic_store_explicit(&slab->cell, c, memory_order_relaxed);
     slab->epoch = c->epoch;
-    k->slabs++;
-    weir__cell_link(k, slab);
-    weir__cell_idle(c, slab->bytes, 1);
+    count_slabs(c, slab, 1);
+    weir__cell_link(c, slab);
+    weir__cell_more_idle(c, slab->bytes);
 }
 
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
@@ -104,16 +109,6 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
     return 1;
 }
 
-void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
-    weir__span_put(slab, slot);
-    if (slab->idle == 1)
-        weir__cell_link(&c->store->small[slab->size_class], slab);
-    if (slab->idle == slab->slots) {
-        slab->epoch = c->epoch;
-        weir__cell_idle(c, slab->bytes, 1);
-    }
-}
-
 static void add_span(struct weir_harvest *out, struct weir_span *s) {
     s->next = out->spans;
     out->spans = s;
@@ -125,7 +120,7 @@ static void drop_recents(struct weir_cell *c, unsigned count, struct weir_harves
 
     for (unsigned i = 0; i < count; i++) {
         store->whole -= store->recent[i]->bytes;
-        weir__cell_idle(c, store->recent[i]->bytes, 0);
+        weir__cell_less_idle(c, store->recent[i]->bytes);
         add_span(out, store->recent[i]);
     }
     store->recents -= count;
@@ -134,11 +129,10 @@ static void drop_recents(struct weir_cell *c, unsigned count, struct weir_harves
     memmove(store->pages, store->pages + count, store->recents * sizeof store->pages[0]);
 }
 
-static void drop_slab(struct weir_cell *c, struct weir_cell_class *k, struct weir_span *s,
-                      struct weir_harvest *out) {
-    weir__cell_unlink(k, s);
-    k->slabs--;
-    weir__cell_idle(c, s->bytes, 0);
+static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
+    weir__cell_unlink(c, s);
+    count_slabs(c, s, -1);
+    weir__cell_less_idle(c, s->bytes);
     add_span(out, s);
 }
 
@@ -149,14 +143,12 @@ static size_t idle(const struct weir_cell *c) {
 /* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
 static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir_harvest *out) {
     for (int i = WEIR_SPAN_CLASSES - 1; i >= 0; i--) {
-        struct weir_cell_class *k = &c->store->small[i];
-
-        for (struct weir_span *s = k->open, *next; s; s = next) {
+        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
             if (idle(c) <= all || idle(c) - c->store->whole <= keep)
                 return;
             next = s->next;
             if (s->idle == s->slots)
-                drop_slab(c, k, s, out);
+                drop_slab(c, s, out);
         }
     }
 }
@@ -176,12 +168,10 @@ void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
     drop_recents(c, c->store->unused, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        struct weir_cell_class *k = &c->store->small[i];
-
-        for (struct weir_span *s = k->open, *next; s; s = next) {
+        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
             next = s->next;
             if (s->idle == s->slots && s->epoch != c->epoch)
-                drop_slab(c, k, s, out);
+                drop_slab(c, s, out);
         }
     }
     c->epoch++;
@@ -201,41 +191,14 @@ void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest 
 
 void weir__cell_disown(struct weir_cell *c) {
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        struct weir_cell_class *k = &c->store->small[i];
+        while (c->store->open[i]) {
+            struct weir_span *s = c->store->open[i];
 
-        while (k->open) {
-            struct weir_span *s = k->open;
-
-            weir__cell_unlink(k, s);
-            k->slabs--;
+            weir__cell_unlink(c, s);
+            count_slabs(c, s, -1);
             atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
         }
     }
-}
-
-uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    struct weir_span *s;
-    unsigned i = store->recents;
-
-    do
-        if (i-- == 0)
-            return 0;
-    while (store->pages[i] != pages);
-    s = store->recent[i];
-    store->recents--;
-    if (i < store->unused)
-        store->unused--;
-    for (; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
-    }
-    store->whole -= s->bytes;
-    weir__cell_idle(c, s->bytes, 0);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
-    return s->base;
 }
 
 /* Takes the whole block out that was freed first. */
@@ -250,12 +213,13 @@ static struct weir_span *take_oldest(struct weir_cell *c) {
         store->recent[i] = store->recent[i + 1];
     }
     store->whole -= oldest->bytes;
-    weir__cell_idle(c, oldest->bytes, 0);
+    weir__cell_less_idle(c, oldest->bytes);
     return oldest;
 }
 
-int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
-                         struct weir_span **out) {
+/* There is no room for it, or no more than for one, which goes. */
+static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                     struct weir_span **out) {
     struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
@@ -270,14 +234,43 @@ int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t addr
     store->recent[store->recents++] = s;
     store->whole += s->bytes;
     if (store->whole > most && !*out) { /* it may be this very one */
-        atomic_store_explicit(&c->idle,
-                              atomic_load_explicit(&c->idle, memory_order_relaxed) + s->bytes,
-                              memory_order_relaxed);
+        atomic_store_explicit(&c->idle, idle(c) + s->bytes, memory_order_relaxed);
         *out = take_oldest(c);
     } else {
-        weir__cell_idle(c, s->bytes, 1);
+        weir__cell_more_idle(c, s->bytes);
     }
     if (store->whole > most)
         weir__cell_due(c);
+    weir__cell_raise(&c->frees);
     return WEIR_CELL_TAKEN;
+}
+
+/* A slot of another cell's slab. */
+static int put_stray(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    struct weir_strays *strays = c->store->small[s->size_class].strays;
+    uint32_t slot = weir__span_slot(s, address), asked;
+
+    if (slot == WEIR_SLOT_NONE)
+        return WEIR_CELL_NO_BLOCK;
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE)
+        return WEIR_CELL_NO_BLOCK;
+    if (!strays || strays->count == strays->room)
+        return WEIR_CELL_FULL;
+    atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+    strays->stray[strays->count++] = (struct weir_stray){s, slot};
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    weir__cell_raise(&c->frees);
+    return WEIR_CELL_TAKEN;
+}
+
+int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address,
+                   struct weir_span **out) {
+    if (weir__cell_put_plain(c, s, address))
+        return WEIR_CELL_TAKEN;
+    if (!s->slot_units)
+        return put_whole(c, s, address, out);
+    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
+        return WEIR_CELL_NO_BLOCK;
+    return put_stray(c, s, address);
 }
