@@ -2,8 +2,8 @@
 /* allocator.c: the public entry points and an allocator's life cycle; nothing else.
  *
  * An allocator is a host (what the engine is given), one engine, the books and the noted uses.  The
- * hit path is: argument checks, the engine, one counter.  Everything else hangs behind a test that
- * is false in steady state.
+ * hit path is: argument checks, the front.  Everything else hangs behind one word that is 0 in steady
+ * state (detour.h).
  *
  * Locks: `first` guards the preallocation at the first request; nothing is called under it but the
  * preallocation.  The engine, the books and the uses each have their own.
@@ -266,11 +266,12 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && a->prealloc > 0) {
         if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST)
-            atomic_store(&a->prealloc_waits, 1);
+            (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
         else
             status = preallocate(a);
     }
-    a->plain = a->front && !a->books.latency;
+    if (!a->front || a->books.latency)
+        (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__front_close(a->front);
@@ -318,7 +319,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     status = furnish(a, options, &to);
     if (status != WEIR_OK)
         goto release_context;
-    weir__uses_open(&a->uses);
+    weir__uses_open(&a->uses, &a->host.detours);
     pthread_mutex_init(&a->first, NULL);
     *allocator = a;
     return WEIR_OK;
@@ -380,7 +381,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return WEIR_OK;
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
-    lost = atomic_load(&a->host.lost);
+    lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
     if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
         return weir__engine_refuse(WEIR_E_BUSY);
     weir__front_close(a->front);
@@ -437,7 +438,7 @@ static inline __attribute__((always_inline)) weir_status gate(const weir_allocat
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
-    if (atomic_load_explicit(&a->host.lost, memory_order_relaxed))
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
         return weir__engine_refuse(WEIR_E_DEVICE_LOST);
     return WEIR_OK;
 }
@@ -445,13 +446,13 @@ static inline __attribute__((always_inline)) weir_status gate(const weir_allocat
 /* The preallocation that waited for the first request; requests beside it wait for it. */
 static void preallocate_first(weir_allocator *a) {
     pthread_mutex_lock(&a->first);
-    if (atomic_load(&a->prealloc_waits)) {
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC)) {
         int result_before = weir__driver_result;
 
         /* A refusal is in the log and the figures; the request may be served all the same. */
         (void)preallocate(a);
         weir__set_driver_result(result_before);
-        atomic_store(&a->prealloc_waits, 0);
+        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
     }
     pthread_mutex_unlock(&a->first);
 }
@@ -490,7 +491,7 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     CUdeviceptr address = 0;
     weir_status status;
 
-    if (atomic_load_explicit(&a->prealloc_waits, memory_order_acquire))
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC))
         preallocate_first(a);
     if (bytes > a->host.device_total)
         return refuse(a, bytes, stream);
@@ -530,23 +531,22 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     return status;
 }
 
-/* 1 if there is nothing to do about a request but to hand it to the front: no histogram to keep, no
- * noted streams, no preallocation to come, and whatever `gate` asks. */
+/* 1 if there is nothing to do about a request but to hand it to the front: no detour, which is more
+ * than `gate` asks. */
 static inline int is_plain(const weir_allocator *a) {
-    return a && a->plain && !weir__driver_forked() &&
-           !atomic_load_explicit(&a->host.lost, memory_order_relaxed) && !weir__uses_any(&a->uses);
+    return a && atomic_load_explicit(&a->host.detours, memory_order_acquire) == 0 &&
+           !weir__driver_forked();
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    if (is_plain(a) && block && bytes - 1 < a->host.device_total &&
-        !atomic_load_explicit(&a->prealloc_waits, memory_order_relaxed))
+    if (is_plain(a) && block && bytes - 1 < a->host.device_total)
         return weir__front_alloc(a->front, bytes, stream, block);
     return alloc_fully(a, bytes, stream, block);
 }
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
-    weir_status status = a->front ? weir__front_free(a->front, block, stream, uses)
+    weir_status status = a->front ? weir__front_free_used(a->front, block, stream, uses)
                                   : a->ops->free(a->engine, block, stream, uses);
 
     if (uses)
@@ -574,7 +574,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     if (is_plain(a) && block)
-        return weir__front_free(a->front, (uintptr_t)block, stream, NULL);
+        return weir__front_free(a->front, (uintptr_t)block, stream);
     return free_fully(a, block, stream);
 }
 

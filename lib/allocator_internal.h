@@ -17,13 +17,11 @@ struct weir_allocator {
     const struct weir_engine *ops;
     void *engine;
     struct weir_front *front; /* NULL: off */
-    int plain;                /* the front is on, and no latency is measured; fixed after create */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
-    uint64_t prealloc;          /* bytes to preallocate; fixed after create */
-    _Atomic int prealloc_waits; /* preallocation is still to be done, at the first request */
-    pthread_mutex_t first;
+    uint64_t prealloc;     /* bytes to preallocate; fixed after create */
+    pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error

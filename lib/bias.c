@@ -22,7 +22,8 @@
 
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 20 };
 
-_Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
+_Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec"))) =
+    WEIR_BIAS_NOBODY;
 
 #ifdef BIASED
 static int membarrier(int command) {
@@ -65,7 +66,7 @@ static uint32_t enlist(void) {
 
     do
         number = atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1;
-    while (number == 0);
+    while (number == 0 || number == WEIR_BIAS_NOBODY);
     weir__bias_thread = number;
     return number;
 }
@@ -82,7 +83,10 @@ static void take_away(struct weir_bias *bias) {
 }
 
 void weir__bias_take_slow(struct weir_bias *bias, int as_guest) {
-    uint32_t me = weir__bias_thread ? weir__bias_thread : enlist(), owner;
+    uint32_t me = weir__bias_thread, owner;
+
+    if (me == WEIR_BIAS_NOBODY)
+        me = enlist();
 
     weir__lock_take(&bias->lock);
     if (bias->patience == 0)

@@ -36,7 +36,9 @@ struct weir_bias {
     uint32_t patience; /* and how often it must before the lock is biased to it; 0: not set yet */
 };
 
-/* This thread's number, never used again by another; 0 before its first slow take. */
+/* This thread's number, never used again by another; NOBODY, to whom no lock is biased, before its
+ * first slow take. */
+#define WEIR_BIAS_NOBODY UINT32_MAX
 extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
 
 /* Asks the kernel, which takes milliseconds in a process that has threads, before the first bias. */
@@ -44,17 +46,29 @@ void weir__bias_prepare(void);
 
 void weir__bias_take_slow(struct weir_bias *bias, int as_guest);
 
-/* weir__bias_take, or as a guest. */
-static inline int weir__bias_enter(struct weir_bias *bias, int as_guest) {
+/* Gives back what weir__bias_try took. */
+static inline void weir__bias_leave(struct weir_bias *bias) {
+    atomic_store_explicit(&bias->busy, 0, memory_order_release);
+}
+
+/* Takes the lock if it is biased to this thread: 1, or 0 at once. */
+static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias *bias) {
     uint32_t me = weir__bias_thread;
 
-    if (me != 0 && atomic_load_explicit(&bias->owner, memory_order_relaxed) == me) {
-        atomic_store_explicit(&bias->busy, 1, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* the other half is the revoker's membarrier */
-        if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
-            return 1;
-        atomic_store_explicit(&bias->busy, 0, memory_order_release);
-    }
+    if (atomic_load_explicit(&bias->owner, memory_order_relaxed) != me)
+        return 0;
+    atomic_store_explicit(&bias->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* the other half is the revoker's membarrier */
+    if (atomic_load_explicit(&bias->owner, memory_order_acquire) == me)
+        return 1;
+    weir__bias_leave(bias);
+    return 0;
+}
+
+/* weir__bias_take, or as a guest. */
+static inline int weir__bias_enter(struct weir_bias *bias, int as_guest) {
+    if (weir__bias_try(bias))
+        return 1;
     weir__bias_take_slow(bias, as_guest);
     return 0;
 }
@@ -71,7 +85,7 @@ static inline int weir__bias_take_as_guest(struct weir_bias *bias) {
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {
     if (taken)
-        atomic_store_explicit(&bias->busy, 0, memory_order_release);
+        weir__bias_leave(bias);
     else
         weir__lock_give(&bias->lock);
 }

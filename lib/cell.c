@@ -77,14 +77,19 @@ void weir__cell_close(struct weir_cell *c) {
     c->store = NULL;
 }
 
-void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
-    struct weir_cell_class *k = &c->store->small[slab->size_class];
+static void count_slabs(struct weir_cell *c, const struct weir_span *slab, int more) {
+    _Atomic uint32_t *slabs = &c->store->small[slab->size_class].slabs;
 
+    atomic_store_explicit(slabs, atomic_load_explicit(slabs, memory_order_relaxed) + (uint32_t)more,
+                          memory_order_relaxed);
+}
+
+void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
     atomic_store_explicit(&slab->cell, c, memory_order_relaxed);
     slab->epoch = c->epoch;
-    k->slabs++;
-    weir__cell_link(k, slab);
-    weir__cell_idle(c, slab->bytes, 1);
+    count_slabs(c, slab, 1);
+    weir__cell_link(c, slab);
+    weir__cell_more_idle(c, slab->bytes);
 }
 
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
@@ -104,50 +109,47 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
     return 1;
 }
 
-void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
-    weir__span_put(slab, slot);
-    if (slab->idle == 1)
-        weir__cell_link(&c->store->small[slab->size_class], slab);
-    if (slab->idle == slab->slots) {
-        slab->epoch = c->epoch;
-        weir__cell_idle(c, slab->bytes, 1);
-    }
-}
-
 static void add_span(struct weir_harvest *out, struct weir_span *s) {
     s->next = out->spans;
     out->spans = s;
 }
 
-/* Where the i-th oldest whole block is in the ring. */
-static unsigned at(const struct weir_cell_store *store, unsigned i) {
-    return (store->oldest + i) % WEIR_CELL_RECENT;
-}
-
-static struct weir_span *take_oldest(struct weir_cell *c) {
+/* A whole block that is kept no more. */
+static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
     struct weir_cell_store *store = c->store;
-    struct weir_span *s = store->recent[store->oldest];
 
-    store->oldest = at(store, 1);
-    store->recents--;
-    store->unused -= store->unused > 0;
-    store->whole -= s->bytes;
-    weir__cell_idle(c, s->bytes, 0);
-    return s;
+    if (alone && store->leavings < WEIR_CELL_LEAVING) {
+        s->next = store->leaving;
+        store->leaving = s;
+        store->leavings++;
+        store->leaving_bytes += s->bytes;
+        weir__cell_more_idle(c, s->bytes);
+    } else {
+        add_span(out, s);
+    }
 }
 
-/* The oldest whole blocks until there are at most `count` of at most `bytes`. */
-static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
-                        struct weir_harvest *out) {
-    while (c->store->recents > count || c->store->whole > bytes)
-        add_span(out, take_oldest(c));
+/* The `count` oldest whole blocks go by `out`, or are leaving. */
+static void drop_recents(struct weir_cell *c, unsigned count, int alone, struct weir_harvest *out) {
+    struct weir_cell_store *store = c->store;
+
+    for (unsigned i = 0; i < count; i++) {
+        store->whole -= store->recent[i]->bytes;
+        weir__cell_less_idle(c, store->recent[i]->bytes);
+        leave(c, store->recent[i], alone, out);
+    }
+    store->recents -= count;
+    store->unused = store->unused > count ? store->unused - count : 0;
+    for (unsigned i = 0; i < store->recents; i++) {
+        store->recent[i] = store->recent[count + i];
+        store->pages[i] = store->pages[count + i];
+    }
 }
 
-static void drop_slab(struct weir_cell *c, struct weir_cell_class *k, struct weir_span *s,
-                      struct weir_harvest *out) {
-    weir__cell_unlink(k, s);
-    k->slabs--;
-    weir__cell_idle(c, s->bytes, 0);
+static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
+    weir__cell_unlink(c, s);
+    count_slabs(c, s, -1);
+    weir__cell_less_idle(c, s->bytes);
     add_span(out, s);
 }
 
@@ -158,14 +160,12 @@ static size_t idle(const struct weir_cell *c) {
 /* Slabs until at most `keep` bytes lie idle in them, or `all` in everything. */
 static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir_harvest *out) {
     for (int i = WEIR_SPAN_CLASSES - 1; i >= 0; i--) {
-        struct weir_cell_class *k = &c->store->small[i];
-
-        for (struct weir_span *s = k->open, *next; s; s = next) {
+        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
             if (idle(c) <= all || idle(c) - c->store->whole <= keep)
                 return;
             next = s->next;
             if (s->idle == s->slots)
-                drop_slab(c, k, s, out);
+                drop_slab(c, s, out);
         }
     }
 }
@@ -175,7 +175,7 @@ void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *ou
     weir__cell_drop_leaving(c, out);
     drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
-        add_span(out, take_oldest(c));
+        drop_recents(c, 1, 0, out);
 }
 
 void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
@@ -187,27 +187,35 @@ void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
         store->leaving = s->next;
         add_span(out, s);
     }
-    weir__cell_idle(c, store->leaving_bytes, 0);
+    weir__cell_less_idle(c, store->leaving_bytes);
     store->leavings = 0;
     store->leaving_bytes = 0;
 }
 
+/* How many of the oldest whole blocks must go for `bytes` more. */
+static unsigned excess(const struct weir_cell *c, size_t bytes) {
+    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+    size_t whole = c->store->whole + bytes;
+    unsigned count = 0;
+
+    while (count < c->store->recents && whole > most)
+        whole -= c->store->recent[count++]->bytes;
+    return count;
+}
+
 void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
     weir__cell_drop_leaving(c, out);
-    drop_wholes(c, WEIR_CELL_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
-                out);
+    drop_recents(c, excess(c, 0), 0, out);
 }
 
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
-    drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
+    drop_recents(c, c->store->unused, 0, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        struct weir_cell_class *k = &c->store->small[i];
-
-        for (struct weir_span *s = k->open, *next; s; s = next) {
+        for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
             next = s->next;
             if (s->idle == s->slots && s->epoch != c->epoch)
-                drop_slab(c, k, s, out);
+                drop_slab(c, s, out);
         }
     }
     c->epoch++;
@@ -227,81 +235,69 @@ void weir__cell_strays(struct weir_cell *c, uint32_t least, struct weir_harvest 
 
 void weir__cell_disown(struct weir_cell *c) {
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
-        struct weir_cell_class *k = &c->store->small[i];
+        while (c->store->open[i]) {
+            struct weir_span *s = c->store->open[i];
 
-        while (k->open) {
-            struct weir_span *s = k->open;
-
-            weir__cell_unlink(k, s);
-            k->slabs--;
+            weir__cell_unlink(c, s);
+            count_slabs(c, s, -1);
             atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
         }
     }
 }
 
-uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
+/* There is no room for it, or none before others have gone. */
+static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
+                     struct weir_span **out) {
     struct weir_cell_store *store = c->store;
-    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    struct weir_span *s;
-    unsigned i = store->recents;
-
-    do
-        if (i-- == 0)
-            return 0;
-    while (store->pages[at(store, i)] != pages);
-    s = store->recent[at(store, i)];
-    store->recents--;
-    if (i < store->unused)
-        store->unused--;
-    for (; i < store->recents; i++) {
-        store->pages[at(store, i)] = store->pages[at(store, i + 1)];
-        store->recent[at(store, i)] = store->recent[at(store, i + 1)];
-    }
-    store->whole -= s->bytes;
-    weir__cell_idle(c, s->bytes, 0);
-    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
-    return s->base;
-}
-
-/* A whole block that is kept no more. */
-static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
-    struct weir_cell_store *store = c->store;
-
-    if (alone && store->leavings < WEIR_CELL_LEAVING) {
-        s->next = store->leaving;
-        store->leaving = s;
-        store->leavings++;
-        store->leaving_bytes += s->bytes;
-        weir__cell_idle(c, s->bytes, 1);
-    } else {
-        add_span(out, s);
-    }
-}
-
-int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
-                         struct weir_span **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-    struct weir_cell_store *store = c->store;
     struct weir_harvest given_up = {0};
-    unsigned i;
+    unsigned count;
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
-    if (s->bytes > most) {
+    if (s->bytes > atomic_load_explicit(&c->most_whole, memory_order_relaxed)) {
         leave(c, s, alone, &given_up);
     } else {
-        while (store->recents == WEIR_CELL_RECENT || store->whole + s->bytes > most)
-            leave(c, take_oldest(c), alone, &given_up);
-        i = at(store, store->recents++);
-        store->pages[i] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[i] = s;
+        count = excess(c, s->bytes);
+        drop_recents(c, count > 0 ? count : store->recents == WEIR_CELL_RECENT, alone, &given_up);
+        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[store->recents++] = s;
         store->whole += s->bytes;
-        weir__cell_idle(c, s->bytes, 1);
+        weir__cell_more_idle(c, s->bytes);
     }
     *out = given_up.spans;
+    weir__cell_raise(&c->frees);
     return WEIR_CELL_TAKEN;
+}
+
+/* A slot of another cell's slab. */
+static int put_stray(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    struct weir_strays *strays = c->store->small[s->size_class].strays;
+    uint32_t slot = weir__span_slot(s, address), asked;
+
+    if (slot == WEIR_SLOT_NONE)
+        return WEIR_CELL_NO_BLOCK;
+    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+    if (asked & WEIR_SLOT_IDLE)
+        return WEIR_CELL_NO_BLOCK;
+    if (!strays || strays->count == strays->room)
+        return WEIR_CELL_FULL;
+    atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
+    strays->stray[strays->count++] = (struct weir_stray){s, slot};
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    weir__cell_raise(&c->frees);
+    return WEIR_CELL_TAKEN;
+}
+
+int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
+                   struct weir_span **out) {
+    if (weir__cell_put_plain(c, s, address))
+        return WEIR_CELL_TAKEN;
+    if (!s->slot_units)
+        return put_whole(c, s, address, alone, out);
+    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
+        return WEIR_CELL_NO_BLOCK;
+    return put_stray(c, s, address);
 }

@@ -30,7 +30,7 @@
 #include "span.h"
 
 enum {
-    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most: a power of two */
+    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most */
     WEIR_CELL_LEAVING = 64, /* and those that wait for the next miss */
     WEIR_CELL_STRAYS = 64,  /* of a class, before they are sent home */
     WEIR_CELL_BOX = 124,    /* slots in a letter box, */
@@ -52,17 +52,17 @@ struct weir_strays {
 };
 
 struct weir_cell_class {
-    struct weir_span *open;     /* slabs with idle slots; the first serves */
-    uint32_t slabs;             /* all of the cell's, full ones too */
+    _Atomic uint32_t slabs;     /* all of the cell's, full ones too; read without the lock */
     struct weir_strays *strays; /* NULL: none */
 };
 
 struct weir_cell_store {
+    struct weir_span *open[WEIR_SPAN_CLASSES]; /* slabs with idle slots; the first serves */
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
-    unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
+    unsigned recents;
     size_t whole;                     /* bytes of them */
     unsigned unused;                  /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes */
+    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
@@ -79,27 +79,40 @@ struct weir_box {
     struct weir_stray slot[WEIR_CELL_BOX];
 };
 
+/* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
+ * write one word, unless the peak rises. */
+struct weir_cell_sum {
+    _Atomic int64_t room; /* peak less the sum: never below 0 */
+    _Atomic int64_t peak;
+};
+
 struct weir_cell {
-    _Alignas(64) struct weir_bias lock;
-    struct weir_cell_store *store;  /* NULL: none yet */
-    _Atomic(struct weir_box *) box; /* made with the store, stays */
-    uint64_t pass;             /* the demand at which hits may be had without catching up; or 0 */
-    _Atomic uint64_t key;      /* by which the front finds it; 0: none */
-    _Atomic uint64_t id;       /* of the stream */
-    uint64_t demand;           /* front.demand when the cell last gave */
-    int serves;                /* it has a store, and all in it was freed on the stream `id` */
-    int due;                   /* 1: its stream's next request looks after it */
-    uint32_t epoch;            /* looks at what lies unused so far */
-    _Atomic uint32_t trusted;  /* bindings; above 0 the driver is not asked about the stream */
-    _Atomic uint32_t pins;     /* calls at work with it that have left its lock in between */
-    _Atomic int capturing;     /* the stream was being captured when it was seen last */
-    _Atomic size_t idle;       /* as above; what follows is written under the lock, read by all */
-    _Atomic size_t most;       /* of idle that may be kept, */
+    /* What calls on the stream read, and hardly any writes. */
+    _Alignas(64) struct weir_cell_store *store; /* NULL: none yet */
+    _Atomic(struct weir_box *) box;             /* made with the store, stays */
+    _Atomic uint64_t key;                       /* by which the front finds it; 0: none */
+    _Atomic uint64_t id;                        /* of the stream */
+    _Atomic size_t most;                        /* of idle that may be kept, */
     _Atomic size_t most_whole; /* and of that in whole blocks: 0 until the engine is calm */
-    _Atomic uint64_t hits, frees, deferred;
-    _Atomic int64_t requested,
-        in_use; /* handed out less given back through this cell: may be < 0 */
-    _Atomic int64_t requested_peak, in_use_peak;
+    _Atomic uint32_t trusted;  /* bindings; above 0 the driver is not asked about the stream */
+    _Atomic int capturing;     /* the stream was being captured when it was seen last */
+    int serves;                /* it has a store, and all in it was freed on the stream `id` */
+
+    /* Astride two cache lines: whose it is belongs to the first, that it is taken to the second. */
+    struct weir_bias lock;
+
+    /* What hits write, under the lock.  Atomic is what others read without it. */
+    uint64_t pass; /* the demand at which hits may be had without catching up; or 0 */
+    _Atomic uint64_t hits, frees;
+    _Atomic size_t idle;
+    struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
+
+    /* Under the lock as well. */
+    uint64_t demand;       /* front.demand when the cell last gave */
+    int due;               /* 1: its stream's next request looks after it */
+    uint32_t epoch;        /* looks at what lies unused so far */
+    _Atomic uint32_t pins; /* calls at work with it that have left its lock in between */
+    _Atomic uint64_t deferred;
 
     /* Guarded by the front's lock. */
     uint64_t young_id;                   /* whose calls are counted: */
@@ -118,38 +131,62 @@ struct weir_harvest {
 };
 
 /* What was counted before is seen by whoever sees this. */
-static inline void weir__cell_raise(_Atomic uint64_t *counter) {
+static inline __attribute__((always_inline)) void weir__cell_raise(_Atomic uint64_t *counter) {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
                           memory_order_release);
 }
 
-static inline int64_t weir__cell_add(_Atomic int64_t *sum, int64_t bytes) {
-    int64_t now = atomic_load_explicit(sum, memory_order_relaxed) + bytes;
+static inline __attribute__((always_inline)) void weir__cell_add(struct weir_cell_sum *sum,
+                                                                 int64_t bytes) {
+    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) - bytes;
 
-    atomic_store_explicit(sum, now, memory_order_relaxed);
-    return now;
+    if (__builtin_expect(room < 0,
+                         0)) { /* in this order: whoever reads sees no sum above the peak */
+        atomic_store_explicit(&sum->peak,
+                              atomic_load_explicit(&sum->peak, memory_order_relaxed) - room,
+                              memory_order_relaxed);
+        room = 0;
+    }
+    atomic_store_explicit(&sum->room, room, memory_order_release);
+}
+
+static inline __attribute__((always_inline)) void weir__cell_sub(struct weir_cell_sum *sum,
+                                                                 int64_t bytes) {
+    int64_t room = atomic_load_explicit(&sum->room, memory_order_relaxed) + bytes;
+
+    atomic_store_explicit(&sum->room, room, memory_order_release);
+}
+
+/* The sum as it is, or was a moment ago. */
+static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
+    int64_t peak, room;
+
+    do {
+        peak = atomic_load_explicit(&sum->peak, memory_order_acquire);
+        room = atomic_load_explicit(&sum->room, memory_order_acquire);
+    } while (peak != atomic_load_explicit(&sum->peak, memory_order_relaxed));
+    return peak - room;
 }
 
 /* A live block more. */
-static inline void weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    int64_t r = weir__cell_add(&c->requested, requested);
-    int64_t u = weir__cell_add(&c->in_use, in_use);
-
-    if (r > atomic_load_explicit(&c->requested_peak, memory_order_relaxed))
-        atomic_store_explicit(&c->requested_peak, r, memory_order_relaxed);
-    if (u > atomic_load_explicit(&c->in_use_peak, memory_order_relaxed))
-        atomic_store_explicit(&c->in_use_peak, u, memory_order_relaxed);
+static inline __attribute__((always_inline)) void
+weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    weir__cell_add(&c->requested, requested);
+    weir__cell_add(&c->in_use, in_use);
 }
 
 /* One less. */
-static inline void weir__cell_discount(struct weir_cell *c, int64_t requested, int64_t in_use) {
-    weir__cell_add(&c->requested, -requested);
-    weir__cell_add(&c->in_use, -in_use);
+static inline __attribute__((always_inline)) void
+weir__cell_discount(struct weir_cell *c, int64_t requested, int64_t in_use) {
+    weir__cell_sub(&c->requested, requested);
+    weir__cell_sub(&c->in_use, in_use);
 }
 
-/* After a change of demand, serves or due. */
+/* After a change of demand, serves, capturing or due. */
 static inline void weir__cell_pass(struct weir_cell *c) {
-    c->pass = c->serves && !c->due ? c->demand : 0;
+    int captured = atomic_load_explicit(&c->capturing, memory_order_relaxed);
+
+    c->pass = c->serves && !captured && !c->due ? c->demand : 0;
 }
 
 static inline void weir__cell_due(struct weir_cell *c) {
@@ -157,30 +194,40 @@ static inline void weir__cell_due(struct weir_cell *c) {
     c->pass = 0;
 }
 
-static inline void weir__cell_idle(struct weir_cell *c, size_t bytes, int more) {
-    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+static inline __attribute__((always_inline)) void weir__cell_more_idle(struct weir_cell *c,
+                                                                       size_t bytes) {
+    size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
-    idle = more ? idle + bytes : idle - bytes;
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (idle > atomic_load_explicit(&c->most, memory_order_relaxed) + c->store->leaving_bytes)
+    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed), 0) &&
+        idle - c->store->leaving_bytes > atomic_load_explicit(&c->most, memory_order_relaxed))
         weir__cell_due(c);
 }
 
-static inline void weir__cell_unlink(struct weir_cell_class *k, struct weir_span *s) {
+static inline __attribute__((always_inline)) void weir__cell_less_idle(struct weir_cell *c,
+                                                                       size_t bytes) {
+    atomic_store_explicit(&c->idle, atomic_load_explicit(&c->idle, memory_order_relaxed) - bytes,
+                          memory_order_relaxed);
+}
+
+/* Out of the list of slabs with idle slots, and into it. */
+static inline void weir__cell_unlink(struct weir_cell *c, struct weir_span *s) {
     if (s->prev)
         s->prev->next = s->next;
     else
-        k->open = s->next;
+        c->store->open[s->size_class] = s->next;
     if (s->next)
         s->next->prev = s->prev;
 }
 
-static inline void weir__cell_link(struct weir_cell_class *k, struct weir_span *s) {
+static inline void weir__cell_link(struct weir_cell *c, struct weir_span *s) {
+    struct weir_span **open = &c->store->open[s->size_class];
+
     s->prev = NULL;
-    s->next = k->open;
-    if (k->open)
-        k->open->prev = s;
-    k->open = s;
+    s->next = *open;
+    if (*open)
+        (*open)->prev = s;
+    *open = s;
 }
 
 /* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
@@ -198,31 +245,63 @@ void weir__cell_collect(struct weir_cell *c);
 /* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
 static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(struct weir_cell *c,
                                                                             size_t bytes) {
-    struct weir_cell_class *k = &c->store->small[weir__span_class(bytes)];
-    struct weir_span *s = k->open;
+    unsigned size_class = weir__span_class(bytes);
+    struct weir_span *s = c->store->open[size_class];
+    uint64_t slot_bytes;
     uint32_t slot;
 
-    if (s) {
+    if (__builtin_expect(s != NULL, 1)) {
         if (s->idle == s->slots)
-            weir__cell_idle(c, s->bytes, 0);
+            weir__cell_less_idle(c, s->bytes);
         slot = weir__span_take(s, (uint32_t)bytes);
         if (s->idle == 0)
-            weir__cell_unlink(k, s);
-    } else if (k->strays && k->strays->count > 0) {
-        struct weir_stray *stray = &k->strays->stray[--k->strays->count];
+            weir__cell_unlink(c, s);
+    } else {
+        struct weir_strays *strays = c->store->small[size_class].strays;
+        struct weir_stray *stray;
 
+        if (!strays || strays->count == 0)
+            return 0;
+        stray = &strays->stray[--strays->count];
         s = stray->span;
         slot = stray->slot;
         atomic_store_explicit(&s->slot[slot], (uint32_t)bytes, memory_order_relaxed);
-    } else {
-        return 0;
     }
-    weir__cell_account(c, (int64_t)bytes, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-    return weir__span_address(s, slot);
+    slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
+    weir__cell_account(c, (int64_t)bytes, (int64_t)slot_bytes);
+    return s->base + slot * slot_bytes;
 }
 
 /* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
-uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes);
+static inline __attribute__((always_inline)) uint64_t weir__cell_take_whole(struct weir_cell *c,
+                                                                            size_t bytes) {
+    struct weir_cell_store *store = c->store;
+    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
+    unsigned i = store->recents, last = i - 1;
+    struct weir_span *s;
+
+    do
+        if (i-- == 0)
+            return 0;
+    while (store->pages[i] != pages);
+    store->recents = last;
+    s = store->recent[last];
+    while (last >
+           i) { /* those above move down; from the top, as no call of memmove is wanted here */
+        struct weir_span *below = store->recent[--last];
+
+        store->recent[last] = s;
+        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
+        s = below;
+    }
+    if (i < store->unused)
+        store->unused--;
+    store->whole -= s->bytes;
+    weir__cell_less_idle(c, s->bytes);
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
+    return s->base;
+}
 
 enum weir_cell_put {
     WEIR_CELL_TAKEN = 0,
@@ -230,48 +309,60 @@ enum weir_cell_put {
     WEIR_CELL_NO_BLOCK, /* no live block starts there */
 };
 
-static inline __attribute__((always_inline)) int
-weir__cell_put_slot(struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    struct weir_cell_class *k = &c->store->small[s->size_class];
-    uint32_t slot = weir__span_slot(s, address), asked;
-
-    if (slot == WEIR_SLOT_NONE)
-        return WEIR_CELL_NO_BLOCK;
-    asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    if (asked & WEIR_SLOT_IDLE)
-        return WEIR_CELL_NO_BLOCK;
-    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        weir__span_put(s, slot);
-        if (s->idle == 1)
-            weir__cell_link(k, s);
-        if (s->idle == s->slots) {
-            s->epoch = c->epoch;
-            weir__cell_idle(c, s->bytes, 1);
-        }
-    } else {
-        if (!k->strays || k->strays->count == k->strays->room)
-            return WEIR_CELL_FULL;
-        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
-        k->strays->stray[k->strays->count++] = (struct weir_stray){s, slot};
+/* A slot of one of the cell's slabs comes home. */
+static inline __attribute__((always_inline)) void
+weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
+    weir__span_put(slab, slot);
+    if (slab->idle == 1)
+        weir__cell_link(c, slab);
+    if (slab->idle == slab->slots) {
+        slab->epoch = c->epoch;
+        weir__cell_more_idle(c, slab->bytes);
     }
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-    return WEIR_CELL_TAKEN;
 }
 
-/* *out: the whole blocks that the cell gives up for it, chained by next; it may be this very one.  With
- * `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
-int weir__cell_put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
-                         struct weir_span **out);
+/* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
+ * of one of the cell's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
+ * The cell has a store. */
+static inline __attribute__((always_inline)) int
+weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
+        uint64_t slot = weir__span_quotient(s, address);
+        uint32_t asked;
+
+        if (slot >= s->slots)
+            return 0;
+        asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
+        if (asked & WEIR_SLOT_IDLE)
+            return 0;
+        weir__cell_home(c, s, (uint32_t)slot);
+        weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
+    } else if (s->slot_units) {
+        return 0;
+    } else {
+        struct weir_cell_store *store = c->store;
+        uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+        size_t whole = store->whole + s->bytes;
+
+        if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT ||
+            whole > atomic_load_explicit(&c->most_whole, memory_order_relaxed))
+            return 0;
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+        store->whole = whole;
+        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[store->recents++] = s;
+        weir__cell_more_idle(c, s->bytes);
+        weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    }
+    weir__cell_raise(&c->frees);
+    return 1;
+}
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
- * before: the whole blocks that it gives up for it, chained by next. */
-static inline __attribute__((always_inline)) int weir__cell_put(struct weir_cell *c,
-                                                                struct weir_span *s,
-                                                                uint64_t address, int alone,
-                                                                struct weir_span **out) {
-    return s->slot_units ? weir__cell_put_slot(c, s, address)
-                         : weir__cell_put_whole(c, s, address, alone, out);
-}
+ * before: the whole blocks that it gives up for it, chained by next; it may be this very one.  With
+ * `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
+int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
+                   struct weir_span **out);
 
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
  * asked.  FULL: the cell's lock must be taken after all. */
@@ -323,15 +414,13 @@ void weir__cell_close(struct weir_cell *c);
 void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab);
 /* Room for one more stray of a class than now: 1, or 0 if host memory ran out. */
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
-/* A slot of one of the cell's slabs comes home from elsewhere. */
-void weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot);
 
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
-void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
 /* Takes those out that are leaving, and whole blocks beyond what may be kept. */
 void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out);
 /* Those that are leaving alone. */
 static inline void weir__cell_drop_leaving(struct weir_cell *c, struct weir_harvest *out) {
     if (c->store->leaving)

@@ -125,7 +125,7 @@ void weir__driver_leave(const struct weir_driver *driver, const struct weir_driv
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);
 
 /* Written by driver.c alone; read through weir__driver_forked, on every call. */
-extern atomic_int weir__driver_is_forked;
+extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
 /* 1 in a child of fork() of a process that had opened a driver or was opening one, else 0; such a
  * child must make no driver call.  One load.  A child made without fork handlers (_Fork, a bare

@@ -46,7 +46,7 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     weir__set_driver_result((int)result);
     if (is_fatal(result) ||
         (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && own_context_is_gone(host))) {
-        if (!atomic_exchange(&host->lost, 1))
+        if (weir__detour_set(&host->detours, WEIR_DETOUR_LOST, 1))
             weir__log(host->options.log, WEIR_LOG_ERROR, "the device is lost: %s",
                       weir__driver_error_name(host->driver, result));
         return WEIR_E_DEVICE_LOST;

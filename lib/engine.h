@@ -18,6 +18,7 @@
 #include <weir/stats.h>
 
 #include "books.h"
+#include "detour.h"
 #include "driver.h"
 #include "uses.h"
 
@@ -29,18 +30,18 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* What every engine is given; it outlives the engine, and all but `lost` is fixed. */
+/* What every engine is given; it outlives the engine, and all but `detours` is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
     CUdevice device;
     CUcontext context;     /* the device's primary context, retained by the allocator */
     weir_options options;  /* completed: no default is left in it */
     uint64_t device_total; /* bytes */
+    weir_detours detours;  /* why requests do not go straight to the front */
     uint64_t limit;        /* the most the reserve may be; UINT64_MAX: none */
     uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     uint64_t created_ticks;
-    _Atomic int lost; /* a fault left the context unusable */
 };
 
 struct weir_engine {

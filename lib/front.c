@@ -68,7 +68,8 @@ struct entry {
 };
 
 struct table {
-    size_t capacity; /* a power of two */
+    size_t mask; /* of entries: their number, a power of two, less one */
+    size_t keys;
     struct table *older;
     struct entry entry[];
 };
@@ -78,11 +79,12 @@ struct weir_front {
     const struct weir_engine *ops;
     void *engine;
     struct weir_pagemap pages;
-    _Atomic(struct table *) table;
-    _Atomic uint64_t demand; /* rises when a request did not fit; read by every request */
-    int checks;              /* options.stream_checks */
-    int sheds;               /* there is a release threshold: what goes back is seen to at once */
-    uint64_t idle_ns;        /* options.front_idle_ms; UINT64_MAX: for ever */
+    _Atomic(struct table *) by_handle; /* cells of created streams, which keep their keys, */
+    _Atomic(struct table *) by_id;     /* and of default streams */
+    _Atomic uint64_t demand;           /* rises when a request did not fit; read by every request */
+    int checks;                        /* options.stream_checks */
+    int sheds;        /* there is a release threshold: what goes back is seen to at once */
+    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_lock records;           /* guards the page map's writers and the records of spans */
@@ -97,7 +99,7 @@ struct weir_front {
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    _Atomic size_t keys;              /* in the table; read without the lock */
+    _Atomic size_t streams;           /* cells that have or had a key; read without the lock */
     size_t default_streams;           /* cells that go by id, but for bound ones */
     size_t cached;                    /* cells that have a store */
     struct weir_order order;          /* for fences alone */
@@ -110,7 +112,7 @@ struct weir_front {
     uint64_t requested_peak, in_use_peak;
 };
 
-/* ---- the table of cells ------------------------------------------------------------------------ */
+/* ---- the tables of cells ----------------------------------------------------------------------- */
 
 /* Odd: a stream by its id; even: by its handle; 0: neither will do. */
 static uint64_t key_of(weir_stream stream, uint64_t id) {
@@ -126,22 +128,35 @@ static int is_default(weir_stream stream) {
 }
 
 static size_t slot_of(const struct table *t, uint64_t key) {
-    return (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 20) & (t->capacity - 1);
+    return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
 }
 
-/* The cell of a key, or NULL.  Takes no lock; what it finds may belong to another key by now, which
- * its user checks under the cell's lock. */
-static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
-    const struct table *t = atomic_load_explicit(&f->table, memory_order_acquire);
-
-    for (size_t i = slot_of(t, key);; i = (i + 1) & (t->capacity - 1)) {
+/* 1 and the cell of a key that is not 0 in a table; or 0.  Takes no lock. */
+static inline __attribute__((always_inline)) int look_up(const struct table *t, uint64_t key,
+                                                         struct weir_cell **cell) {
+    for (size_t i = slot_of(t, key);; i = (i + 1) & t->mask) {
         uint64_t found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire);
 
-        if (found == key)
-            return atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
+        if (found == key) {
+            *cell = atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
+            return 1;
+        }
         if (found == 0)
-            return NULL;
+            return 0;
     }
+}
+
+static _Atomic(struct table *) *table_of(struct weir_front *f, uint64_t key) {
+    return key & 1 ? &f->by_id : &f->by_handle;
+}
+
+/* The cell of a key, or NULL.  That of an id may belong to another by now, which its user checks under
+ * the cell's lock. */
+static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
+    struct weir_cell *c;
+
+    return look_up(atomic_load_explicit(table_of(f, key), memory_order_acquire), key, &c) ? c
+                                                                                          : NULL;
 }
 
 static void table_add(struct table *t, struct weir_cell *c) {
@@ -149,45 +164,61 @@ static void table_add(struct table *t, struct weir_cell *c) {
     size_t i = slot_of(t, key);
 
     while (atomic_load_explicit(&t->entry[i].key, memory_order_relaxed) != 0)
-        i = (i + 1) & (t->capacity - 1);
+        i = (i + 1) & t->mask;
     atomic_store_explicit(&t->entry[i].cell, c, memory_order_release);
     atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
+    t->keys++;
 }
 
-static struct table *table_make(size_t capacity) {
-    struct table *t = calloc(1, sizeof *t + capacity * sizeof t->entry[0]);
+static struct table *table_make(size_t entries) {
+    struct table *t = calloc(1, sizeof *t + entries * sizeof t->entry[0]);
 
     if (t)
-        t->capacity = capacity;
+        t->mask = entries - 1;
     return t;
 }
 
-/* Room for one more key.  Readers of the smaller table find what it had: it stays until the end. */
-static int table_reserve(struct weir_front *f) {
-    struct table *t = atomic_load_explicit(&f->table, memory_order_relaxed), *larger;
+/* The cells that go by keys like that one. */
+static void table_fill(struct weir_front *f, struct table *t, uint64_t like) {
+    for (struct weir_cell *c = f->cells; c; c = c->next)
+        if (c->key && (c->key & 1) == (like & 1))
+            table_add(t, c);
+}
 
-    if ((f->keys + 1) * 2 <= t->capacity)
+/* Room for one more key.  Readers of the smaller table find what it had: it stays until the end. */
+static int table_reserve(struct weir_front *f, uint64_t key) {
+    _Atomic(struct table *) *table = table_of(f, key);
+    struct table *t = atomic_load_explicit(table, memory_order_relaxed), *larger;
+
+    if ((t->keys + 1) * 2 <= t->mask + 1)
         return 1;
-    larger = table_make(t->capacity * 2);
+    larger = table_make((t->mask + 1) * 2);
     if (!larger)
         return 0;
     larger->older = t;
-    for (struct weir_cell *c = f->cells; c; c = c->next)
-        if (c->key)
-            table_add(larger, c);
-    atomic_store_explicit(&f->table, larger, memory_order_release);
+    table_fill(f, larger, key);
+    atomic_store_explicit(table, larger, memory_order_release);
     return 1;
 }
 
-/* After cells have lost their keys.  A reader that meets this finds nothing and takes the lock. */
+/* After a default stream's cell has lost its key.  A reader that meets this finds nothing and takes the
+ * lock. */
 static void table_rebuild(struct weir_front *f) {
-    struct table *t = atomic_load_explicit(&f->table, memory_order_relaxed);
+    struct table *t = atomic_load_explicit(&f->by_id, memory_order_relaxed);
 
-    for (size_t i = 0; i < t->capacity; i++)
+    for (size_t i = 0; i <= t->mask; i++)
         atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
-    for (struct weir_cell *c = f->cells; c; c = c->next)
-        if (c->key)
-            table_add(t, c);
+    t->keys = 0;
+    table_fill(f, t, 1);
+}
+
+static void table_drop(struct table *t) {
+    while (t) {
+        struct table *older = t->older;
+
+        free(t);
+        t = older;
+    }
 }
 
 /* ---- records of spans -------------------------------------------------------------------------- */
@@ -440,8 +471,7 @@ static int is_calm(const struct weir_front *f) {
 
 /* What the cells hold and hand out, for the sums; the caller holds `lock`. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
-    int64_t requested = atomic_load_explicit(&c->requested, memory_order_relaxed);
-    int64_t in_use = atomic_load_explicit(&c->in_use, memory_order_relaxed);
+    int64_t requested = weir__cell_now(&c->requested), in_use = weir__cell_now(&c->in_use);
     uint64_t budget, posted, posted_in_use;
 
     (void)weir__cell_posted(c, &posted, &posted_in_use);
@@ -609,14 +639,14 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
         return c;
     if (full)
         c = take_silent(f);
-    if (!c && (!full || to_bind) && table_reserve(f)) {
+    if (!c && (!full || to_bind) && table_reserve(f, key)) {
         c = cell_make(f);
-        f->keys += c != NULL;
+        f->streams += c != NULL;
         f->default_streams += c && by_id;
     }
     if (c) {
         rename_cell(c, key);
-        table_add(atomic_load_explicit(&f->table, memory_order_relaxed), c);
+        table_add(atomic_load_explicit(table_of(f, key), memory_order_relaxed), c);
     }
     return c;
 }
@@ -678,9 +708,14 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
 static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream, uint64_t id) {
     uint64_t key = key_of(stream, id);
     struct weir_cell *c = key ? cell_of(f, key) : NULL;
+    int taken;
 
-    if (c)
+    if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
+        taken = weir__bias_take(&c->lock);
         atomic_store_explicit(&c->capturing, 1, memory_order_relaxed);
+        weir__cell_pass(c);
+        weir__bias_give(&c->lock, taken);
+    }
     return c;
 }
 
@@ -786,7 +821,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
 /* Slots of the next slab of a class: more as the class takes more. */
 static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
-    uint32_t slabs = c->store->small[size_class].slabs;
+    uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
     size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
 
     size_t slots = bytes / slot;
@@ -867,27 +902,38 @@ static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_ce
                                     : weir__cell_take_whole(c, bytes);
 }
 
-/* A hit, or 0: there is nothing, or something to catch up with. */
+/* There is nothing to catch up with.  The caller holds the cell's lock. */
+static inline int is_ready(const struct weir_front *f, const struct weir_cell *c) {
+    return c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed);
+}
+
+static inline void count_hit(struct weir_cell *c) {
+    uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
+
+    atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
+    if (hits % WEIR_CELL_LOOK == 0)
+        weir__cell_due(c);
+}
+
+/* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
+static inline __attribute__((always_inline)) CUdeviceptr
+hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+    CUdeviceptr block = is_ready(f, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
+
+    if (block)
+        count_hit(c);
+    return block;
+}
+
+/* The same, of what lies in the letter box too. */
 static inline __attribute__((always_inline)) CUdeviceptr
 take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
-    CUdeviceptr block = 0;
+    CUdeviceptr block = hit(f, c, key, id, bytes);
 
-    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id)) {
-        block = take_any(c, bytes);
-        if (!block && weir__cell_has_post(c, bytes)) {
-            weir__cell_collect(c);
-            block = take_any(c, bytes);
-        }
-    }
-    if (block) {
-        uint64_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed) + 1;
-
-        if (atomic_load_explicit(&c->capturing, memory_order_relaxed)) /* no longer */
-            atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
-        atomic_store_explicit(&c->hits, hits, memory_order_relaxed);
-        if (hits % WEIR_CELL_LOOK == 0)
-            weir__cell_due(c);
+    if (!block && c->serves && weir__cell_has_post(c, bytes)) {
+        weir__cell_collect(c);
+        block = hit(f, c, key, id, bytes);
     }
     weir__bias_give(&c->lock, taken);
     return block;
@@ -921,6 +967,7 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
     int wanted = c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed);
     int due = c->due;
 
+    weir__cell_pass(c); /* a capture may be over */
     weir__bias_give(&c->lock, taken);
     if (due)
         look_after(f, c, stream);
@@ -1034,8 +1081,7 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
     struct weir_harvest h = {0};
     int taken = weir__bias_take(&c->lock);
     weir_status status;
-    int plain =
-        c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id);
+    int plain = is_ready(f, c) && is_its(c, key, id);
 
     if (plain)
         weir__cell_drop_leaving(c, &h);
@@ -1067,8 +1113,9 @@ static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, u
     return *key ? cell_of(f, *key) : NULL;
 }
 
-weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
-                              void **block) {
+/* Every request but a hit of a stream that is vouched for, on a lock that is biased to its thread. */
+static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
+                                                          weir_stream stream, void **block) {
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
@@ -1083,6 +1130,54 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
         return alloc_miss(f, c, key, id, bytes, stream, block);
     }
     return alloc_slow(f, bytes, stream, block);
+}
+
+/* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
+ * whatever is not, goes the long way.  Nothing is called but at the end, so that there is no frame to
+ * make. */
+static inline __attribute__((always_inline)) weir_status
+alloc_at_once(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
+              void **block) {
+    CUdeviceptr address = 0;
+
+    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+        return alloc_asking(f, bytes, stream, block);
+    if (__builtin_expect(is_ready(f, c), 1))
+        address = take_any(c, bytes);
+    if (__builtin_expect(!address, 0)) {
+        weir__bias_leave(&c->lock);
+        return alloc_asking(f, bytes, stream, block);
+    }
+    count_hit(c);
+    weir__bias_leave(&c->lock);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
+}
+
+static __attribute__((noinline)) weir_status alloc_whole_at_once(struct weir_front *f,
+                                                                 struct weir_cell *c, size_t bytes,
+                                                                 weir_stream stream, void **block) {
+    return alloc_at_once(f, c, bytes, stream, block);
+}
+
+/* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
+ * none. */
+static inline __attribute__((always_inline)) int
+find_by_handle(struct weir_front *f, weir_stream stream, struct weir_cell **cell) {
+    const struct table *t = atomic_load_explicit(&f->by_handle, memory_order_acquire);
+
+    return stream && look_up(t, (uintptr_t)stream, cell);
+}
+
+weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
+                              void **block) {
+    struct weir_cell *c;
+
+    if (!find_by_handle(f, stream, &c) || !is_vouched_for(f, c, stream))
+        return alloc_asking(f, bytes, stream, block);
+    if (bytes > WEIR_SPAN_SMALL)
+        return alloc_whole_at_once(f, c, bytes, stream, block);
+    return alloc_at_once(f, c, bytes, stream, block);
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */
@@ -1177,7 +1272,7 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
 /* No other stream is there that could have what this one frees, before it asks for more, and nobody
  * waits for the reserve to fall. */
 static inline int is_alone(const struct weir_front *f) {
-    return !f->sheds && atomic_load_explicit(&f->keys, memory_order_relaxed) == 1;
+    return !f->sheds && atomic_load_explicit(&f->streams, memory_order_relaxed) == 1;
 }
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
@@ -1189,14 +1284,11 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
 
     if (c->serves && is_its(c, key, id)) {
         result = weir__cell_put(c, s, address, is_alone(f), out);
-        if (result == WEIR_CELL_TAKEN) {
-            weir__cell_raise(&c->frees);
-            if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
-                weir__cell_raise(&c->deferred);
-        }
+        if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
+            weir__cell_raise(&c->deferred);
         *known = atomic_load_explicit(&c->id, memory_order_relaxed);
-        *wanted =
-            c->pass != atomic_load_explicit(&f->demand, memory_order_relaxed) || (*out && f->sheds);
+        *wanted = c->due || c->demand != atomic_load_explicit(&f->demand, memory_order_relaxed) ||
+                  (*out && f->sheds);
     }
     weir__bias_give(&c->lock, taken);
     return result;
@@ -1322,10 +1414,23 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     return WEIR_OK;
 }
 
-/* Every free that does not simply bring a slot home. */
-static __attribute__((noinline)) weir_status free_any(struct weir_front *f, struct weir_span *s,
-                                                      CUdeviceptr block, weir_stream stream,
-                                                      struct weir_use_list *uses) {
+/* Into a cell that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
+ * done. */
+static inline __attribute__((always_inline)) int
+bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    int done = 0;
+
+    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+        return 0;
+    if (__builtin_expect(is_ready(f, c), 1))
+        done = weir__cell_put_plain(c, s, address);
+    weir__bias_leave(&c->lock);
+    return done;
+}
+
+weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    struct weir_span *s = weir__pagemap_get(&f->pages, block);
     weir_status status =
         s ? free_by_cell(f, s, block, stream, uses) : free_other(f, block, stream, uses);
 
@@ -1334,39 +1439,14 @@ static __attribute__((noinline)) weir_status free_any(struct weir_front *f, stru
     return status;
 }
 
-/* A live slot of the cell's own, with nothing to catch up with: 1, or 0 and nothing was done. */
-static inline __attribute__((always_inline)) int bring_back(const struct weir_front *f,
-                                                            struct weir_cell *c, uint64_t key,
-                                                            uint64_t id, struct weir_span *s,
-                                                            uint64_t address) {
-    int taken = weir__bias_take_as_guest(&c->lock), done = 0;
-
-    if (c->pass == atomic_load_explicit(&f->demand, memory_order_relaxed) && is_its(c, key, id) &&
-        atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        done = weir__cell_put_slot(c, s, address) == WEIR_CELL_TAKEN;
-        if (done) {
-            weir__cell_raise(&c->frees);
-            if (atomic_load_explicit(&c->capturing, memory_order_relaxed))
-                weir__cell_raise(&c->deferred);
-        }
-    }
-    weir__bias_give(&c->lock, taken);
-    return done;
-}
-
-weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses) {
+/* Nothing is called but at the end, as in alloc_at_once. */
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    struct weir_cell *c;
 
-    if (s && s->slot_units && !uses) {
-        unsigned long long id;
-        uint64_t key;
-        struct weir_cell *c = find(f, stream, &key, &id);
-
-        if (c && !weir__cell_is_anothers(c) && bring_back(f, c, key, id, s, block))
-            return WEIR_OK;
-    }
-    return free_any(f, s, block, stream, uses);
+    if (__builtin_expect(!s || !find_by_handle(f, stream, &c) || !bring_back(f, c, s, block), 0))
+        return weir__front_free_used(f, block, stream, NULL);
+    return WEIR_OK;
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */
@@ -1496,15 +1576,17 @@ static void nothing_observed(void *context, uint64_t id, uint64_t sequence) {
 weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
                              struct weir_front **out) {
     struct weir_front *f = aligned_alloc(_Alignof(struct weir_front), sizeof *f);
-    struct table *table = table_make(TABLE_FIRST);
+    struct table *by_handle = table_make(TABLE_FIRST), *by_id = table_make(TABLE_FIRST);
     uint32_t idle_ms = host->options.front_idle_ms;
 
     if (f)
         memset(f, 0, sizeof *f);
-    if (!f || !table || !weir__pagemap_open(&f->pages) || !(f->loose = cell_make(f))) {
+    if (!f || !by_handle || !by_id || !weir__pagemap_open(&f->pages) ||
+        !(f->loose = cell_make(f))) {
         if (f)
             weir__pagemap_close(&f->pages);
-        free(table);
+        free(by_handle);
+        free(by_id);
         free(f);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
@@ -1512,7 +1594,8 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->host = host;
     f->ops = ops;
     f->engine = engine;
-    f->table = table;
+    f->by_handle = by_handle;
+    f->by_id = by_id;
     f->batches_end = &f->batches;
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
@@ -1560,10 +1643,8 @@ void weir__front_close(struct weir_front *f) {
         f->chunks = chunk->next;
         free(chunk);
     }
-    for (struct table *t = f->table, *older; t; t = older) {
-        older = t->older;
-        free(t);
-    }
+    table_drop(f->by_handle);
+    table_drop(f->by_id);
     weir__pagemap_close(&f->pages);
     pthread_mutex_destroy(&f->lock);
     free(f);
@@ -1589,7 +1670,7 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
 
     for (struct weir_cell *c = f->cells; c; c = c->next) {
         tell(f, c);
-        if (atomic_load_explicit(&c->in_use_peak, memory_order_relaxed) > 0 || c->told_in_use < 0) {
+        if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 || c->told_in_use < 0) {
             several |= only != NULL;
             only = c;
         }
@@ -1598,8 +1679,8 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use = f->in_use > 0 ? (uint64_t)f->in_use : 0;
     if (only && !several) {
         f->requested_peak =
-            (uint64_t)atomic_load_explicit(&only->requested_peak, memory_order_relaxed);
-        f->in_use_peak = (uint64_t)atomic_load_explicit(&only->in_use_peak, memory_order_relaxed);
+            (uint64_t)atomic_load_explicit(&only->requested.peak, memory_order_relaxed);
+        f->in_use_peak = (uint64_t)atomic_load_explicit(&only->in_use.peak, memory_order_relaxed);
     }
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;

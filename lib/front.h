@@ -22,11 +22,12 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
  * is fine. */
 void weir__front_close(struct weir_front *f);
 
-/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0; `uses`: the other
- * streams of the block, or NULL. */
+/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0. */
 weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream, void **block);
-weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                             struct weir_use_list *uses);
+weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
+/* The same of a block that may have been used on other streams: `uses`, or NULL. */
+weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses);
 
 /* The program vouches for the stream once more (1), or once less (-1). */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);

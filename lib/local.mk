@@ -22,6 +22,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/chunks.h \
 	lib/cuda_abi.h \
 	lib/driver.c \
+	lib/detour.h \
 	lib/driver.h \
 	lib/driver_count.c \
 	lib/driver_cuda.c \

@@ -41,12 +41,13 @@ struct weir_span {
     _Atomic uint64_t asked;           /* whole: by the caller; 0: not live */
     uint32_t slot_units;              /* slab: of WEIR_SPAN_UNIT bytes; 0: whole */
     uint32_t slots;
-    uint64_t inverse; /* 2^32 / slot_units, rounded up */
-    uint32_t idle;    /* slots at home */
-    uint32_t head;    /* the first of them, or SLOT_NONE */
-    uint32_t epoch;   /* slab: of its cell when its last slot came home */
+    uint64_t inverse; /* of the odd part of a slot's bytes, modulo 2^64, */
+    uint8_t shift;    /* and log2 of the rest: an exact division without dividing */
     uint8_t size_class;
     uint8_t order;           /* log2 of the slots that the record has room for */
+    uint32_t idle;           /* slots at home */
+    uint32_t head;           /* the first of them, or SLOT_NONE */
+    uint32_t epoch;          /* slab: of its cell when its last slot came home */
     _Atomic uint32_t slot[]; /* states */
 };
 
@@ -72,15 +73,19 @@ static inline uint64_t weir__span_address(const struct weir_span *s, uint32_t sl
     return s->base + (uint64_t)slot * s->slot_units * WEIR_SPAN_UNIT;
 }
 
-/* The slot that starts at `address`; SLOT_NONE: none does. */
-static inline uint32_t weir__span_slot(const struct weir_span *s, uint64_t address) {
-    uint64_t offset = address - s->base, units = offset / WEIR_SPAN_UNIT;
-    uint64_t slot = units * s->inverse >> 32;
+/* The slot that starts at `address`; SLOT_NONE: none does.  An offset that is no multiple of the
+ * slot's bytes comes out larger than any quotient (Granlund, Montgomery: "Division by invariant
+ * integers", section 9), so that one comparison tells all. */
+static inline uint64_t weir__span_quotient(const struct weir_span *s, uint64_t address) {
+    uint64_t product = (address - s->base) * s->inverse;
 
-    if (offset >= s->bytes || offset % WEIR_SPAN_UNIT != 0 || slot >= s->slots ||
-        slot * s->slot_units != units)
-        return WEIR_SLOT_NONE;
-    return (uint32_t)slot;
+    return product >> s->shift | product << (64 - s->shift); /* shift: 9 to 19 */
+}
+
+static inline uint32_t weir__span_slot(const struct weir_span *s, uint64_t address) {
+    uint64_t slot = weir__span_quotient(s, address);
+
+    return slot < s->slots ? (uint32_t)slot : WEIR_SLOT_NONE;
 }
 
 /* Takes the first slot from home; there is one. */
@@ -88,8 +93,8 @@ static inline uint32_t weir__span_take(struct weir_span *s, uint32_t asked) {
     uint32_t slot = s->head;
 
     s->head = atomic_load_explicit(&s->slot[slot], memory_order_relaxed) & WEIR_SLOT_NONE;
-    s->idle--;
     atomic_store_explicit(&s->slot[slot], asked, memory_order_relaxed);
+    s->idle--;
     return slot;
 }
 
@@ -100,11 +105,23 @@ static inline void weir__span_put(struct weir_span *s, uint32_t slot) {
     s->idle++;
 }
 
+/* Of an odd number, modulo 2^64: each step doubles the low bits that are right, from 3. */
+static inline uint64_t weir__span_inverse(uint64_t odd) {
+    uint64_t inverse = odd;
+
+    for (int bits = 3; bits < 64; bits *= 2)
+        inverse *= 2 - odd * inverse;
+    return inverse;
+}
+
 /* Makes a slab of all its memory, every slot at home, lowest first. */
 static inline void weir__span_cut(struct weir_span *s, unsigned size_class, uint32_t slots) {
+    uint32_t slot_bytes = weir__span_units(size_class) * WEIR_SPAN_UNIT;
+
     s->slot_units = weir__span_units(size_class);
     s->slots = slots;
-    s->inverse = ((UINT64_C(1) << 32) + s->slot_units - 1) / s->slot_units;
+    s->shift = (uint8_t)__builtin_ctz(slot_bytes);
+    s->inverse = weir__span_inverse(slot_bytes >> s->shift);
     s->size_class = (uint8_t)size_class;
     s->idle = 0;
     s->head = WEIR_SLOT_NONE;

@@ -6,8 +6,8 @@
 
 enum { FIRST_STREAMS = 4 };
 
-void weir__uses_open(struct weir_uses *uses) {
-    atomic_init(&uses->blocks, 0);
+void weir__uses_open(struct weir_uses *uses, weir_detours *detours) {
+    uses->detours = detours;
     pthread_mutex_init(&uses->lock, NULL);
     uses->map = (struct weir_map){0};
 }
@@ -18,6 +18,14 @@ void weir__uses_close(struct weir_uses *uses) {
     }
     weir__map_clear(&uses->map);
     pthread_mutex_destroy(&uses->lock);
+}
+
+/* After a change of the map; the caller holds the lock. */
+static void tell(struct weir_uses *uses) {
+    int some = uses->map.count > 0;
+
+    if (weir__uses_any(uses) != some)
+        (void)weir__detour_set(uses->detours, WEIR_DETOUR_USES, some);
 }
 
 /* A list with room for one more stream, or NULL; the old one is gone only on success. */
@@ -70,7 +78,7 @@ int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, 
 
     pthread_mutex_lock(&uses->lock);
     done = note_locked(uses, block, stream, id);
-    atomic_store_explicit(&uses->blocks, uses->map.count, memory_order_release);
+    tell(uses);
     pthread_mutex_unlock(&uses->lock);
     return done;
 }
@@ -80,7 +88,7 @@ void weir__uses_forget(struct weir_uses *uses, uint64_t block) {
 
     pthread_mutex_lock(&uses->lock);
     weir__map_take(&uses->map, block, &list);
-    atomic_store_explicit(&uses->blocks, uses->map.count, memory_order_release);
+    tell(uses);
     pthread_mutex_unlock(&uses->lock);
     free((void *)list);
 }
@@ -117,7 +125,7 @@ void weir__uses_settle(struct weir_uses *uses, uint64_t block, struct weir_use_l
     } else if (since == 0) {
         weir__map_take(&uses->map, block, NULL);
     }
-    atomic_store_explicit(&uses->blocks, uses->map.count, memory_order_release);
+    tell(uses);
     pthread_mutex_unlock(&uses->lock);
     if (freed) {
         free(list);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* uses.h: which other streams use which blocks (weir_use), until the free.
  *
- * A map from address to a short list of streams, under one lock; a counter lets a free on an
- * allocator without noted streams pass by with one load.
+ * A map from address to a short list of streams, under one lock; while it is empty, requests pass by
+ * (detour.h).
  *
  * Must not know: engines, drivers.
  */
@@ -14,6 +14,7 @@
 
 #include <weir/allocator.h>
 
+#include "detour.h"
 #include "map.h"
 
 struct weir_use {
@@ -30,17 +31,17 @@ struct weir_use_list {
 };
 
 struct weir_uses {
-    _Atomic size_t blocks; /* with noted streams; read without the lock */
+    weir_detours *detours; /* of which USES says whether there is anything in the map */
     pthread_mutex_t lock;  /* guards map; innermost */
     struct weir_map map;   /* address -> struct weir_use_list * */
 };
 
 /* 1 if any block has noted streams: what a request asks before it takes the lock. */
 static inline int weir__uses_any(const struct weir_uses *uses) {
-    return atomic_load_explicit(&uses->blocks, memory_order_acquire) != 0;
+    return weir__detour_is(uses->detours, WEIR_DETOUR_USES);
 }
 
-void weir__uses_open(struct weir_uses *uses);
+void weir__uses_open(struct weir_uses *uses, weir_detours *detours);
 void weir__uses_close(struct weir_uses *uses);
 /* Notes a stream; noting it again changes nothing.  1, or 0 if host memory ran out. */
 int weir__uses_note(struct weir_uses *uses, uint64_t block, weir_stream stream, uint64_t id);
