@@ -364,6 +364,9 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
 int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out);
 
+/* Takes a live whole block back as weir__cell_put does with `alone`: 1, or 0 and nothing was done. */
+int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address);
+
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
  * asked.  FULL: the cell's lock must be taken after all. */
 static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,

@@ -83,8 +83,10 @@ struct weir_front {
     _Atomic(struct table *) by_id;     /* and of default streams */
     _Atomic uint64_t demand;           /* rises when a request did not fit; read by every request */
     int checks;                        /* options.stream_checks */
-    int sheds;        /* there is a release threshold: what goes back is seen to at once */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+    int sheds;         /* there is a release threshold: what goes back is seen to at once */
+    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
+                        * for more, and nobody waits for the reserve to fall */
+    uint64_t idle_ns;  /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_lock records;           /* guards the page map's writers and the records of spans */
@@ -99,7 +101,7 @@ struct weir_front {
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    _Atomic size_t streams;           /* cells that have or had a key; read without the lock */
+    size_t streams;                   /* cells that have or had a key */
     size_t default_streams;           /* cells that go by id, but for bound ones */
     size_t cached;                    /* cells that have a store */
     struct weir_order order;          /* for fences alone */
@@ -465,6 +467,10 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     pthread_mutex_unlock(&f->lock);
 }
 
+static inline int is_alone(const struct weir_front *f) {
+    return atomic_load_explicit(&f->alone, memory_order_relaxed);
+}
+
 static int is_calm(const struct weir_front *f) {
     return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
@@ -641,7 +647,8 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
         c = take_silent(f);
     if (!c && (!full || to_bind) && table_reserve(f, key)) {
         c = cell_make(f);
-        f->streams += c != NULL;
+        if (c && ++f->streams > 1)
+            atomic_store_explicit(&f->alone, 0, memory_order_relaxed);
         f->default_streams += c && by_id;
     }
     if (c) {
@@ -1074,33 +1081,62 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
     return 1;
 }
 
-/* A miss of a cell that has nothing to catch up with: the driver need not be asked again. */
+/* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
+ * engine is asked next.  The caller holds the cell's lock. */
+static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_harvest *leaving) {
+    weir__cell_drop_leaving(c, leaving);
+    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_calm(f) &&
+        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
+        weir__cell_due(c); /* whole blocks may stay again */
+}
+
+/* A small block that the cell does not have: if there is nothing to catch up with the driver need not be
+ * asked again. */
 static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
                                                         uint64_t key, uint64_t id, size_t bytes,
                                                         weir_stream stream, void **block) {
-    struct weir_harvest h = {0};
-    int taken = weir__bias_take(&c->lock);
+    struct weir_harvest leaving = {0};
+    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
     weir_status status;
-    int plain = is_ready(f, c) && is_its(c, key, id);
 
-    if (plain)
-        weir__cell_drop_leaving(c, &h);
-    if (plain && is_calm(f) && atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 &&
-        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
-        weir__cell_due(c); /* whole blocks may stay again */
-    if (id == 0)           /* vouched for */
+    if (id == 0) /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    if (plain && bytes <= WEIR_SPAN_SMALL)
+    if (plain) {
+        note_miss(f, c, &leaving);
         pin(c);
+    }
     weir__bias_give(&c->lock, taken);
-    give_spans(f, h.spans, id);
-    if (plain && bytes > WEIR_SPAN_SMALL && fetch_whole(f, c, bytes, stream, id, block))
-        return WEIR_OK;
-    if (!plain || bytes > WEIR_SPAN_SMALL)
+    if (!plain)
         return alloc_slow(f, bytes, stream, block);
+    give_spans(f, leaving.spans, id);
     status = alloc_fresh(f, c, id, bytes, stream, block);
     unpin(c);
     return status;
+}
+
+/* A whole block, from the cell or, as most are, from the engine. */
+static __attribute__((noinline)) weir_status alloc_whole(struct weir_front *f, struct weir_cell *c,
+                                                         uint64_t key, uint64_t id, size_t bytes,
+                                                         weir_stream stream, void **block) {
+    struct weir_harvest leaving = {0};
+    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
+    CUdeviceptr address = plain ? weir__cell_take_whole(c, bytes) : 0;
+
+    if (id == 0) /* vouched for */
+        id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    if (address)
+        count_hit(c);
+    else if (plain)
+        note_miss(f, c, &leaving);
+    weir__bias_give(&c->lock, taken);
+    if (address) {
+        *block = (void *)(uintptr_t)address;
+        return WEIR_OK;
+    }
+    give_spans(f, leaving.spans, id);
+    if (plain && fetch_whole(f, c, bytes, stream, id, block))
+        return WEIR_OK;
+    return alloc_slow(f, bytes, stream, block);
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -1120,16 +1156,17 @@ static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, 
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
-    if (c && (id != 0 || is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
-        CUdeviceptr address = take(f, c, key, id, bytes);
+    CUdeviceptr address;
 
-        if (address) {
-            *block = (void *)(uintptr_t)address;
-            return WEIR_OK;
-        }
+    if (!c || (id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id)))
+        return alloc_slow(f, bytes, stream, block);
+    if (bytes > WEIR_SPAN_SMALL)
+        return alloc_whole(f, c, key, id, bytes, stream, block);
+    address = take(f, c, key, id, bytes);
+    if (!address)
         return alloc_miss(f, c, key, id, bytes, stream, block);
-    }
-    return alloc_slow(f, bytes, stream, block);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
 }
 
 /* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
@@ -1267,12 +1304,6 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     if (captured)
         count(f, WEIR_TALLY_FRONT_DEFERRED);
     return WEIR_OK;
-}
-
-/* No other stream is there that could have what this one frees, before it asks for more, and nobody
- * waits for the reserve to fall. */
-static inline int is_alone(const struct weir_front *f) {
-    return !f->sheds && atomic_load_explicit(&f->streams, memory_order_relaxed) == 1;
 }
 
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
@@ -1439,14 +1470,31 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
     return status;
 }
 
+/* A whole block that makes others leave, or leaves at once. */
+static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
+                                                          struct weir_span *s, CUdeviceptr block,
+                                                          weir_stream stream) {
+    int done = 0;
+
+    if (weir__bias_try(&c->lock)) {
+        done = is_ready(f, c) && weir__cell_leave(c, s, block);
+        weir__bias_leave(&c->lock);
+    }
+    return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
+}
+
 /* Nothing is called but at the end, as in alloc_at_once. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
     struct weir_cell *c;
 
-    if (__builtin_expect(!s || !find_by_handle(f, stream, &c) || !bring_back(f, c, s, block), 0))
+    if (__builtin_expect(!s || !find_by_handle(f, stream, &c), 0))
         return weir__front_free_used(f, block, stream, NULL);
-    return WEIR_OK;
+    if (__builtin_expect(bring_back(f, c, s, block), 1))
+        return WEIR_OK;
+    if (s->slot_units == 0 && is_alone(f))
+        return free_leaving(f, c, s, block, stream);
+    return weir__front_free_used(f, block, stream, NULL);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */
@@ -1600,6 +1648,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
     f->sheds = host->threshold < host->device_total;
+    f->alone = !f->sheds;
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, host, nothing_observed, NULL);
