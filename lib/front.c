@@ -784,13 +784,13 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
 }
 
 /* Slots of the next slab of a class: more as the class takes more. */
-static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
-    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+static uint32_t slab_slots(struct weir_cell *c, unsigned size_class) {
+    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT, slots;
+    int taken = weir__bias_take(&c->lock);
     uint32_t slabs = c->store->small[size_class].slabs;
-    size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
 
-    size_t slots = bytes / slot;
-
+    weir__bias_give(&c->lock, taken);
+    slots = (SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS)) / slot;
     if (slots == 0)
         return 1;
     return slots < SLAB_SLOTS ? (uint32_t)slots : SLAB_SLOTS;
