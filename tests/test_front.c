@@ -12,7 +12,7 @@
  * threads share its streams.  WEIR_TEST_SOAK=N makes it N times as long, WEIR_TEST_SEED=N begins
  * elsewhere.
  */
-#include "support.h"
+#include "model_device.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -20,18 +20,10 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
-#include "driver.h"
-#include "model/model.h"
 #include "refuse.h"
-
-#define MS UINT64_C(1000000)
 
 /* The engines that have a front unless told otherwise. */
 enum { ENGINES = KIND_PLATFORM };
-
-static const struct weir_driver *driver;
-static CUcontext primary;
-static CUstream A, B, C;
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
@@ -43,20 +35,7 @@ static CUstream make_stream(void) {
 }
 
 static void start_device(void) {
-    struct weir_driver_failure failure;
-
-    driver = weir__driver_open("model", &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
-    MUST(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}) == 0);
-    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
-    CU(driver->cuCtxPushCurrent(primary));
-    A = make_stream();
-    B = make_stream();
-    C = make_stream();
-}
-
-static void busy(CUstream stream, uint64_t ns) {
-    CU(weir__model_kernel(stream, ns));
+    start_model(4 * GIB);
 }
 
 static void order(CUstream later, CUstream earlier) {
@@ -116,15 +95,10 @@ static void expect_all_back(weir_allocator *a) {
 }
 
 static void end(weir_allocator *a) {
-    size_t free_bytes, total;
-    const char *wrong;
-
     expect_all_back(a);
     OK(weir_allocator_destroy(a));
-    wrong = weir__model_pool_check();
-    ck_assert_msg(wrong == NULL, "%s", wrong);
-    CU(driver->cuMemGetInfo(&free_bytes, &total));
-    MUST_EQ(free_bytes, 4 * GIB);
+    check_model();
+    MUST_EQ(device_free(), 4 * GIB);
 }
 
 /* Small ones and whole blocks. */
@@ -1619,12 +1593,7 @@ END_TEST
 #define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
 
 static TCase *add_case(Suite *suite, const char *name) {
-    TCase *tests = tcase_create(name);
-
-    tcase_set_timeout(tests, 300);
-    tcase_add_checked_fixture(tests, start_device, NULL);
-    suite_add_tcase(suite, tests);
-    return tests;
+    return suite_add_case(suite, name, 300, start_device, NULL);
 }
 
 static void add_streams(TCase *tests) {

@@ -11,6 +11,7 @@
  * placement checks its own invariants. The seam for refusing memory is the `resize` member of the
  * rule. */
 #include "placement.h"
+#include "suite.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -1855,15 +1856,9 @@ static void add_random_tests(Suite *suite) {
 
 int main(void) {
     Suite *suite = suite_create("placement");
-    SRunner *runner;
-    int failed;
 
     add_layout_tests(suite);
     add_stream_tests(suite);
     add_random_tests(suite);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

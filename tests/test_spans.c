@@ -7,24 +7,20 @@
  * The random run at the end writes a pattern into each block and reads it back on the stream of the
  * free: whoever was given the memory too early has spoilt it.
  */
-#include "support.h"
+#include "model_device.h"
 
 #include <string.h>
 
 #include "calls.h"
 #include "engine.h"
-#include "model/model.h"
 #include "refuse.h"
 #include "settings.h"
 
-#define MS UINT64_C(1000000)
 #define NOWHERE ((CUdeviceptr)0x1234000)
 
 static const struct weir_engine *const tables[] = {&weir__engine_spans_pool,
                                                    &weir__engine_spans_platform};
 
-static const struct weir_driver *driver;
-static CUstream A, B, C;
 static struct weir_host host;
 static struct weir_books books;
 static const struct weir_engine *ops;
@@ -33,17 +29,9 @@ static void *engine;
 /* ---- the device and the engine --------------------------------------------------------------- */
 
 static void start_device(void) {
-    struct weir_driver_failure failure;
-
-    driver = weir__driver_open("model", &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
-    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
+    start_model(4 * GIB);
     memset(&host, 0, sizeof host);
-    CU(driver->cuDevicePrimaryCtxRetain(&host.context, 0));
-    CU(driver->cuCtxPushCurrent(host.context));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&C, CU_STREAM_NON_BLOCKING));
+    host.context = primary;
 }
 
 static void begin_on(const struct weir_driver *table, const struct weir_engine *engine_ops,
@@ -85,19 +73,13 @@ static uint64_t reserve(void) {
 
 /* Nothing is left on the device afterwards. */
 static void end(void) {
-    size_t free_bytes, total;
-    const char *wrong;
-
     CU(driver->cuCtxSynchronize());
     ops->reclaim(engine, NULL);
     MUST_EQ(figures().in_use, 0);
     ops->close(engine);
     weir__books_close(&books);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemGetInfo(&free_bytes, &total));
-    MUST_EQ(free_bytes, 4 * GIB);
-    wrong = weir__model_pool_check();
-    ck_assert_msg(wrong == NULL, "%s", wrong);
+    MUST_EQ(device_free(), 4 * GIB);
+    check_model();
 }
 
 static weir_status try_take(size_t bytes, CUstream stream, int may_grow, CUdeviceptr *block,
@@ -131,17 +113,6 @@ static void take_again(CUdeviceptr where, size_t bytes, CUstream stream) {
 
 static void give(CUdeviceptr block, CUstream stream) {
     OK(ops->free(engine, block, stream, NULL));
-}
-
-static void busy(CUstream stream, uint64_t ns) {
-    CU(weir__model_kernel(stream, ns));
-}
-
-static uint64_t id_of(CUstream stream) {
-    unsigned long long id = 0;
-
-    CU(driver->cuStreamGetId(stream, &id));
-    return id;
 }
 
 /* ---- counting calls -------------------------------------------------------------------------- */
@@ -805,12 +776,7 @@ END_TEST
 #define BOTH(test) tcase_add_loop_test(tests, test, 0, 2)
 
 static TCase *add_case(Suite *suite, const char *name) {
-    TCase *tests = tcase_create(name);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, start_device, NULL);
-    suite_add_tcase(suite, tests);
-    return tests;
+    return suite_add_case(suite, name, 120, start_device, NULL);
 }
 
 static void add_order(TCase *tests) {
