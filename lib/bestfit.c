@@ -440,19 +440,20 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
 
 int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
     struct weir__bestfit_slot *s;
+    int first;
 
     if (weir__bestfit_octave(key) >= f->reach) {
         return table_grow(f, weir__bestfit_octave(key) + 1) && weir__bestfit_insert(f, key, value);
     }
     s = &f->slot[weir__bestfit_class(key)];
-    if (key > s->key) {
-        return tree_put(f->pool, &s->others, mark_of(key), value);
-    }
-    if (!tree_put(f->pool, &s->others, mark_of(s->key), s->value)) {
+    first = key < s->key;
+    if (!tree_put(f->pool, &s->others, mark_of(first ? s->key : key), first ? s->value : value)) {
         return 0;
     }
-    s->key = key;
-    s->value = value;
+    if (first) {
+        s->key = key;
+        s->value = value;
+    }
     return 1;
 }
 

@@ -178,10 +178,10 @@ static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
         weir__bestfit_erase_more(f, key);
         return;
     }
-    used = f->used[octave] & ~(UINT64_C(1) << c % WEIR__BESTFIT_CLASSES);
+    used = f->used[octave] ^ UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
     f->used[octave] = used;
     if (used == 0) {
-        f->octaves &= ~(UINT64_C(1) << octave);
+        f->octaves ^= UINT64_C(1) << octave;
     }
 }
 

@@ -536,16 +536,23 @@ static void second_stream(struct weir_placement *p) {
     strays_adopt(p);
 }
 
-/* Notes that `stream` takes or frees. */
-static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
-    if (p->several || (stream == p->only && stream != 0)) {
+/* Another than the only stream takes or frees, or there are several. */
+static void stream_note(struct weir_placement *p, uint64_t stream) {
+    if (p->several) {
         return;
     }
     if (p->only == 0 && stream != 0) {
         p->only = stream;
-        return;
+    } else {
+        second_stream(p);
     }
-    second_stream(p);
+}
+
+/* Notes that `stream` takes or frees. */
+static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
+    if (stream != p->only || stream == 0) {
+        stream_note(p, stream);
+    }
 }
 
 /* ---------------------------------------------------------------------- take -- */
@@ -756,10 +763,10 @@ static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, siz
     return take(p, NULL, want, bytes, most, out);
 }
 
-static int take_own(struct weir_placement *p, uint64_t want, size_t bytes, uint64_t stream,
-                    size_t most, struct weir_placement_block *out) {
+static int take_several(struct weir_placement *p, uint64_t want, size_t bytes, uint64_t stream,
+                        size_t most, struct weir_placement_block *out) {
     p->last_stream = stream;
-    return take(p, stream_find(p, stream), want, bytes, most, out);
+    return take(p, stream == 0 ? NULL : stream_find(p, stream), want, bytes, most, out);
 }
 
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
@@ -785,8 +792,8 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
         return WEIR_PLACEMENT_NO_FIT;
     }
     /* The stream is looked up here and not before: bringing strays in may have forgotten it. */
-    return p->several && stream != 0 ? take_own(p, want, bytes, stream, most, out)
-                                     : take_clean(p, want, bytes, most, out);
+    return p->several ? take_several(p, want, bytes, stream, most, out)
+                      : take_clean(p, want, bytes, most, out);
 }
 
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
@@ -895,34 +902,57 @@ static inline uint32_t block_find(const struct weir_placement *p, uint64_t addre
     return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 
+/* The block `id` is live no more; what it was in *out. */
+INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
+                      struct weir_placement_block *out) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+    uint64_t size = c->size;
+    size_t requested = c->requested;
+
+    p->used -= size;
+    p->requested -= requested;
+    p->blocks--;
+    if (out != NULL) {
+        out->address = address;
+        out->requested = requested;
+        out->size = size << p->shift;
+    }
+}
+
+/* A block whose stream, or a second one, is not the only one as yet. */
+static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
+                         uint64_t sequence) {
+    int park = p->all.chunk[id].address == p->last_address;
+
+    unpark(p);
+    stream_seen(p, stream);
+    if (p->several) {
+        give_tagged(p, id, stream, sequence, park);
+    } else {
+        p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+        settle_clean(p, id);
+    }
+}
+
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
+    uint64_t granule = address >> p->shift;
     uint32_t id = block_find(p, address);
-    struct weir__chunk *c = &p->all.chunk[id];
-    int park = c->address == p->last_address;
 
     if (id == 0) {
         return diagnose(unparked(p), address, NULL);
     }
-    if (!park || p->several || stream != p->only) {
-        unpark(p);
-        stream_seen(p, stream);
-    }
-    if (out != NULL) {
-        block_show(p, c, out);
-    }
-    p->used -= c->size;
-    p->requested -= c->requested;
-    p->blocks--;
-    if (p->several) {
-        give_tagged(p, id, stream, sequence, park);
+    block_end(p, id, address, out);
+    if (stream != p->only || stream == 0) {
+        give_several(p, id, stream, sequence);
         return WEIR_PLACEMENT_OK;
     }
-    c->sequence = pace_admit(&p->pace, sequence);
-    if (park) {
+    p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+    if (granule == p->last_address) {
         park_block(p, id);
     } else {
-        settle_clean(p, id);
+        unpark(p);
+        settle(p, NULL, id);
     }
     return WEIR_PLACEMENT_OK;
 }
