@@ -112,6 +112,9 @@ struct weir_front {
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
+    uint64_t
+        lately[2]; /* the most that was in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks; /* when this one began */
 };
 
 /* ---- the tables of cells ----------------------------------------------------------------------- */
@@ -491,8 +494,10 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->requested_peak = (uint64_t)f->requested;
     if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
         f->in_use_peak = (uint64_t)f->in_use;
+    if (f->in_use > 0 && (uint64_t)f->in_use > f->lately[0])
+        f->lately[0] = (uint64_t)f->in_use;
     budget = weir__budget_of_in_use(&f->host->options.front_cache,
-                                    f->in_use > 0 ? (uint64_t)f->in_use : 0, f->in_use_peak);
+                                    f->lately[f->lately[1] > f->lately[0]], f->in_use_peak);
     budget /= f->cached ? f->cached : 1;
     if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && budget < CELL_LEAST)
         budget = CELL_LEAST;
@@ -503,6 +508,15 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
                           memory_order_relaxed);
 }
 
+/* What was in use before the last span of time counts no more; the caller holds `lock`. */
+static void age(struct weir_front *f, uint64_t now) {
+    if (f->host->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+        return;
+    f->span_ticks = now;
+    f->lately[1] = f->lately[0];
+    f->lately[0] = 0;
+}
+
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
 static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream stream) {
     struct weir_harvest h = {0};
@@ -511,6 +525,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     size_t most;
 
     pthread_mutex_lock(&f->lock);
+    age(f, now);
     tell(f, c);
     expired = f->host->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
@@ -1649,6 +1664,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
     f->sheds = host->threshold < host->device_total;
     f->alone = !f->sheds;
+    f->span_ticks = host->driver->ticks();
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, host, nothing_observed, NULL);
