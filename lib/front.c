@@ -328,13 +328,14 @@ static struct weir_span *whole_begin(struct weir_front *f, CUdeviceptr base, siz
 }
 
 /* Forgets a span before its block goes back: once the engine has it, it may be another's at once.  The
- * record of a whole block stays where it is, unless there are very many: as long as it is not live it
- * says no more than that no block starts there. */
+ * record of a whole block stays where it is, empty, unless there are very many. */
 static void span_end(struct weir_front *f, struct weir_span *s) {
     int whole = s->slot_units == 0;
 
-    if (whole && f->wholes <= WHOLES_KEPT)
+    if (whole && f->wholes <= WHOLES_KEPT) {
+        s->bytes = 0;
         return;
+    }
     weir__lock_take(&f->records);
     weir__pagemap_set(&f->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
     span_drop(f, s);
@@ -1477,8 +1478,8 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
-    weir_status status =
-        s ? free_by_cell(f, s, block, stream, uses) : free_other(f, block, stream, uses);
+    weir_status status = s && s->bytes > 0 ? free_by_cell(f, s, block, stream, uses)
+                                           : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
         weir__engine_log_free(f->host, block, status);

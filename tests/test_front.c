@@ -687,6 +687,48 @@ START_TEST(a_graphs_block_is_freed_outside) {
 }
 END_TEST
 
+/* Where a block of the pool lay once, the driver may put a graph's: this one does. */
+static CUdeviceptr place_of_graphs, freed_by_driver;
+
+static CUresult alloc_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    if (place_of_graphs == 0)
+        return driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    *block = place_of_graphs;
+    return CUDA_SUCCESS;
+}
+
+static CUresult free_for_graph(CUdeviceptr block, CUstream stream) {
+    if (place_of_graphs == 0)
+        return driver->cuMemFreeAsync(block, stream);
+    freed_by_driver = block;
+    return CUDA_SUCCESS;
+}
+
+START_TEST(a_graphs_block_where_there_was_another) {
+    struct weir_driver other = *driver;
+    weir_options options = plain(KIND_POOL);
+    weir_allocator *a;
+    void *block;
+
+    other.cuMemAllocFromPoolAsync = alloc_for_graph;
+    other.cuMemFreeAsync = free_for_graph;
+    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
+    block = take(a, 32 * MIB, A);
+    give(a, block, A);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_trim(a, 0, NULL));
+    begin_capture(A);
+    place_of_graphs = (uintptr_t)block;
+    MUST(take(a, 32 * MIB, A) == block);
+    give(a, block, A);
+    MUST_EQ(freed_by_driver, place_of_graphs);
+    place_of_graphs = 0;
+    end_capture(A, 0);
+    end(a);
+}
+END_TEST
+
 /* ---- how much is kept ------------------------------------------------------------------------ */
 
 static uint64_t idle_after_much(const weir_options *options) {
@@ -1611,6 +1653,7 @@ static void add_streams(TCase *tests) {
 
 static void add_capture(TCase *tests) {
     LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
+    tcase_add_test(tests, a_graphs_block_where_there_was_another);
     LOOP(tests, frees_under_capture, ENGINES * 4);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_is_freed_outside);
