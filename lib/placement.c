@@ -79,20 +79,20 @@ struct weir_placement {
     uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
     struct pace pace;        /* of the only stream */
     struct weir__chunks all; /* the records */
+    size_t used;             /* granules in live blocks */
     size_t strays;
-    size_t used;      /* granules in live blocks */
     size_t requested; /* bytes asked for live blocks */
+    size_t tagged;    /* granules in tagged chunks */
     size_t blocks;
-    size_t tagged; /* granules in tagged chunks */
     struct weir__bestfit clean;
 
     /* the last take, for as long as nothing else has happened */
     uint64_t last_address; /* NOWHERE: something has */
-    uint64_t last_want;
-    size_t last_most;
-    uint64_t last_stream; /* only if `several` */
     uint32_t last_taken;
     uint32_t parked; /* last_taken, if it was given back meanwhile; else 0 */
+    uint64_t last_want;
+    uint64_t last_stream; /* only if `several` */
+    size_t last_most;
 
     struct stream *recent;   /* looked up last, or NULL */
     struct stream **streams; /* open addressing by id, at most half full */
@@ -639,8 +639,9 @@ INLINE struct weir__bestfit_hit first_from(const struct weir_placement *p, const
 INLINE void rest_settle(struct weir_placement *p, struct stream *own, uint32_t id, uint64_t address,
                         uint64_t size) {
     uint32_t rest = weir__chunks_add(&p->all, address);
-    struct weir__chunk *c = &p->all.chunk[id];
-    struct weir__chunk *r = &p->all.chunk[rest];
+    struct weir__chunk *chunk = p->all.chunk;
+    struct weir__chunk *c = &chunk[id];
+    struct weir__chunk *r = &chunk[rest];
     uint32_t next = c->next;
 
     r->address = address;
@@ -648,7 +649,7 @@ INLINE void rest_settle(struct weir_placement *p, struct stream *own, uint32_t i
     r->prev = id;
     r->next = next;
     r->sequence = c->sequence;
-    p->all.chunk[next].prev = rest;
+    chunk[next].prev = rest;
     c->next = rest;
     p->all.kind[rest] = own == NULL ? CLEAN : TAGGED;
     if (!weir__bestfit_insert(own == NULL ? &p->clean : &own->fit, weir__bestfit_key(size, address),
@@ -675,7 +676,6 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
 INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address, uint64_t size,
                         size_t bytes, struct weir_placement_block *out) {
     p->all.kind[id] = LIVE;
-    p->all.chunk[id].requested = bytes;
     p->used += size;
     p->requested += bytes;
     p->blocks++;
@@ -718,6 +718,7 @@ INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id
     if (p->all.kind[next] == BORDER) {
         mark_high(p, next, address + size);
     }
+    c->requested = bytes;
     block_begin(p, id, address, size, bytes, out);
 }
 
@@ -733,6 +734,7 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
     } else if (p->all.kind[c->next] == CLEAN) {
         p->all.chunk[c->next].sequence = c->sequence;
     }
+    c->requested = bytes;
     block_begin(p, id, c->address, c->size, bytes, out);
 }
 
@@ -741,8 +743,7 @@ INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, siz
                 size_t most, struct weir_placement_block *out) {
     struct weir__bestfit_hit hit = first_from(p, own, weir__bestfit_key(want, 0));
 
-    while (hit.key != WEIR__BESTFIT_NONE &&
-           is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
+    while (hit.key != WEIR__BESTFIT_NONE && is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
         hit = first_from(p, own, hit.key + 1);
     }
     if (hit.key == WEIR__BESTFIT_NONE) {
