@@ -172,15 +172,13 @@ static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, ui
 static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
     size_t octave = weir__bestfit_octave(key);
     size_t c = weir__bestfit_class(key);
-    uint64_t used;
 
     if (f->slot[c].others != 0) {
         weir__bestfit_erase_more(f, key);
         return;
     }
-    used = f->used[octave] ^ UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
-    f->used[octave] = used;
-    if (used == 0) {
+    f->used[octave] ^= UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
+    if (f->used[octave] == 0) {
         f->octaves ^= UINT64_C(1) << octave;
     }
 }

@@ -39,7 +39,6 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = weir__chunks_limit(buckets);
-    t->astray = 0;
     t->print[0] = 0x80;
     t->chunk[0].address = 0;
     return 1;
@@ -97,12 +96,10 @@ size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket) {
         }
         bucket = (bucket + 1) & (t->buckets - 1);
     } while ((~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7)) == 0);
-    t->astray++;
     return bucket;
 }
 
 void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last) {
-    t->astray -= bucket != last;
     for (; bucket != last; bucket = (bucket + 1) & (t->buckets - 1)) {
         if (t->passed[bucket] != UINT8_MAX) {
             t->passed[bucket]--;
@@ -128,7 +125,6 @@ int weir__chunks_check(const struct weir__chunks *t) {
     size_t used = 0;
     size_t steps = 0;
     size_t passed = 0;
-    size_t astray = 0;
 
     for (size_t i = 1; i < t->buckets * 8; i++) {
         uint64_t hash = t->chunk[i].address * WEIR__CHUNKS_FACTOR;
@@ -139,7 +135,6 @@ int weir__chunks_check(const struct weir__chunks *t) {
         if (t->kind[i] == 0) {
             continue;
         }
-        astray += weir__chunks_bucket(t, hash) != i / 8;
         for (size_t b = weir__chunks_bucket(t, hash); b != i / 8; b = (b + 1) & (t->buckets - 1)) {
             if (t->passed[b] == 0) {
                 return 0;
@@ -151,5 +146,5 @@ int weir__chunks_check(const struct weir__chunks *t) {
     for (size_t b = 0; b < t->buckets; b++) {
         passed += t->passed[b];
     }
-    return passed == steps && astray == t->astray && used == weir__chunks_used(t);
+    return passed == steps && used == weir__chunks_used(t);
 }

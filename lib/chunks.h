@@ -51,7 +51,6 @@ struct weir__chunks {
     unsigned shift;  /* of a hash to its bucket */
     size_t buckets;  /* a power of two */
     size_t room;     /* records that can be added before the table must grow */
-    size_t astray;   /* records outside the bucket of their hash */
     void *memory;    /* all of the above */
     size_t bytes;
 };
@@ -152,9 +151,10 @@ static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address
 }
 
 static inline void weir__chunks_remove(struct weir__chunks *t, uint32_t id) {
-    if (t->astray != 0) {
-        weir__chunks_unpass(t, weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR),
-                            id / 8);
+    size_t bucket = weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR);
+
+    if (bucket != id / 8) {
+        weir__chunks_unpass(t, bucket, id / 8);
     }
     t->print[id] = 0;
     t->kind[id] = 0;
