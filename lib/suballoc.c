@@ -143,21 +143,48 @@ static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uin
     return r;
 }
 
-/* As the placement's functions, of the block at an address. */
-static int find(const struct weir_suballoc *s, CUdeviceptr block,
-                struct weir_placement_block *out) {
-    const struct weir_suballoc_region *r = region_of(s, block);
+static struct weir_suballoc_near *near_of(struct weir_suballoc_near *table, uint64_t address) {
+    return &table[(address >> WEIR_SUBALLOC_NEAR_SHIFT) % WEIR_SUBALLOC_NEAR];
+}
 
-    return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
+static int is_near(const struct weir_suballoc_near *near, uint64_t address) {
+    return address - near->from < near->bytes;
+}
+
+/* Regions have come or gone. */
+static void forget_near(struct weir_suballoc *s) {
+    memset(s->by_base, 0, sizeof s->by_base);
+    memset(s->by_place, 0, sizeof s->by_place);
+}
+
+/* Where a block's address lies in the placement's space, or NULL. */
+static const struct weir_suballoc_near *place_of(struct weir_suballoc *s, uint64_t address) {
+    struct weir_suballoc_near *near = near_of(s->by_base, address);
+    const struct weir_suballoc_region *r;
+
+    if (__builtin_expect(is_near(near, address), 1))
+        return near;
+    r = region_of(s, address);
+    if (!r)
+        return NULL;
+    *near = (struct weir_suballoc_near){r->base, r->bytes, r->place, r->small};
+    return near;
+}
+
+/* As the placement's functions, of the block at an address. */
+static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
+    const struct weir_suballoc_near *r = place_of(s, block);
+
+    return r ? weir__placement_find(s->placement[r->small], r->to + (block - r->from), out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
 static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
                 struct weir_placement_block *out) {
-    const struct weir_suballoc_region *r = region_of(s, block);
+    const struct weir_suballoc_near *r = place_of(s, block);
 
-    return r ? weir__placement_give(s->placement[r->small], r->place + (block - r->base), id,
-                                    sequence, out)
+    return r ? weir__placement_give(s->placement[r->small], r->to + (block - r->from), id, sequence,
+                                    out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
@@ -176,16 +203,25 @@ static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
     return low;
 }
 
+/* The address of what the placement has there. */
+static uint64_t address_of(struct weir_suballoc *s, uint64_t place) {
+    struct weir_suballoc_near *near = near_of(s->by_place, place);
+
+    if (__builtin_expect(!is_near(near, place), 0)) {
+        const struct weir_suballoc_place *p = &s->places[place_index(s, place)];
+
+        *near = (struct weir_suballoc_near){.from = p->place, .bytes = p->bytes, .to = p->base};
+    }
+    return near->to + (place - near->from);
+}
+
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
     int small = weir__suballoc_is_small(s, bytes);
     int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first) {
-        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
-
-        out->address = p->base + (out->address - p->place);
-    }
+    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first)
+        out->address = address_of(s, out->address);
     return result;
 }
 
@@ -407,6 +443,7 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
     s->region_count++;
     s->total += bytes;
+    forget_near(s);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -450,6 +487,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     }
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
+    forget_near(s);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */

@@ -55,6 +55,16 @@ struct weir_suballoc_place {
     size_t bytes;
 };
 
+/* A range of addresses, and where they lie in the other space. */
+struct weir_suballoc_near {
+    uint64_t from;
+    size_t bytes; /* 0: none */
+    uint64_t to;
+    int small;
+};
+
+enum { WEIR_SUBALLOC_NEAR = 64, WEIR_SUBALLOC_NEAR_SHIFT = 25 };
+
 /* Not moved while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
@@ -65,6 +75,8 @@ struct weir_suballoc {
     size_t region_count, region_capacity;
     struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
     size_t place_capacity;
+    /* Regions by address and by place as they were found last, by 32 MiB: calls look here first. */
+    struct weir_suballoc_near by_base[WEIR_SUBALLOC_NEAR], by_place[WEIR_SUBALLOC_NEAR];
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
     struct weir_suballoc_pending **pending_end;
