@@ -1165,24 +1165,42 @@ static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, u
     return *key ? cell_of(f, *key) : NULL;
 }
 
-/* Every request but a hit of a stream that is vouched for, on a lock that is biased to its thread. */
+/* For a stream that the driver has named, or the program vouches for (`id` 0). */
+static inline __attribute__((always_inline)) weir_status
+alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes,
+          weir_stream stream, void **block) {
+    CUdeviceptr address;
+
+    if (bytes > WEIR_SPAN_SMALL)
+        return alloc_whole(f, c, key, id, bytes, stream, block);
+    address = take(f, c, key, id, bytes);
+    if (__builtin_expect(!address, 0))
+        return alloc_miss(f, c, key, id, bytes, stream, block);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
+}
+
+/* Every request that is not as ordinary as the following two. */
 static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
                                                           weir_stream stream, void **block) {
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
-    CUdeviceptr address;
-
     if (!c || (id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id)))
         return alloc_slow(f, bytes, stream, block);
-    if (bytes > WEIR_SPAN_SMALL)
-        return alloc_whole(f, c, key, id, bytes, stream, block);
-    address = take(f, c, key, id, bytes);
-    if (!address)
-        return alloc_miss(f, c, key, id, bytes, stream, block);
-    *block = (void *)(uintptr_t)address;
-    return WEIR_OK;
+    return alloc_for(f, c, key, id, bytes, stream, block);
+}
+
+/* On a stream that goes by its handle, of which the driver must be asked. */
+static __attribute__((noinline)) weir_status alloc_checked(struct weir_front *f,
+                                                           struct weir_cell *c, size_t bytes,
+                                                           weir_stream stream, void **block) {
+    unsigned long long id = 0;
+
+    if (__builtin_expect(!ask(f, stream, &id), 0))
+        return alloc_slow(f, bytes, stream, block);
+    return alloc_for(f, c, (uintptr_t)stream, id, bytes, stream, block);
 }
 
 /* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
@@ -1226,8 +1244,10 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
                               void **block) {
     struct weir_cell *c;
 
-    if (!find_by_handle(f, stream, &c) || !is_vouched_for(f, c, stream))
+    if (!find_by_handle(f, stream, &c))
         return alloc_asking(f, bytes, stream, block);
+    if (!is_vouched_for(f, c, stream))
+        return alloc_checked(f, c, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)
         return alloc_whole_at_once(f, c, bytes, stream, block);
     return alloc_at_once(f, c, bytes, stream, block);
