@@ -479,10 +479,22 @@ static int is_calm(const struct weir_front *f) {
     return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
 }
 
+/* What a cell may keep if so much is in use; the caller holds `lock`. */
+static size_t share(const struct weir_front *f, uint64_t in_use) {
+    uint64_t bytes = weir__budget_of_in_use(&f->host->options.front_cache, in_use, f->in_use_peak) /
+                     (f->cached ? f->cached : 1);
+
+    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && bytes < CELL_LEAST)
+        bytes = CELL_LEAST;
+    if (bytes > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        bytes = f->host->threshold;
+    return (size_t)bytes;
+}
+
 /* What the cells hold and hand out, for the sums; the caller holds `lock`. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
     int64_t requested = weir__cell_now(&c->requested), in_use = weir__cell_now(&c->in_use);
-    uint64_t budget, posted, posted_in_use;
+    uint64_t now, posted, posted_in_use;
 
     (void)weir__cell_posted(c, &posted, &posted_in_use);
     requested -= (int64_t)posted;
@@ -495,18 +507,14 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->requested_peak = (uint64_t)f->requested;
     if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
         f->in_use_peak = (uint64_t)f->in_use;
-    if (f->in_use > 0 && (uint64_t)f->in_use > f->lately[0])
-        f->lately[0] = (uint64_t)f->in_use;
-    budget = weir__budget_of_in_use(&f->host->options.front_cache,
-                                    f->lately[f->lately[1] > f->lately[0]], f->in_use_peak);
-    budget /= f->cached ? f->cached : 1;
-    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && budget < CELL_LEAST)
-        budget = CELL_LEAST;
-    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
-        budget = f->host->threshold;
-    atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
-    atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)(budget - budget / 4) : 0,
+    now = f->in_use > 0 ? (uint64_t)f->in_use : 0;
+    if (now > f->lately[0])
+        f->lately[0] = now;
+    atomic_store_explicit(&c->most, share(f, f->lately[f->lately[1] > f->lately[0]]),
                           memory_order_relaxed);
+    /* Less of what should join its neighbours. */
+    now = share(f, now);
+    atomic_store_explicit(&c->most_whole, is_calm(f) ? now / 2 : 0, memory_order_relaxed);
 }
 
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
