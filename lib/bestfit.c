@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* bestfit.c: the ordered set of free chunks: classes, trees, nodes.
+/* bestfit.c: the ordered set of free chunks: its table of classes, trees, nodes.
  *
- * A class is a B+-tree whose nodes all have the same shape.  A separator is a lower bound of all
- * keys below it, and key[0] of an inner node equals the separator that leads to it (0 leftmost).
- * Except for the root a node holds at least SPARSE entries: one that falls below is joined with a
- * sibling or shares the sibling's entries.  An insert reserves the nodes of the longest chain of
- * splits first, so that it changes all or nothing.
+ * What a class holds besides its smallest key is a B+-tree whose nodes all have the same shape; this
+ * file calls the complement of a key, by which they are ordered, its mark.  A separator is a lower
+ * bound of all marks below it, and key[0] of an inner node equals the separator that leads to it (0
+ * leftmost).  Except for the root a node holds at least SPARSE entries: one that falls below is
+ * joined with a sibling or shares the sibling's entries.  An insert reserves the nodes of the
+ * longest chain of splits first, so that it changes all or nothing.
  *
  * What concerns one leaf alone is decided there, without a look at the nodes above it.  Only what
  * changes the shape of a tree goes down it a second time, recursively.
@@ -18,63 +19,55 @@
 #define NONE WEIR__BESTFIT_NONE
 #define SPARSE 5u
 #define CACHE_LINE 64u
-#define SLAB_NODES_MIN ((size_t)4)
-#define SLAB_NODES_MAX ((size_t)64)
+#define FIRST_NODES ((size_t)8)
+#define MOST_NODES ((size_t)UINT32_MAX / 2)
 
 typedef weir__bestfit_ref ref;
 typedef struct weir__bestfit_node node;
-
-/* Nodes stand behind the slab's head, aligned to a cache line. */
-struct weir__bestfit_slab {
-    struct weir__bestfit_slab *next;
-    size_t nodes;
-};
+typedef struct weir__bestfit_pool pool;
 
 static inline int is_leaf(ref r) {
     return (r & 1) == 0;
 }
 
-static inline node *node_of(ref r) {
-    return (node *)(r & ~(ref)1);
+static inline node *node_of(const pool *p, ref r) {
+    return &p->node[r >> 1];
 }
 
-static size_t slab_bytes(size_t nodes) {
-    return sizeof(struct weir__bestfit_slab) + CACHE_LINE + nodes * sizeof(node);
+/* No mark is NONE, since no key is as large as that. */
+static inline uint64_t mark_of(uint64_t key) {
+    return NONE - 1 - key;
+}
+
+static inline uint64_t key_of(uint64_t mark) {
+    return NONE - 1 - mark;
 }
 
 /* ------------------------------------------------------------------ nodes -- */
 
-void weir__bestfit_pool_init(struct weir__bestfit_pool *pool, struct weir__hostmem *host) {
-    pool->host = host;
-    pool->spare = NULL;
-    pool->spares = 0;
-    pool->slabs = NULL;
+void weir__bestfit_pool_init(pool *p, struct weir__hostmem *host) {
+    *p = (pool){.host = host, .nodes = 1};
 }
 
-void weir__bestfit_pool_drop(struct weir__bestfit_pool *pool) {
-    while (pool->slabs != NULL) {
-        struct weir__bestfit_slab *slab = pool->slabs;
-
-        pool->slabs = slab->next;
-        weir__hostmem_resize(pool->host, slab, slab_bytes(slab->nodes), 0);
-    }
-    pool->spare = NULL;
-    pool->spares = 0;
+void weir__bestfit_pool_drop(pool *p) {
+    weir__hostmem_resize(p->host, p->memory, p->bytes, 0);
+    weir__bestfit_pool_init(p, p->host);
 }
 
-/* `n` is empty: no keys, count 0.  So are all spare nodes. */
-static void node_give(struct weir__bestfit_pool *pool, node *n) {
-    n->value[0] = (uint64_t)(uintptr_t)pool->spare;
-    pool->spare = n;
-    pool->spares++;
+/* Node `r` is empty: no marks, count 0.  So are all spare nodes. */
+static void node_give(pool *p, ref r) {
+    node_of(p, r)->value[0] = p->spare;
+    p->spare = r >> 1;
+    p->spares++;
 }
 
-static node *node_take(struct weir__bestfit_pool *pool) {
-    node *n = pool->spare;
+/* An empty node, as a leaf. */
+static ref node_take(pool *p) {
+    uint32_t i = p->spare;
 
-    pool->spare = (node *)(uintptr_t)n->value[0];
-    pool->spares--;
-    return n;
+    p->spare = p->node[i].value[0];
+    p->spares--;
+    return 2 * i;
 }
 
 static void node_clear(node *n) {
@@ -83,138 +76,143 @@ static void node_clear(node *n) {
         n->key[i] = NONE;
 }
 
-/* Makes sure of `want` spare nodes (no more than one slab holds).  1 or 0. */
-static int pool_reserve(struct weir__bestfit_pool *pool, size_t want) {
-    struct weir__bestfit_slab *slab;
-    size_t nodes = SLAB_NODES_MIN;
+/* Adds at least `want` spare nodes.  1 or 0; nodes have moved. */
+static int pool_grow(pool *p, size_t want) {
+    size_t nodes = p->nodes > 1 ? 2 * (size_t)p->nodes : FIRST_NODES;
+    size_t bytes;
+    void *memory;
     node *first;
 
-    if (pool->spares >= want) {
-        return 1;
-    }
-    if (pool->slabs != NULL) {
-        nodes = pool->slabs->nodes < SLAB_NODES_MAX ? 2 * pool->slabs->nodes : SLAB_NODES_MAX;
-    }
-    while (nodes < want) {
+    while (nodes - p->nodes < want) {
         nodes *= 2;
     }
-    slab = weir__hostmem_resize(pool->host, NULL, 0, slab_bytes(nodes));
-    if (slab == NULL) {
+    bytes = nodes * sizeof(node) + CACHE_LINE - 1;
+    memory = nodes > MOST_NODES ? NULL : weir__hostmem_resize(p->host, NULL, 0, bytes);
+    if (memory == NULL) {
         return 0;
     }
-    slab->nodes = nodes;
-    slab->next = pool->slabs;
-    pool->slabs = slab;
-    first = (node *)(((uintptr_t)(slab + 1) + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
-    for (size_t i = nodes; i-- > 0;) {
-        node_clear(first + i);
-        node_give(pool, first + i);
+    first = (node *)(((uintptr_t)memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1));
+    if (p->node != NULL) {
+        memcpy(first + 1, p->node + 1, (p->nodes - 1) * sizeof(node));
+    }
+    weir__hostmem_resize(p->host, p->memory, p->bytes, 0);
+    p->node = first;
+    p->memory = memory;
+    p->bytes = bytes;
+    while (p->nodes < nodes) {
+        node_clear(&first[p->nodes]);
+        node_give(p, 2 * p->nodes++);
     }
     return 1;
+}
+
+/* Makes sure of `want` spare nodes.  1 or 0; nodes may have moved. */
+static inline int pool_reserve(pool *p, size_t want) {
+    return p->spares >= want || pool_grow(p, want);
 }
 
 /* --------------------------------------------------------------- classes -- */
 
-void weir__bestfit_init(struct weir__bestfit *f, struct weir__bestfit_pool *pool,
-                        unsigned octave_bits) {
+void weir__bestfit_init(struct weir__bestfit *f, pool *p) {
     memset(f, 0, sizeof *f);
-    f->shift = WEIR__BESTFIT_BITS - octave_bits;
-    f->pool = pool;
+    f->pool = p;
 }
 
-static size_t table_bytes(size_t classes) {
-    return classes * sizeof(ref) + classes / 64 * sizeof(uint64_t);
+static size_t table_bytes(size_t octaves) {
+    return octaves * WEIR__BESTFIT_CLASSES * sizeof(struct weir__bestfit_slot);
 }
 
-static void tree_drop(struct weir__bestfit_pool *pool, ref r) {
-    node *n = node_of(r);
+static void tree_drop(pool *p, ref r) {
+    node *n = node_of(p, r);
 
-    if (!is_leaf(r)) {
-        for (unsigned i = 0; i < n->count; i++) {
-            tree_drop(pool, (ref)n->value[i]);
-        }
+    for (unsigned i = 0; i < n->count && !is_leaf(r); i++) {
+        tree_drop(p, n->value[i]);
     }
     node_clear(n);
-    node_give(pool, n);
+    node_give(p, r);
+}
+
+/* The slot of the first class in use from `*c` on, whose number becomes *c; NULL: there is none. */
+static struct weir__bestfit_slot *class_next(const struct weir__bestfit *f, size_t *c) {
+    size_t octave = *c / WEIR__BESTFIT_CLASSES;
+    uint64_t bits;
+
+    if (octave >= f->reach) {
+        return NULL;
+    }
+    bits = f->used[octave] >> *c % WEIR__BESTFIT_CLASSES;
+    if (bits == 0) {
+        bits = f->octaves & (UINT64_MAX - 1) << octave;
+        if (bits == 0) {
+            return NULL;
+        }
+        octave = (size_t)__builtin_ctzll(bits);
+        *c = octave * WEIR__BESTFIT_CLASSES;
+        bits = f->used[octave];
+    }
+    *c += (size_t)__builtin_ctzll(bits);
+    return &f->slot[*c];
 }
 
 void weir__bestfit_drop(struct weir__bestfit *f) {
-    for (size_t c = 0; c < f->classes; c++) {
-        if (f->root[c] != 0) {
-            tree_drop(f->pool, f->root[c]);
+    struct weir__bestfit_slot *s;
+
+    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
+        if (s->others != 0) {
+            tree_drop(f->pool, s->others);
         }
     }
-    weir__hostmem_resize(f->pool->host, f->root, table_bytes(f->classes), 0);
-    weir__bestfit_init(f, f->pool, WEIR__BESTFIT_BITS - f->shift);
+    weir__hostmem_resize(f->pool->host, f->slot, table_bytes(f->reach), 0);
+    weir__bestfit_init(f, f->pool);
 }
 
-/* Makes room for all classes of the octave of `key`.  1 or 0. */
-static int table_grow(struct weir__bestfit *f, uint64_t key) {
-    size_t octaves = (size_t)(key >> WEIR__BESTFIT_BITS) + 1;
-    size_t classes = octaves << (WEIR__BESTFIT_BITS - f->shift);
-    ref *root;
-    uint64_t *used;
+/* Makes room for the slots of so many octaves.  1 or 0. */
+static int table_grow(struct weir__bestfit *f, size_t reach) {
+    void *moved =
+        weir__hostmem_resize(f->pool->host, f->slot, table_bytes(f->reach), table_bytes(reach));
 
-    if (classes <= f->classes) {
-        return 1;
-    }
-    root = weir__hostmem_resize(f->pool->host, NULL, 0, table_bytes(classes));
-    if (root == NULL) {
+    if (moved == NULL) {
         return 0;
     }
-    memset(root, 0, table_bytes(classes));
-    used = (uint64_t *)(root + classes);
-    if (f->classes > 0) {
-        memcpy(root, f->root, f->classes * sizeof *root);
-        memcpy(used, f->used, f->classes / 64 * sizeof *used);
-        weir__hostmem_resize(f->pool->host, f->root, table_bytes(f->classes), 0);
-    }
-    f->root = root;
-    f->used = used;
-    f->classes = classes;
+    f->slot = moved;
+    f->reach = reach;
     return 1;
 }
 
-static void class_begin(struct weir__bestfit *f, size_t c, ref root) {
-    f->root[c] = root;
-    f->used[c / 64] |= UINT64_C(1) << (c % 64);
-    f->summary[c / 64 / 64] |= UINT64_C(1) << (c / 64 % 64);
-}
+/* ----------------------------------------------------------------- nodes' entries -- */
 
-static void class_end(struct weir__bestfit *f, size_t c) {
-    f->root[c] = 0;
-    f->used[c / 64] &= ~(UINT64_C(1) << (c % 64));
-    if (f->used[c / 64] == 0) {
-        f->summary[c / 64 / 64] &= ~(UINT64_C(1) << (c / 64 % 64));
-    }
-}
-
-/* ----------------------------------------------------------------- trees -- */
-
-/* How many keys of the node are below `key`.  Two short rounds without a branch on data. */
-static inline unsigned node_rank(const node *n, uint64_t key) {
+/* How many marks of the node are below `mark`.  Two short rounds without a branch on data. */
+static inline unsigned node_rank(const node *n, uint64_t mark) {
     const uint64_t *k = n->key;
-    unsigned at = 4u * ((unsigned)(k[3] < key) + (unsigned)(k[7] < key) + (unsigned)(k[11] < key));
+    unsigned at =
+        4u * ((unsigned)(k[3] < mark) + (unsigned)(k[7] < mark) + (unsigned)(k[11] < mark));
 
     k += at;
-    return at + (unsigned)(k[0] < key) + (unsigned)(k[1] < key) + (unsigned)(k[2] < key);
+    return at + (unsigned)(k[0] < mark) + (unsigned)(k[1] < mark) + (unsigned)(k[2] < mark);
 }
 
-/* Puts an entry at `at` of a node that is not full. */
-static inline void node_put(node *n, unsigned at, uint64_t key, uint64_t value) {
-    memmove(&n->key[at + 1], &n->key[at], (n->count - at) * sizeof n->key[0]);
-    memmove(&n->value[at + 1], &n->value[at], (n->count - at) * sizeof n->value[0]);
-    n->key[at] = key;
+/* Adds an entry to a node that is not full: from the end, since a class seldom holds many, and what
+ * comes is often the smallest key. */
+static inline void node_add(node *n, uint64_t mark, uint32_t value) {
+    unsigned at = n->count++;
+
+    for (; at > 0 && n->key[at - 1] > mark; at--) {
+        n->key[at] = n->key[at - 1];
+        n->value[at] = n->value[at - 1];
+    }
+    n->key[at] = mark;
     n->value[at] = value;
-    n->count++;
 }
 
 /* Takes out the entry at `at`. */
 static inline void node_cut(node *n, unsigned at) {
-    n->count--;
-    memmove(&n->key[at], &n->key[at + 1], (n->count - at) * sizeof n->key[0]);
-    memmove(&n->value[at], &n->value[at + 1], (n->count - at) * sizeof n->value[0]);
-    n->key[n->count] = NONE;
+    unsigned last = --n->count;
+
+    for (; at < last; at++) {
+        n->key[at] = n->key[at + 1];
+        n->value[at] = n->value[at + 1];
+    }
+    n->key[last] = NONE;
 }
 
 /* Takes the last `count` entries of `from` to the front of `to`. */
@@ -247,127 +245,121 @@ static void node_shift_left(node *from, node *to, unsigned count) {
     }
 }
 
-/* The child of an inner node under which `key` belongs. */
-static unsigned child_of(const node *n, uint64_t key) {
-    return node_rank(n, key + 1) - 1;
+/* The child of an inner node under which `mark` belongs. */
+static unsigned child_of(const node *n, uint64_t mark) {
+    return node_rank(n, mark + 1) - 1;
 }
 
-static unsigned tree_height(ref r) {
+/* ----------------------------------------------------------------- trees -- */
+
+static unsigned tree_height(const pool *p, ref r) {
     unsigned height = 1;
 
     while (!is_leaf(r)) {
-        r = (ref)node_of(r)->value[0];
+        r = node_of(p, r)->value[0];
         height++;
     }
     return height;
 }
 
+/* The leaf under which `mark` belongs. */
+static inline node *leaf_for(const pool *p, ref r, uint64_t mark) {
+    node *n = node_of(p, r);
+
+    while (!is_leaf(r)) {
+        r = n->value[child_of(n, mark)];
+        n = node_of(p, r);
+    }
+    return n;
+}
+
+/* The leaf with the largest marks. */
+static inline node *leaf_last(const pool *p, ref r) {
+    node *n = node_of(p, r);
+
+    while (!is_leaf(r)) {
+        r = n->value[n->count - 1];
+        n = node_of(p, r);
+    }
+    return n;
+}
+
 /* Adds below `r`.  Where `r` had to be cut the right part is returned and its lower bound stands in
  * *bound; else 0.  The pool holds enough nodes. */
-static ref tree_insert(struct weir__bestfit_pool *pool, ref r, uint64_t key, uint64_t value,
-                       uint64_t *bound) {
-    node *n = node_of(r);
+static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *bound) {
+    node *n = node_of(p, r);
     node *right;
+    ref cut;
 
     if (!is_leaf(r)) {
-        value = tree_insert(pool, (ref)n->value[child_of(n, key)], key, value, &key);
+        value = tree_insert(p, n->value[child_of(n, mark)], mark, value, &mark);
         if (value == 0) {
             return 0;
         }
     }
     if (n->count < SLOTS) {
-        node_put(n, node_rank(n, key), key, value);
+        node_add(n, mark, value);
         return 0;
     }
-    right = node_take(pool);
+    cut = node_take(p);
+    right = node_of(p, cut);
     node_shift_right(n, right, SLOTS / 2);
-    if (key < right->key[0]) {
-        node_put(n, node_rank(n, key), key, value);
+    if (mark < right->key[0]) {
+        node_add(n, mark, value);
     } else {
-        node_put(right, node_rank(right, key), key, value);
+        node_add(right, mark, value);
     }
     *bound = right->key[0];
-    return (ref)right | (r & 1);
+    return cut | (r & 1);
 }
 
-/* The leaf under which `key` belongs. */
-static inline node *leaf_for(ref r, uint64_t key) {
-    node *n = node_of(r);
-
-    while (!is_leaf(r)) {
-        r = (ref)n->value[child_of(n, key)];
-        n = node_of(r);
-    }
-    return n;
-}
-
-/* An insert that needs a node or a larger table. */
-static int insert_slow(struct weir__bestfit *f, uint64_t key, uint64_t value) {
-    size_t c = (size_t)(key >> f->shift);
-    ref root;
-    ref right;
+/* Adds `mark` where a leaf is full.  1, or 0 if memory ran out. */
+static int tree_split(pool *p, ref *root, uint64_t mark, uint32_t value) {
     uint64_t bound;
-    node *above;
+    ref above;
+    ref right;
 
-    if (!table_grow(f, key)) {
+    if (!pool_reserve(p, tree_height(p, *root) + 1)) {
         return 0;
     }
-    root = f->root[c];
-    if (!pool_reserve(f->pool, root == 0 ? 1 : tree_height(root) + 1)) {
-        return 0;
-    }
-    f->entries++;
-    if (root == 0) {
-        above = node_take(f->pool);
-        node_put(above, 0, key, value);
-        class_begin(f, c, (ref)above);
-        return 1;
-    }
-    right = tree_insert(f->pool, root, key, value, &bound);
+    right = tree_insert(p, *root, mark, value, &bound);
     if (right != 0) {
-        above = node_take(f->pool);
-        node_put(above, 0, 0, root);
-        node_put(above, 1, bound, right);
-        f->root[c] = (ref)above | 1;
+        above = node_take(p);
+        node_add(node_of(p, above), 0, *root);
+        node_add(node_of(p, above), bound, right);
+        *root = above | 1;
     }
     return 1;
 }
 
-int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, uint64_t value) {
-    size_t c = (size_t)(key >> f->shift);
+/* Adds `mark`.  1, or 0 if memory ran out. */
+static inline int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     node *leaf;
 
-    if (c >= f->classes || (f->root[c] == 0 && f->pool->spare == NULL)) {
-        return insert_slow(f, key, value);
+    if (*root == 0) {
+        if (!pool_reserve(p, 1)) {
+            return 0;
+        }
+        *root = node_take(p);
     }
-    if (f->root[c] == 0) {
-        leaf = node_take(f->pool);
-        leaf->key[0] = key;
-        leaf->value[0] = value;
-        leaf->count = 1;
-        class_begin(f, c, (ref)leaf);
-        f->entries++;
-        return 1;
-    }
-    leaf = leaf_for(f->root[c], key);
+    leaf = leaf_for(p, *root, mark);
     if (leaf->count == SLOTS) {
-        return insert_slow(f, key, value);
+        return tree_split(p, root, mark, value);
     }
-    node_put(leaf, node_rank(leaf, key), key, value);
-    f->entries++;
+    node_add(leaf, mark, value);
     return 1;
 }
 
 /* Child `at` of `n` has become sparse. */
-static void tree_rebalance(struct weir__bestfit_pool *pool, node *n, unsigned at) {
+static void tree_rebalance(pool *p, node *n, unsigned at) {
     unsigned first = at > 0 ? at - 1 : 0;
-    node *left = node_of((ref)n->value[first]);
-    node *right = node_of((ref)n->value[first + 1]);
+    node *left = node_of(p, n->value[first]);
+    node *right = node_of(p, n->value[first + 1]);
     unsigned half = (left->count + right->count) / 2;
 
     if (left->count + right->count <= SLOTS) {
         node_shift_left(right, left, right->count);
-        node_give(pool, right);
+        node_give(p, n->value[first + 1]);
         node_cut(n, first + 1);
         return;
     }
@@ -379,239 +371,190 @@ static void tree_rebalance(struct weir__bestfit_pool *pool, node *n, unsigned at
     n->key[first + 1] = right->key[0];
 }
 
-static void tree_erase(struct weir__bestfit_pool *pool, ref r, uint64_t key) {
-    node *n = node_of(r);
+static void tree_erase(pool *p, ref r, uint64_t mark) {
+    node *n = node_of(p, r);
     unsigned at;
 
     if (is_leaf(r)) {
-        node_cut(n, node_rank(n, key));
+        node_cut(n, node_rank(n, mark));
         return;
     }
-    at = child_of(n, key);
-    tree_erase(pool, (ref)n->value[at], key);
-    if (node_of((ref)n->value[at])->count < SPARSE) {
-        tree_rebalance(pool, n, at);
+    at = child_of(n, mark);
+    tree_erase(p, n->value[at], mark);
+    if (node_of(p, n->value[at])->count < SPARSE) {
+        tree_rebalance(p, n, at);
     }
 }
 
-/* An erase that leaves a leaf empty or sparse. */
-static void erase_slow(struct weir__bestfit *f, uint64_t key) {
-    size_t c = (size_t)(key >> f->shift);
-    ref root = f->root[c];
-    node *n = node_of(root);
+/* Takes out what is at `at` of `leaf`, one of the tree's.  The root, 0 if the tree has come to an
+ * end. */
+static ref tree_cut(pool *p, ref root, node *leaf, unsigned at) {
+    node *n;
+    ref only;
 
-    if (is_leaf(root)) {
-        n->key[0] = NONE;
-        n->count = 0;
-        node_give(f->pool, n);
-        class_end(f, c);
-        return;
-    }
-    tree_erase(f->pool, root, key);
-    if (n->count == 1) {
-        f->root[c] = (ref)n->value[0];
-        n->key[0] = NONE;
-        n->count = 0;
-        node_give(f->pool, n);
-    }
-}
-
-/* How many keys a leaf of the class must keep for the tree to keep its shape. */
-static inline unsigned leaf_least(ref root) {
-    return is_leaf(root) ? 1 : SPARSE;
-}
-
-void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
-    ref root = f->root[key >> f->shift];
-    node *leaf = leaf_for(root, key);
-
-    f->entries--;
-    if (leaf->count <= leaf_least(root)) {
-        erase_slow(f, key);
-        return;
-    }
-    node_cut(leaf, node_rank(leaf, key));
-}
-
-void weir__bestfit_erase_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit) {
-    f->entries--;
-    if (hit->leaf->count <= hit->least) {
-        erase_slow(f, hit->key);
-        return;
-    }
-    node_cut(hit->leaf, hit->at);
-}
-
-/* Puts `key` where `old` is, if it keeps the place in the order as far as the leaf knows it. */
-static inline int leaf_rekey(node *leaf, unsigned at, unsigned least, uint64_t key,
-                             uint64_t value) {
-    if ((at > 0 && leaf->key[at - 1] > key) || leaf->key[at + 1] < key) {
+    if (leaf->count > (is_leaf(root) ? 0 : SPARSE)) {
+        node_cut(leaf, at);
+        if (leaf->count > 0) {
+            return root;
+        }
+        node_give(p, root);
         return 0;
     }
-    if (least == SPARSE && (at == 0 || at + 1 == leaf->count)) {
-        return 0; /* the neighbour in the order is in another leaf */
+    tree_erase(p, root, leaf->key[at]);
+    n = node_of(p, root);
+    if (n->count > 1) {
+        return root;
     }
-    leaf->key[at] = key;
-    leaf->value[at] = value;
-    return 1;
+    only = n->value[0];
+    n->key[0] = NONE;
+    n->count = 0;
+    node_give(p, root);
+    return only;
 }
 
-int weir__bestfit_move_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit,
-                           uint64_t key, uint64_t value) {
-    if (key >> f->shift == hit->key >> f->shift &&
-        leaf_rekey(hit->leaf, hit->at, hit->least, key, value)) {
-        return 1;
-    }
-    weir__bestfit_erase_hit(f, hit);
-    return weir__bestfit_insert(f, key, value);
-}
-
-int weir__bestfit_move(struct weir__bestfit *f, uint64_t old, uint64_t key, uint64_t value) {
-    ref root = f->root[old >> f->shift];
-    struct weir__bestfit_hit hit = {.key = old, .leaf = leaf_for(root, old)};
-
-    hit.at = node_rank(hit.leaf, old);
-    hit.least = leaf_least(root);
-    return weir__bestfit_move_hit(f, &hit, key, value);
-}
-
-/* ------------------------------------------------------------------ look-up -- */
-
-/* The first class in use from `c` on, or f->classes. */
-static inline size_t class_from(const struct weir__bestfit *f, size_t c) {
-    size_t word = c / 64;
-    size_t sum;
-    uint64_t bits;
-
-    if (c >= f->classes) {
-        return f->classes;
-    }
-    bits = f->used[word] & (UINT64_MAX << (c % 64));
-    if (bits != 0) {
-        return word * 64 + (size_t)__builtin_ctzll(bits);
-    }
-    word++;
-    sum = word / 64;
-    if (sum >= WEIR__BESTFIT_SUMMARIES) {
-        return f->classes;
-    }
-    bits = f->summary[sum] & (UINT64_MAX << (word % 64));
-    while (bits == 0) {
-        if (++sum == WEIR__BESTFIT_SUMMARIES) {
-            return f->classes;
-        }
-        bits = f->summary[sum];
-    }
-    word = sum * 64 + (size_t)__builtin_ctzll(bits);
-    return word * 64 + (size_t)__builtin_ctzll(f->used[word]);
-}
-
-static inline void hit_set(struct weir__bestfit_hit *hit, ref root, node *leaf, unsigned at) {
-    hit->key = leaf->key[at];
-    hit->value = leaf->value[at];
-    hit->leaf = leaf;
-    hit->at = at;
-    hit->least = leaf_least(root);
-}
-
-/* The smallest key of the tree. */
-static inline int tree_first(ref root, struct weir__bestfit_hit *hit) {
-    ref r = root;
+/* Where the largest mark up to `mark` is: its leaf and *at; NULL: there is none. */
+static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at) {
+    const node *n = node_of(p, r);
+    ref before = 0; /* the subtree before the path */
 
     while (!is_leaf(r)) {
-        r = (ref)node_of(r)->value[0];
+        unsigned child = child_of(n, mark);
+
+        before = child > 0 ? n->value[child - 1] : before;
+        r = n->value[child];
+        n = node_of(p, r);
     }
-    hit_set(hit, root, node_of(r), 0);
+    *at = node_rank(n, mark + 1);
+    if (*at == 0) {
+        if (before == 0) {
+            return NULL;
+        }
+        n = leaf_last(p, before);
+        *at = n->count;
+    }
+    --*at;
+    return n;
+}
+
+/* ---------------------------------------------------------------- the set -- */
+
+int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
+    struct weir__bestfit_slot *s;
+
+    if (weir__bestfit_octave(key) >= f->reach) {
+        return table_grow(f, weir__bestfit_octave(key) + 1) && weir__bestfit_insert(f, key, value);
+    }
+    s = &f->slot[weir__bestfit_class(key)];
+    if (key > s->key) {
+        return tree_put(f->pool, &s->others, mark_of(key), value);
+    }
+    if (!tree_put(f->pool, &s->others, mark_of(s->key), s->value)) {
+        return 0;
+    }
+    s->key = key;
+    s->value = value;
     return 1;
 }
 
-/* The smallest key of the tree that is at least `key`; 1 or 0. */
-static inline int tree_from(ref root, uint64_t key, struct weir__bestfit_hit *hit) {
-    ref r = root;
-    ref later = 0; /* the subtree behind the path */
-    node *n = node_of(r);
+void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
+    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
+    node *leaf;
     unsigned at;
 
-    while (!is_leaf(r)) {
-        at = child_of(n, key);
-        later = at + 1 < n->count ? (ref)n->value[at + 1] : later;
-        r = (ref)n->value[at];
-        n = node_of(r);
+    if (s->key == key) { /* the next one moves up */
+        leaf = leaf_last(f->pool, s->others);
+        at = leaf->count - 1;
+        s->key = key_of(leaf->key[at]);
+        s->value = leaf->value[at];
+    } else {
+        leaf = leaf_for(f->pool, s->others, mark_of(key));
+        at = node_rank(leaf, mark_of(key));
     }
-    at = node_rank(n, key);
-    if (n->key[at] != NONE) {
-        hit_set(hit, root, n, at);
-        return 1;
-    }
-    if (later != 0) {
-        tree_first(later, hit);
-        hit->least = leaf_least(root);
-        return 1;
-    }
-    return 0;
+    s->others = tree_cut(f->pool, s->others, leaf, at);
 }
 
-int weir__bestfit_from(const struct weir__bestfit *f, uint64_t key, struct weir__bestfit_hit *hit) {
-    size_t c = (size_t)(key >> f->shift);
+/* Its class is in use, but the smallest key is not large enough. */
+struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key) {
+    size_t c = weir__bestfit_class(key);
+    const struct weir__bestfit_slot *s = &f->slot[c];
 
-    if (c < f->classes && f->root[c] != 0) {
-        if (tree_from(f->root[c], key, hit)) {
-            return 1;
+    if (s->others != 0) {
+        unsigned at;
+        const node *leaf = tree_up_to(f->pool, s->others, mark_of(key), &at);
+
+        if (leaf != NULL) {
+            return (struct weir__bestfit_hit){key_of(leaf->key[at]), leaf->value[at]};
         }
-        c++;
     }
-    c = class_from(f, c);
-    if (c < f->classes) {
-        return tree_first(f->root[c], hit);
-    }
-    hit->key = NONE;
-    return 0;
+    return weir__bestfit_from(f, (uint64_t)(c + 1) << WEIR__BESTFIT_CLASS_BITS);
 }
 
-void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint64_t value) {
-    node *leaf = leaf_for(f->root[key >> f->shift], key);
+void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value) {
+    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
+    node *leaf;
 
-    leaf->value[node_rank(leaf, key)] = value;
+    if (s->key == key) {
+        s->value = value;
+        return;
+    }
+    leaf = leaf_for(f->pool, s->others, mark_of(key));
+    leaf->value[node_rank(leaf, mark_of(key))] = value;
 }
 
-int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint64_t *value) {
-    struct weir__bestfit_hit hit;
+/* The largest key of a class in use. */
+static uint64_t slot_last(const struct weir__bestfit *f, const struct weir__bestfit_slot *s) {
+    ref r = s->others;
 
-    if (!weir__bestfit_from(f, key, &hit) || hit.key != key) {
-        return 0;
+    if (r == 0) {
+        return s->key;
     }
-    *value = hit.value;
-    return 1;
+    while (!is_leaf(r)) {
+        r = node_of(f->pool, r)->value[0];
+    }
+    return key_of(node_of(f->pool, r)->key[0]);
 }
 
 uint64_t weir__bestfit_last(const struct weir__bestfit *f) {
-    for (size_t s = WEIR__BESTFIT_SUMMARIES; s-- > 0;) {
-        size_t word;
-        size_t c;
-        ref r;
+    size_t octave;
+    size_t c;
 
-        if (f->summary[s] == 0) {
-            continue;
-        }
-        word = s * 64 + 63 - (size_t)__builtin_clzll(f->summary[s]);
-        c = word * 64 + 63 - (size_t)__builtin_clzll(f->used[word]);
-        r = f->root[c];
-        while (!is_leaf(r)) {
-            node *n = node_of(r);
-
-            r = (ref)n->value[n->count - 1];
-        }
-        return node_of(r)->key[node_of(r)->count - 1];
+    if (f->octaves == 0) {
+        return NONE;
     }
-    return NONE;
+    octave = 63 - (size_t)__builtin_clzll(f->octaves);
+    c = octave * WEIR__BESTFIT_CLASSES + 63 - (size_t)__builtin_clzll(f->used[octave]);
+    return slot_last(f, &f->slot[c]);
 }
 
 /* ----------------------------------------------------------------- check -- */
 
-/* Checks the tree below `r`, whose keys lie in [low, high]; adds its keys to *entries. */
-static int tree_check(ref r, unsigned height, int root, uint64_t low, uint64_t high,
-                      size_t *entries) {
-    const node *n = node_of(r);
+static size_t tree_count(const pool *p, ref r) {
+    const node *n = node_of(p, r);
+    size_t count = 0;
+
+    if (is_leaf(r)) {
+        return n->count;
+    }
+    for (unsigned i = 0; i < n->count; i++) {
+        count += tree_count(p, n->value[i]);
+    }
+    return count;
+}
+
+size_t weir__bestfit_count(const struct weir__bestfit *f) {
+    size_t count = 0;
+    const struct weir__bestfit_slot *s;
+
+    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
+        count += 1 + (s->others == 0 ? 0 : tree_count(f->pool, s->others));
+    }
+    return count;
+}
+
+/* Checks the tree below `r`, whose marks lie in [low, high]. */
+static int tree_check(const pool *p, ref r, unsigned height, int root, uint64_t low,
+                      uint64_t high) {
+    const node *n = node_of(p, r);
     unsigned least = root ? (height > 1 ? 2 : 1) : SPARSE;
 
     if ((height == 1) != is_leaf(r) || n->count < least || n->count > SLOTS) {
@@ -623,7 +566,6 @@ static int tree_check(ref r, unsigned height, int root, uint64_t low, uint64_t h
         }
     }
     if (height == 1) {
-        *entries += n->count;
         return n->key[0] >= low && n->key[n->count - 1] <= high;
     }
     for (unsigned i = 0; i < n->count; i++) {
@@ -631,7 +573,7 @@ static int tree_check(ref r, unsigned height, int root, uint64_t low, uint64_t h
         uint64_t above = i + 1 < n->count ? n->key[i + 1] - 1 : high;
 
         if (below < low || above > high ||
-            !tree_check((ref)n->value[i], height - 1, 0, below, above, entries)) {
+            !tree_check(p, n->value[i], height - 1, 0, below, above)) {
             return 0;
         }
     }
@@ -639,24 +581,22 @@ static int tree_check(ref r, unsigned height, int root, uint64_t low, uint64_t h
 }
 
 int weir__bestfit_check(const struct weir__bestfit *f) {
-    size_t entries = 0;
+    const struct weir__bestfit_slot *s;
 
-    for (size_t c = 0; c < f->classes; c++) {
-        ref root = f->root[c];
-        uint64_t low = (uint64_t)c << f->shift;
-
-        if ((f->used[c / 64] >> (c % 64) & 1) != (root != 0)) {
-            return 0;
-        }
-        if (root != 0 && !tree_check(root, tree_height(root), 1, low,
-                                     low + ((UINT64_C(1) << f->shift) - 1), &entries)) {
+    for (size_t octave = 0; octave <= WEIR__BESTFIT_BITS; octave++) {
+        if ((f->octaves >> octave & 1) != (f->used[octave] != 0) ||
+            (f->used[octave] != 0 && octave >= f->reach)) {
             return 0;
         }
     }
-    for (size_t word = 0; word < f->classes / 64; word++) {
-        if ((f->summary[word / 64] >> (word % 64) & 1) != (f->used[word] != 0)) {
+    for (size_t c = 0; (s = class_next(f, &c)) != NULL; c++) {
+        if (weir__bestfit_class(s->key) != c || weir__bestfit_class(slot_last(f, s)) != c) {
+            return 0;
+        }
+        if (s->others != 0 && !tree_check(f->pool, s->others, tree_height(f->pool, s->others), 1, 0,
+                                          mark_of(s->key + 1))) {
             return 0;
         }
     }
-    return entries == f->entries;
+    return 1;
 }

@@ -3,19 +3,22 @@
  *
  * The order is (size, address), both counted in granules, packed without loss into one 64-bit key:
  *
- *     k + 1 in 6 bits | size - 1 - 2^k in k bits | address >> k in 58 - k bits
+ *     k + 1 in 6 bits | size - 2^k in k bits | address >> k in 58 - k bits
  *
- * where k, the octave, is floor(log2(size - 1)).  (Size 1 comes before all: 0, then the address.)
- * The low k bits of an address decide nothing among chunks of octave k: two chunks that do not
- * overlap and are both longer than 2^k differ above them.  Keys are therefore distinct as long as
- * the chunks are disjoint, and their order as numbers is the order of best fit.  It is the size
- * less one because a chunk of a round size then shares its class with what is left when a piece is
- * cut off.
+ * where k, the octave, is floor(log2(size)).  The low k bits of an address decide nothing among
+ * chunks of octave k: two that do not overlap and are at least 2^k long differ above them.  Keys are
+ * therefore distinct as long as the chunks are disjoint, and their order as numbers is the order of
+ * best fit.
  *
- * The top bits of the key name a class.  A two-level bitmap of the classes in use finds the next
- * one in a few instructions.  A class is a B+-tree with leaves of 15 keys, so one leaf as a rule,
- * and O(log n) also when every chunk has the same size.  Sets that change together share one pool
- * of nodes; insert alone needs memory, and when it is refused nothing has changed.
+ * The first six bits of the key name the octave, the first twelve a class.  One word has a bit for
+ * each octave in use, one word per octave a bit for each of its classes in use, and so the next
+ * class is found in a few instructions.  A class has a slot with its smallest key; only the others,
+ * if there are any, are in a B+-tree, with leaves of 15 keys.  Most classes of a real program hold
+ * one key, and then nothing but bits and the slot is touched, here, inline; but no operation is
+ * worse than O(log n), also when every chunk has the same size.
+ *
+ * Sets that change together share one pool of nodes; insert alone needs memory, and when it is
+ * refused nothing has changed.
  *
  * Must not know: what a chunk is besides size, address and a number; streams, regions.
  */
@@ -28,98 +31,166 @@
 #include <string.h>
 
 /* Sizes and addresses must lie below 2^WEIR__BESTFIT_BITS granules. */
-#define WEIR__BESTFIT_BITS 58
-#define WEIR__BESTFIT_SLOTS 15u
+#define WEIR__BESTFIT_BITS 58u
+#define WEIR__BESTFIT_CLASS_BITS 52u  /* of a key, below its class */
+#define WEIR__BESTFIT_CLASSES 64u     /* of an octave: the bits of a word */
+#define WEIR__BESTFIT_SLOTS 15u       /* entries of a node */
 #define WEIR__BESTFIT_NONE UINT64_MAX /* no key is as large */
-#define WEIR__BESTFIT_SUMMARIES 4     /* words over words over classes: 59 octaves of 256 */
 
-/* 256 bytes.  In a leaf a value is the caller's number, above it a reference to a node. */
+/* 192 bytes, never across more cache lines than three.  The keys in nodes are complements, so that
+ * the smallest, which comes and goes most, is the last and moves no others. */
 struct weir__bestfit_node {
     uint64_t key[WEIR__BESTFIT_SLOTS + 1]; /* ascending; those unused, and the last: NONE */
-    uint64_t value[WEIR__BESTFIT_SLOTS];
+    uint32_t value[WEIR__BESTFIT_SLOTS];   /* in a leaf the caller's, above it references */
     uint32_t count;
-    uint32_t reserved;
 };
 
-/* A reference to a node: its address, plus 1 above the leaves; 0: none. */
-typedef uintptr_t weir__bestfit_ref;
-
-struct weir__bestfit_slab;
+/* A reference to a node: twice its number, plus 1 above the leaves; 0: none. */
+typedef uint32_t weir__bestfit_ref;
 
 struct weir__bestfit_pool {
     struct weir__hostmem *host;
-    struct weir__bestfit_node *spare; /* empty ones, chained through value[0] */
-    size_t spares;
-    struct weir__bestfit_slab *slabs;
+    struct weir__bestfit_node
+        *node;    /* by number, which starts at 1; all may move when one is added */
+    void *memory; /* where they stand, aligned to a cache line */
+    size_t bytes;
+    uint32_t nodes; /* with number 0 */
+    uint32_t spare; /* empty ones, chained through value[0] */
+    uint32_t spares;
 };
 
-struct weir__bestfit {
-    unsigned shift; /* class = key >> shift */
-    size_t classes; /* a multiple of 64 that grows with the largest size seen */
-    weir__bestfit_ref *root;
-    uint64_t *used; /* bit per class, behind the roots in the same memory */
-    uint64_t summary[WEIR__BESTFIT_SUMMARIES]; /* bit per word of `used` */
-    struct weir__bestfit_pool *pool;
-    size_t entries;
-};
-
-/* Where a key was found; valid until the set changes. */
-struct weir__bestfit_hit {
+/* Of a class in use: its smallest key, and the tree of the others. */
+struct weir__bestfit_slot {
     uint64_t key;
-    uint64_t value;
-    struct weir__bestfit_node *leaf;
-    unsigned at;    /* in the leaf */
-    unsigned least; /* keys that the leaf must keep, or else its tree changes its
-                     shape */
+    uint32_t value;
+    weir__bestfit_ref others;
+};
+
+/* Octaves and classes are numbered as keys name them: the first octave is 1, and the last but one. */
+struct weir__bestfit {
+    uint64_t octaves;                      /* bit per octave in use */
+    uint64_t used[WEIR__BESTFIT_BITS + 2]; /* by octave: bit per class in use */
+    struct weir__bestfit_slot *slot;       /* by class, from that of key 0 on */
+    size_t reach; /* octaves with slots; grows with the largest size seen */
+    struct weir__bestfit_pool *pool;
+};
+
+/* A key that was found, and its value. */
+struct weir__bestfit_hit {
+    uint64_t key; /* NONE: there is none */
+    uint32_t value;
 };
 
 void weir__bestfit_pool_init(struct weir__bestfit_pool *pool, struct weir__hostmem *host);
 void weir__bestfit_pool_drop(struct weir__bestfit_pool *pool);
 
-/* Each octave has 2^octave_bits classes: 6 to 8.  Takes no memory before the first insert. */
-void weir__bestfit_init(struct weir__bestfit *f, struct weir__bestfit_pool *pool,
-                        unsigned octave_bits);
+/* Takes no memory before the first insert. */
+void weir__bestfit_init(struct weir__bestfit *f, struct weir__bestfit_pool *pool);
 /* Forgets every key, and gives back all but the nodes of the pool. */
 void weir__bestfit_drop(struct weir__bestfit *f);
 
-/* Adds a key that is not there.  1, or 0 if memory ran out. */
-int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, uint64_t value);
-/* The smallest key that is at least `key`: 1, or 0 and hit->key is NONE. */
-int weir__bestfit_from(const struct weir__bestfit *f, uint64_t key, struct weir__bestfit_hit *hit);
-/* Takes out a key that is there, or what was found. */
-void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key);
-void weir__bestfit_erase_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit);
-/* A chunk that is there, or was found, goes by another key and value from now on.  1, or 0 if
- * memory ran out: then neither key is in the set. */
-int weir__bestfit_move(struct weir__bestfit *f, uint64_t old, uint64_t key, uint64_t value);
-int weir__bestfit_move_hit(struct weir__bestfit *f, const struct weir__bestfit_hit *hit,
-                           uint64_t key, uint64_t value);
-
 /* Gives a key that is there another value. */
-void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint64_t value);
-/* The value of `key` in *value and 1, or 0. */
-int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint64_t *value);
+void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value);
 /* The largest key, or NONE. */
 uint64_t weir__bestfit_last(const struct weir__bestfit *f);
+/* Counts the keys, all of them. */
+size_t weir__bestfit_count(const struct weir__bestfit *f);
 /* Checks the structure: 1, or 0 if an invariant does not hold. */
 int weir__bestfit_check(const struct weir__bestfit *f);
 
+/* What the inline functions below leave to bestfit.c: where a tree or the table is concerned. */
+struct weir__bestfit_hit weir__bestfit_from_others(const struct weir__bestfit *f, uint64_t key);
+int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value);
+void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key);
+
 /* 0 < size, and neither reaches 2^WEIR__BESTFIT_BITS. */
 static inline uint64_t weir__bestfit_key(uint64_t size, uint64_t address) {
-    unsigned octave = 63u - (unsigned)__builtin_clzll((size - 1) | 1);
+    unsigned k = 63u ^ (unsigned)__builtin_clzll(size);
 
-    /* The top bit of size - 1 lands on the octave's field and makes it octave + 1; only a size of 1
-     * has none, and so comes first. */
-    return ((uint64_t)octave << WEIR__BESTFIT_BITS) +
-           ((size - 1) << (WEIR__BESTFIT_BITS - octave)) + (address >> octave);
+    /* The top bit of the size lands on the octave's field and makes it k + 1. */
+    return ((uint64_t)k << WEIR__BESTFIT_BITS) + (size << (WEIR__BESTFIT_BITS - k)) +
+           (address >> k);
 }
 
 static inline uint64_t weir__bestfit_size(uint64_t key) {
-    unsigned field = (unsigned)(key >> WEIR__BESTFIT_BITS);
-    unsigned octave = field - (field > 0);
-    uint64_t below = key - ((uint64_t)octave << WEIR__BESTFIT_BITS);
+    uint64_t k = (key >> WEIR__BESTFIT_BITS) - 1;
 
-    return (below >> (WEIR__BESTFIT_BITS - octave)) + 1;
+    return (key - (k << WEIR__BESTFIT_BITS)) >> (WEIR__BESTFIT_BITS - k);
+}
+
+static inline size_t weir__bestfit_octave(uint64_t key) {
+    return (size_t)(key >> WEIR__BESTFIT_BITS);
+}
+
+static inline size_t weir__bestfit_class(uint64_t key) {
+    return (size_t)(key >> WEIR__BESTFIT_CLASS_BITS);
+}
+
+/* The smallest key that is at least `key`. */
+static inline struct weir__bestfit_hit weir__bestfit_from(const struct weir__bestfit *f,
+                                                          uint64_t key) {
+    size_t octave = weir__bestfit_octave(key);
+    size_t c = weir__bestfit_class(key);
+    uint64_t bits = f->used[octave] >> c % WEIR__BESTFIT_CLASSES;
+    const struct weir__bestfit_slot *s;
+
+    if (bits == 0) {
+        bits = f->octaves & (UINT64_MAX - 1) << octave;
+        if (bits == 0) {
+            return (struct weir__bestfit_hit){.key = WEIR__BESTFIT_NONE};
+        }
+        octave = (unsigned)__builtin_ctzll(bits);
+        c = octave * WEIR__BESTFIT_CLASSES;
+        bits = f->used[octave];
+    }
+    s = &f->slot[c + (unsigned)__builtin_ctzll(bits)];
+    return s->key >= key ? (struct weir__bestfit_hit){s->key, s->value}
+                         : weir__bestfit_from_others(f, key);
+}
+
+/* Adds a key that is not there.  1, or 0 if memory ran out. */
+static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, uint32_t value) {
+    size_t octave = weir__bestfit_octave(key);
+    size_t c = weir__bestfit_class(key);
+    uint64_t bit = UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
+    uint64_t used = f->used[octave];
+    struct weir__bestfit_slot *s;
+
+    if ((used & bit) != 0 || octave >= f->reach) {
+        return weir__bestfit_insert_more(f, key, value);
+    }
+    f->used[octave] = used | bit;
+    f->octaves |= UINT64_C(1) << octave;
+    s = &f->slot[c];
+    s->key = key;
+    s->value = value;
+    s->others = 0;
+    return 1;
+}
+
+/* Takes out a key that is there. */
+static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
+    size_t octave = weir__bestfit_octave(key);
+    size_t c = weir__bestfit_class(key);
+    uint64_t used;
+
+    if (f->slot[c].others != 0) {
+        weir__bestfit_erase_more(f, key);
+        return;
+    }
+    used = f->used[octave] & ~(UINT64_C(1) << c % WEIR__BESTFIT_CLASSES);
+    f->used[octave] = used;
+    if (used == 0) {
+        f->octaves &= ~(UINT64_C(1) << octave);
+    }
+}
+
+/* The value of `key` in *value and 1, or 0. */
+static inline int weir__bestfit_find(const struct weir__bestfit *f, uint64_t key, uint32_t *value) {
+    struct weir__bestfit_hit hit = weir__bestfit_from(f, key);
+
+    *value = hit.value;
+    return hit.key == key;
 }
 
 #endif

@@ -114,19 +114,23 @@ static void add_span(struct weir_harvest *out, struct weir_span *s) {
     out->spans = s;
 }
 
-/* The `count` oldest whole blocks. */
-static void drop_recents(struct weir_cell *c, unsigned count, struct weir_harvest *out) {
+static struct weir_span *take_oldest(struct weir_cell *c) {
     struct weir_cell_store *store = c->store;
+    struct weir_span *s = store->recent[store->oldest];
 
-    for (unsigned i = 0; i < count; i++) {
-        store->whole -= store->recent[i]->bytes;
-        weir__cell_less_idle(c, store->recent[i]->bytes);
-        add_span(out, store->recent[i]);
-    }
-    store->recents -= count;
-    store->unused = store->unused > count ? store->unused - count : 0;
-    memmove(store->recent, store->recent + count, store->recents * sizeof store->recent[0]);
-    memmove(store->pages, store->pages + count, store->recents * sizeof store->pages[0]);
+    store->oldest = weir__cell_at(store, 1);
+    store->recents--;
+    store->unused -= store->unused > 0;
+    store->whole -= s->bytes;
+    weir__cell_less_idle(c, s->bytes);
+    return s;
+}
+
+/* The oldest whole blocks until there are at most `count` of at most `bytes`. */
+static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
+                        struct weir_harvest *out) {
+    while (c->store->recents > count || c->store->whole > bytes)
+        add_span(out, take_oldest(c));
 }
 
 static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
@@ -155,17 +159,34 @@ static void drop_slabs(struct weir_cell *c, size_t keep, size_t all, struct weir
 
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out) {
     weir__cell_collect(c);
+    weir__cell_drop_leaving(c, out);
     drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
-        drop_recents(c, 1, out);
+        add_span(out, take_oldest(c));
 }
 
-void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out) {
-    drop_recents(c, c->store->recents, out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
+    struct weir_cell_store *store = c->store;
+
+    while (store->leaving) {
+        struct weir_span *s = store->leaving;
+
+        store->leaving = s->next;
+        add_span(out, s);
+    }
+    weir__cell_less_idle(c, store->leaving_bytes);
+    store->leavings = 0;
+    store->leaving_bytes = 0;
+}
+
+void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
+    weir__cell_drop_leaving(c, out);
+    drop_wholes(c, WEIR_CELL_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
+                out);
 }
 
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
-    drop_recents(c, c->store->unused, out);
+    drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
         for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
@@ -201,47 +222,40 @@ void weir__cell_disown(struct weir_cell *c) {
     }
 }
 
-/* Takes the whole block out that was freed first. */
-static struct weir_span *take_oldest(struct weir_cell *c) {
+/* A whole block that is kept no more. */
+static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
     struct weir_cell_store *store = c->store;
-    struct weir_span *oldest = store->recent[0];
 
-    store->recents--;
-    store->unused -= store->unused > 0;
-    for (unsigned i = 0; i < store->recents; i++) {
-        store->pages[i] = store->pages[i + 1];
-        store->recent[i] = store->recent[i + 1];
+    if (alone && store->leavings < WEIR_CELL_LEAVING) {
+        s->next = store->leaving;
+        store->leaving = s;
+        store->leavings++;
+        store->leaving_bytes += s->bytes;
+        weir__cell_more_idle(c, s->bytes);
+    } else {
+        add_span(out, s);
     }
-    store->whole -= oldest->bytes;
-    weir__cell_less_idle(c, oldest->bytes);
-    return oldest;
 }
 
-/* There is no room for it, or no more than for one, which goes. */
-static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
+/* There is no room for it: the oldest make some, unless it is larger than all that may be kept. */
+static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                      struct weir_span **out) {
-    struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
+    struct weir_harvest given_up = {0};
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
-    if (store->recents == WEIR_CELL_RECENT)
-        *out = take_oldest(c);
-    store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-    store->recent[store->recents++] = s;
-    store->whole += s->bytes;
-    if (store->whole > most && !*out) { /* it may be this very one */
-        atomic_store_explicit(&c->idle, idle(c) + s->bytes, memory_order_relaxed);
-        *out = take_oldest(c);
+    if (s->bytes > most) {
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+        weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+        weir__cell_raise(&c->frees);
+        leave(c, s, alone, &given_up);
     } else {
-        weir__cell_more_idle(c, s->bytes);
+        while (!weir__cell_put_plain(c, s, address))
+            leave(c, take_oldest(c), alone, &given_up);
     }
-    if (store->whole > most)
-        weir__cell_due(c);
-    weir__cell_raise(&c->frees);
+    *out = given_up.spans;
     return WEIR_CELL_TAKEN;
 }
 
@@ -264,12 +278,12 @@ static int put_stray(struct weir_cell *c, struct weir_span *s, uint64_t address)
     return WEIR_CELL_TAKEN;
 }
 
-int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address,
+int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out) {
     if (weir__cell_put_plain(c, s, address))
         return WEIR_CELL_TAKEN;
     if (!s->slot_units)
-        return put_whole(c, s, address, out);
+        return put_whole(c, s, address, alone, out);
     if (atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
         return WEIR_CELL_NO_BLOCK;
     return put_stray(c, s, address);

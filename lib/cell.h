@@ -10,7 +10,9 @@
  *
  * Glossary: span.h; and
  *   store      the idle blocks themselves; a cell has none before its stream has earned one
- *   idle       bytes in whole blocks that are kept, and in slabs of which every slot is home
+ *   idle       bytes in whole blocks, and in slabs of which every slot is home
+ *   leaving    whole blocks that are kept no more, and wait for the stream's next miss: where no other
+ *              stream could have them meanwhile, that is soon enough
  *   harvest    what was taken out of a cell to go back to the engine
  *   letter box where another thread than the one that the lock is biased to leaves slots that it
  *              frees on the stream, so that it need not take the bias away: a producer and a consumer
@@ -28,11 +30,12 @@
 #include "span.h"
 
 enum {
-    WEIR_CELL_RECENT = 16, /* whole blocks that are kept at most */
-    WEIR_CELL_STRAYS = 64, /* of a class, before they are sent home */
-    WEIR_CELL_BOX = 124,   /* slots in a letter box, */
-    WEIR_CELL_BOXFUL = 16, /* and how many make fetching them worth while */
-    WEIR_CELL_LOOK = 4096  /* hits between two looks at what lies unused: a power of two */
+    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most: a power of two */
+    WEIR_CELL_LEAVING = 64, /* and those that wait for the next miss */
+    WEIR_CELL_STRAYS = 64,  /* of a class, before they are sent home */
+    WEIR_CELL_BOX = 124,    /* slots in a letter box, */
+    WEIR_CELL_BOXFUL = 16,  /* and how many make fetching them worth while */
+    WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
 
 struct weir_stray {
@@ -56,11 +59,14 @@ struct weir_cell_class {
 struct weir_cell_store {
     struct weir_span *open[WEIR_SPAN_CLASSES]; /* slabs with idle slots; the first serves */
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
-    unsigned recents;
+    unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
     size_t whole;                     /* bytes of them */
     unsigned unused;                  /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
+    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes */
     struct weir_span *recent[WEIR_CELL_RECENT];
+    struct weir_span *leaving; /* chained by next */
+    unsigned leavings;
+    size_t leaving_bytes;
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -193,7 +199,9 @@ static inline __attribute__((always_inline)) void weir__cell_more_idle(struct we
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed), 0))
+    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed) +
+                                    c->store->leaving_bytes,
+                         0))
         weir__cell_due(c);
 }
 
@@ -265,30 +273,33 @@ static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(stru
     return s->base + slot * slot_bytes;
 }
 
+/* Where the i-th oldest whole block is in the ring. */
+static inline unsigned weir__cell_at(const struct weir_cell_store *store, unsigned i) {
+    return (store->oldest + i) % WEIR_CELL_RECENT;
+}
+
 /* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
 static inline __attribute__((always_inline)) uint64_t weir__cell_take_whole(struct weir_cell *c,
                                                                             size_t bytes) {
     struct weir_cell_store *store = c->store;
     size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    unsigned i = store->recents, last = i - 1;
+    unsigned i = store->recents;
     struct weir_span *s;
 
     do
         if (i-- == 0)
             return 0;
-    while (store->pages[i] != pages);
-    store->recents = last;
-    s = store->recent[last];
-    while (last >
-           i) { /* those above move down; from the top, as no call of memmove is wanted here */
-        struct weir_span *below = store->recent[--last];
-
-        store->recent[last] = s;
-        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
-        s = below;
-    }
+    while (store->pages[weir__cell_at(store, i)] != pages);
+    s = store->recent[weir__cell_at(store, i)];
+    store->recents--;
     if (i < store->unused)
         store->unused--;
+    for (; i < store->recents; i++) {
+        unsigned to = weir__cell_at(store, i), from = weir__cell_at(store, i + 1);
+
+        store->pages[to] = store->pages[from];
+        store->recent[to] = store->recent[from];
+    }
     store->whole -= s->bytes;
     weir__cell_less_idle(c, s->bytes);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
@@ -336,14 +347,16 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
         struct weir_cell_store *store = c->store;
         uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
         size_t whole = store->whole + s->bytes;
+        unsigned last;
 
         if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT ||
             whole > atomic_load_explicit(&c->most_whole, memory_order_relaxed))
             return 0;
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
         store->whole = whole;
-        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[store->recents++] = s;
+        last = weir__cell_at(store, store->recents++);
+        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[last] = s;
         weir__cell_more_idle(c, s->bytes);
         weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
     }
@@ -352,8 +365,9 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
 }
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
- * before: a whole block that it gives up for it. */
-int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address,
+ * before: the whole blocks that the cell gives up for it, chained by next; it may be this very one.
+ * With `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
+int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out);
 
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
@@ -410,8 +424,14 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
-/* Takes all whole blocks out. */
-void weir__cell_drop_wholes(struct weir_cell *c, struct weir_harvest *out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
+/* Takes those out that are leaving, and whole blocks beyond what may be kept. */
+void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out);
+/* Those that are leaving alone. */
+static inline void weir__cell_drop_leaving(struct weir_cell *c, struct weir_harvest *out) {
+    if (c->store->leaving)
+        weir__cell_let_go(c, out);
+}
 /* Takes out what lay unused since the last look, and begins the next one. */
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out);
 /* Takes the strays of the classes out that have at least `least` (> 0) of them. */

@@ -19,10 +19,6 @@
 #define RECORD_BYTES (sizeof(struct weir__chunk) + sizeof(struct weir__chunk_tag) + 1)
 #define BUCKET_BYTES (8 * RECORD_BYTES + sizeof(uint64_t) + 1)
 
-static size_t room_of(size_t buckets) {
-    return buckets * 8 / 16 * 13;
-}
-
 /* An empty table of so many buckets.  1, or 0 if memory ran out. */
 static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t buckets) {
     size_t slots = buckets * 8;
@@ -43,7 +39,7 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
     memset(t->kind, 0, slots + buckets); /* and passed */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
-    t->room = room_of(buckets);
+    t->room = weir__chunks_limit(buckets);
     t->prints[0] = 0x80;
     t->chunk[0].address = 0;
     return 1;
@@ -52,7 +48,7 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
 static size_t buckets_for(size_t records) {
     size_t buckets = LEAST_BUCKETS;
 
-    while (buckets <= MOST_BUCKETS && room_of(buckets) < records) {
+    while (buckets <= MOST_BUCKETS && weir__chunks_limit(buckets) < records) {
         buckets *= 2;
     }
     return buckets;
@@ -69,7 +65,7 @@ void weir__chunks_drop(struct weir__chunks *t, struct weir__hostmem *host) {
 int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t room, int tags,
                       struct weir__chunks *old) {
     struct weir__chunks grown;
-    size_t used = room_of(t->buckets) - t->room;
+    size_t used = weir__chunks_used(t);
     size_t buckets = buckets_for(used + room);
 
     if (buckets > MOST_BUCKETS || !table_make(&grown, host, buckets)) {
@@ -109,7 +105,7 @@ int weir__chunks_check(const struct weir__chunks *t) {
             }
             continue;
         }
-        if (print != weir__chunks_print(t, hash)) {
+        if (print != weir__chunks_print(hash)) {
             return 0;
         }
         for (size_t b = weir__chunks_bucket(t, hash); b != i / 8; b = (b + 1) & (t->buckets - 1)) {
@@ -123,5 +119,5 @@ int weir__chunks_check(const struct weir__chunks *t) {
     for (size_t b = 0; b < t->buckets; b++) {
         passed += t->passed[b];
     }
-    return passed == steps && used + t->room == room_of(t->buckets);
+    return passed == steps && used == weir__chunks_used(t);
 }

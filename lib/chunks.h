@@ -65,12 +65,22 @@ int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t
 /* Is the record found from its address, and the count of those that went further right? */
 int weir__chunks_check(const struct weir__chunks *t);
 
+/* How many records a table of so many buckets takes. */
+static inline size_t weir__chunks_limit(size_t buckets) {
+    return buckets * 8 / 16 * 13;
+}
+
+static inline size_t weir__chunks_used(const struct weir__chunks *t) {
+    return weir__chunks_limit(t->buckets) - t->room;
+}
+
 static inline size_t weir__chunks_bucket(const struct weir__chunks *t, uint64_t hash) {
     return (size_t)(hash >> t->shift);
 }
 
-static inline uint64_t weir__chunks_print(const struct weir__chunks *t, uint64_t hash) {
-    return (hash >> (t->shift - 7) & 0x7f) | 0x80;
+/* Of bits below those of the bucket, however large the table is. */
+static inline uint64_t weir__chunks_print(uint64_t hash) {
+    return (hash >> 24 & 0x7f) | 0x80;
 }
 
 /* The record of that address and kind, or 0.  A byte of `same` has its top bit set where the print
@@ -78,7 +88,7 @@ static inline uint64_t weir__chunks_print(const struct weir__chunks *t, uint64_t
 static inline uint32_t weir__chunks_find(const struct weir__chunks *t, uint64_t address,
                                          unsigned kind) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
-    uint64_t prints = weir__chunks_print(t, hash) * WEIR__CHUNKS_ONES;
+    uint64_t prints = weir__chunks_print(hash) * WEIR__CHUNKS_ONES;
     size_t bucket = weir__chunks_bucket(t, hash);
 
     for (size_t i = 0; i < t->buckets; i++) {
@@ -115,7 +125,7 @@ static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address
         empty = ~t->prints[bucket] & (WEIR__CHUNKS_ONES << 7);
     }
     i = (unsigned)__builtin_ctzll(empty) / 8;
-    t->prints[bucket] |= weir__chunks_print(t, hash) << (8 * i);
+    t->prints[bucket] |= weir__chunks_print(hash) << (8 * i);
     t->room--;
     return (uint32_t)(bucket * 8 + i);
 }

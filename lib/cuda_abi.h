@@ -140,6 +140,8 @@ typedef struct CUmemPoolProps_st {
       (free_bytes, total))                                                                         \
     X(BASE, cuMemAlloc, "cuMemAlloc_v2", 3020, (CUdeviceptr *block, size_t bytes), (block, bytes)) \
     X(BASE, cuMemFree, "cuMemFree_v2", 3020, (CUdeviceptr block), (block))                         \
+    X(BASE, cuMemAllocHost, "cuMemAllocHost_v2", 3020, (void **host, size_t bytes), (host, bytes)) \
+    X(BASE, cuMemFreeHost, "cuMemFreeHost", 2000, (void *host), (host))                            \
     X(BASE, cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", 11020,                             \
       (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream),                      \
       (block, bytes, pool, stream))                                                                \

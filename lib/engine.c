@@ -9,8 +9,9 @@
 #include "result.h"
 #include "settings.h"
 
-/* Of the block that is made for a wait. */
+/* Of the block that is made for a wait, on the device or the host. */
 #define WAIT_BYTES ((size_t)2 << 20)
+#define WAIT_HOST_BYTES ((size_t)64 << 10)
 
 /* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
  * process or context that is going away. */
@@ -196,24 +197,43 @@ __attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, C
               weir_status_message(status));
 }
 
-/* cuMemFree waits for the device, and in relaxed mode does no harm to a capture that is under way
- * anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).  It is left for
- * a device that has not even this block. */
+/* Frees that are refused once are tried again: what they leave would be lost. */
+static CUresult wait_by_block(const struct weir_driver *driver) {
+    CUdeviceptr block = 0;
+    CUresult result = driver->cuMemAlloc(&block, WAIT_BYTES);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemFree(block);
+    if (result != CUDA_SUCCESS)
+        (void)driver->cuMemFree(block);
+    return result;
+}
+
+static CUresult wait_by_host_block(const struct weir_driver *driver) {
+    void *block = NULL;
+    CUresult result = driver->cuMemAllocHost(&block, WAIT_HOST_BYTES);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuMemFreeHost(block);
+    if (result != CUDA_SUCCESS)
+        (void)driver->cuMemFreeHost(block);
+    return result;
+}
+
+/* cuMemFree and cuMemFreeHost wait for the device, and in relaxed mode do no harm to a capture that is
+ * under way anywhere; cuCtxSynchronize is refused then, and breaks the capture (H200, driver 580).
+ * Memory of the host is dearer by a quarter of a millisecond, and there is some on a full device too. */
 CUresult weir__engine_wait_for_device(struct weir_host *host) {
     struct weir_driver_scope scope;
-    CUdeviceptr block = 0;
     CUresult result = weir__driver_enter(host->driver, host->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = host->driver->cuMemAlloc(&block, WAIT_BYTES);
-    if (result == CUDA_SUCCESS) {
-        result = host->driver->cuMemFree(block);
-        if (result != CUDA_SUCCESS) /* it would be lost: one refusal is not taken for an answer */
-            (void)host->driver->cuMemFree(block);
-    } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-        result = host->driver->cuCtxSynchronize();
-    }
+    result = wait_by_block(host->driver);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+        result = wait_by_host_block(host->driver);
     weir__driver_leave(host->driver, &scope);
     return result;
 }

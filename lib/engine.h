@@ -125,7 +125,8 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
                              uint64_t id);
 /* A line about a free that was refused. */
 void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir_status status);
-/* Waits until the device has finished all work, however long that takes. */
+/* Waits until the device has finished all work, however long that takes, and harms no capture.
+ * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
 CUresult weir__engine_wait_for_device(struct weir_host *host);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);

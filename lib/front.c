@@ -48,11 +48,13 @@ enum {
     TABLE_FIRST = 64, /* entries */
     CALM = 1024,      /* requests that the engine served without growing or moving anything: from
                             * then on whole blocks are kept */
-    DEFAULT_STREAMS = 256, /* cells of default streams: threads come and go, and theirs with them */
+    DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
+                            * theirs with them */
     SLAB_SLOTS = 1024,     /* at most, a power of two, */
     SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
     GLANCE = 8,         /* batches that are asked about at a time */
-    SPAN_ORDERS = 11    /* log2(SLAB_SLOTS) + 1 */
+    WHOLES_KEPT = 1 << 16, /* records of whole blocks, live or not, before those not live go */
+    SPAN_ORDERS = 11       /* log2(SLAB_SLOTS) + 1 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
@@ -92,11 +94,14 @@ struct weir_front {
     } * chunks;
     char *chunk_at, *chunk_end;
     size_t record_bytes;
+    _Atomic size_t wholes; /* records of whole blocks; read without the lock */
 
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    size_t default_streams, cached;   /* cells that go by id; that have a store */
+    _Atomic size_t keys;              /* in the tables; read without the lock */
+    size_t default_streams;           /* cells that go by id, but for bound ones */
+    size_t cached;                    /* cells that have a store */
     struct weir_order order;          /* for fences alone */
     struct weir_strays *batches;      /* on their way home, those asked about last at the end; */
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
@@ -257,19 +262,13 @@ static void span_drop(struct weir_front *f, struct weir_span *s) {
     f->spare[s->order] = s;
 }
 
-/* The pages by which a span is found: a slab by all of them, a whole block by its first. */
-static size_t span_pages(const struct weir_span *s) {
-    return s->slot_units ? s->bytes : WEIR_PAGE;
-}
+/* A record for a block of the engine; NULL: host memory ran out, or the block lies where no page map
+ * reaches.  The caller holds `records`. */
+static struct weir_span *span_new(struct weir_front *f, CUdeviceptr base, size_t bytes,
+                                  uint32_t slots) {
+    struct weir_span *s =
+        weir__pagemap_reserve(&f->pages, base, bytes) ? span_make(f, slots) : NULL;
 
-/* A span for a block of the engine, known to the page map; NULL: host memory ran out, or the block
- * lies where no page map reaches. */
-static struct weir_span *span_begin(struct weir_front *f, CUdeviceptr base, size_t bytes,
-                                    unsigned size_class, uint32_t slots) {
-    struct weir_span *s;
-
-    weir__lock_take(&f->records);
-    s = weir__pagemap_reserve(&f->pages, base, bytes) ? span_make(f, slots) : NULL;
     if (s) {
         s->base = base;
         s->bytes = bytes;
@@ -277,19 +276,64 @@ static struct weir_span *span_begin(struct weir_front *f, CUdeviceptr base, size
         s->next = s->prev = NULL;
         atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        if (slots > 0)
-            weir__span_cut(s, size_class, slots);
-        weir__pagemap_set(&f->pages, base, span_pages(s), s);
+    }
+    return s;
+}
+
+/* A slab of a block of the engine, found by all its pages, or NULL.  The records of whole blocks that
+ * were there before go. */
+static struct weir_span *slab_begin(struct weir_front *f, CUdeviceptr base, size_t bytes,
+                                    unsigned size_class, uint32_t slots) {
+    struct weir_span *s, *before;
+
+    weir__lock_take(&f->records);
+    s = span_new(f, base, bytes, slots);
+    for (size_t at = 0; s && at < bytes; at += WEIR_PAGE) {
+        before = weir__pagemap_get(&f->pages, base + at);
+        if (before) {
+            span_drop(f, before);
+            f->wholes--;
+        }
+    }
+    if (s) {
+        weir__span_cut(s, size_class, slots);
+        weir__pagemap_set(&f->pages, base, bytes, s);
     }
     weir__lock_give(&f->records);
     return s;
 }
 
-/* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
-static void span_end(struct weir_front *f, struct weir_span *s) {
+/* A whole block of the engine, found by its first page, or NULL.  The record of one that began there
+ * before serves again: it is nobody else's, as the block is not. */
+static struct weir_span *whole_begin(struct weir_front *f, CUdeviceptr base, size_t bytes) {
+    struct weir_span *s = weir__pagemap_get(&f->pages, base);
+
+    if (s) {
+        s->bytes = bytes;
+        return s;
+    }
     weir__lock_take(&f->records);
-    weir__pagemap_set(&f->pages, s->base, span_pages(s), NULL);
+    s = span_new(f, base, bytes, 0);
+    if (s) {
+        f->wholes++;
+        weir__pagemap_set(&f->pages, base, WEIR_PAGE, s);
+    }
+    weir__lock_give(&f->records);
+    return s;
+}
+
+/* Forgets a span before its block goes back: once the engine has it, it may be another's at once.  The
+ * record of a whole block stays where it is, unless there are very many: as long as it is not live it
+ * says no more than that no block starts there. */
+static void span_end(struct weir_front *f, struct weir_span *s) {
+    int whole = s->slot_units == 0;
+
+    if (whole && f->wholes <= WHOLES_KEPT)
+        return;
+    weir__lock_take(&f->records);
+    weir__pagemap_set(&f->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
     span_drop(f, s);
+    f->wholes -= (size_t)whole;
     weir__lock_give(&f->records);
 }
 
@@ -470,8 +514,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     c->due = 0;
     weir__cell_pass(c);
     most = atomic_load_explicit(&c->most, memory_order_relaxed);
-    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0)
-        weir__cell_drop_wholes(c, &h);
+    weir__cell_drop_excess(c, &h);
     if (atomic_load_explicit(&c->idle, memory_order_relaxed) > most)
         weir__cell_shrink(c, most - most / 4, &h); /* so that not every request finds it too full */
     if (expired)
@@ -585,18 +628,20 @@ static struct weir_cell *take_silent(struct weir_front *f) {
 }
 
 /* The cell of a stream that was just asked for its id, made if there is none; NULL: no host memory, or
- * more streams than are kept.  The caller holds `lock`. */
-static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id) {
+ * more default streams than are kept, unless it is to be bound.  The caller holds `lock`. */
+static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id,
+                                 int to_bind) {
     uint64_t key = key_of(stream, id);
     struct weir_cell *c = key ? cell_of(f, key) : NULL;
-    int by_id = (int)(key & 1);
+    int by_id = (int)(key & 1), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
     if (c || !key)
         return c;
-    if (by_id && f->default_streams == DEFAULT_STREAMS) {
+    if (full)
         c = take_silent(f);
-    } else if (table_reserve(f, key)) {
+    if (!c && (!full || to_bind) && table_reserve(f, key)) {
         c = cell_make(f);
+        f->keys += c != NULL;
         f->default_streams += c && by_id;
     }
     if (c) {
@@ -637,7 +682,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
     int vouched;
 
     pthread_mutex_lock(&f->lock);
-    c = cell_at(f, stream, id);
+    c = cell_at(f, stream, id, 0);
     if (c) {
         c->visits++;
         atomic_store_explicit(&c->capturing, 0, memory_order_relaxed);
@@ -720,6 +765,28 @@ static void raise_demand(struct weir_front *f, struct weir_cell *c) {
     weir__bias_give(&c->lock, taken);
 }
 
+/* Bytes that a request cannot have, though nobody uses them: strays of streams that ended, and what a
+ * stream that was alone has freed since it asked last. */
+static size_t held_back(struct weir_front *f) {
+    size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
+
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+        size_t most = atomic_load_explicit(&c->most, memory_order_relaxed);
+
+        bytes += idle > most ? idle - most : 0;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return bytes;
+}
+
+/* The engine served a request without growing or moving anything. */
+static void note_calm(struct weir_front *f) {
+    if (!is_calm(f))
+        atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
+}
+
 /* A block from the engine for a stream of that id, which is not being captured.  Before the reserve
  * grows, or blocks move, the caches give what they have: the stream's own at once, others at their next
  * request. */
@@ -729,13 +796,12 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
     weir_status status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
 
     if (status == WEIR_OK) {
-        atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
+        note_calm(f);
         return status;
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
-    if (status == WEIR_ENGINE_DRY &&
-        atomic_load_explicit(&f->stranded, memory_order_relaxed) > STRANDED_MOST &&
+    if (status == WEIR_ENGINE_DRY && held_back(f) > STRANDED_MOST &&
         f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY) {
@@ -779,7 +845,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
 
     if (status != WEIR_OK)
         return status;
-    s = span_begin(f, base, slab, size_class, slots);
+    s = slab_begin(f, base, slab, size_class, slots);
     if (!s) {
         (void)f->ops->free(f->engine, base, stream, NULL);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -813,7 +879,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
     status = fetch(f, c, rounded, stream, id, block);
     if (status != WEIR_OK)
         return status;
-    s = span_begin(f, *block, rounded, 0, 0);
+    s = whole_begin(f, *block, rounded);
     if (!s) {
         (void)f->ops->free(f->engine, *block, stream, NULL);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -981,23 +1047,56 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     return status;
 }
 
+/* A whole block that the engine has at hand: 1, or 0 and nothing has changed. */
+static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
+                       uint64_t id, void **block) {
+    size_t rounded = (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+    int grew = 0, before = weir__driver_result;
+    CUdeviceptr base;
+    struct weir_span *s;
+
+    if (rounded < bytes)
+        return 0;
+    if (f->ops->alloc(f->engine, rounded, stream, id, 0, &base, &grew) != WEIR_OK) {
+        weir__set_driver_result(before);
+        return 0;
+    }
+    s = whole_begin(f, base, rounded);
+    if (!s) {
+        (void)f->ops->give(f->engine, base, id);
+        return 0;
+    }
+    note_calm(f);
+    atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
+    account(c, (int64_t)bytes, (int64_t)rounded);
+    count(f, WEIR_TALLY_FRONT_EMPTY);
+    *block = (void *)(uintptr_t)base;
+    return 1;
+}
+
 /* A miss of a cell that has nothing to catch up with: the driver need not be asked again. */
 static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
                                                         uint64_t key, uint64_t id, size_t bytes,
                                                         weir_stream stream, void **block) {
+    struct weir_harvest h = {0};
     int taken = weir__bias_take(&c->lock);
     weir_status status;
     int plain = is_ready(f, c) && is_its(c, key, id);
 
+    if (plain)
+        weir__cell_drop_leaving(c, &h);
     if (plain && is_calm(f) && atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 &&
         atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
         weir__cell_due(c); /* whole blocks may stay again */
     if (id == 0)           /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    if (plain)
+    if (plain && bytes <= WEIR_SPAN_SMALL)
         pin(c);
     weir__bias_give(&c->lock, taken);
-    if (!plain)
+    give_spans(f, h.spans, id);
+    if (plain && bytes > WEIR_SPAN_SMALL && fetch_whole(f, c, bytes, stream, id, block))
+        return WEIR_OK;
+    if (!plain || bytes > WEIR_SPAN_SMALL)
         return alloc_slow(f, bytes, stream, block);
     status = alloc_fresh(f, c, id, bytes, stream, block);
     unpin(c);
@@ -1143,7 +1242,7 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
-    s = span_begin(f, base, bytes, 0, 0); /* there is a record: the one just dropped */
+    s = whole_begin(f, base, bytes); /* there is a record: this one */
     if (s)
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
@@ -1170,6 +1269,12 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
+/* No other stream is there that could have what this one frees, before it asks for more, and nobody
+ * waits for the reserve to fall. */
+static inline int is_alone(const struct weir_front *f) {
+    return !f->sheds && atomic_load_explicit(&f->keys, memory_order_relaxed) == 1;
+}
+
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked; *known: of the stream that what was in the cell was freed on. */
 static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
@@ -1178,7 +1283,7 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
     int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
-        result = weir__cell_put(c, s, address, out);
+        result = weir__cell_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
             weir__cell_raise(&c->deferred);
         *known = atomic_load_explicit(&c->id, memory_order_relaxed);
@@ -1189,18 +1294,17 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
     return result;
 }
 
-/* A whole block that the cell gave up goes to the engine: as freed on the stream `known`, if the handle
+/* Whole blocks that the cell gave up go to the engine: as freed on the stream `known`, if the handle
  * still means that one (`id` 0: the driver was not asked yet). */
 static __attribute__((noinline)) void give_up(struct weir_front *f, const struct weir_cell *c,
                                               weir_stream stream, unsigned long long id,
-                                              uint64_t known, struct weir_span *s) {
+                                              uint64_t known, struct weir_span *spans) {
     int same;
 
     if (id == 0 && is_vouched_for(f, c, stream))
         id = known;
     same = known != 0 && (id != 0 || ask(f, stream, &id)) && id == known;
-    s->next = NULL;
-    give_spans(f, s, same ? known : WEIR_ENGINE_UNKNOWN);
+    give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN);
 }
 
 /* Room for a stray in a cell that has no more. */
@@ -1359,7 +1463,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     if (result != CUDA_SUCCESS)
         return weir__engine_status(f->host, result);
     pthread_mutex_lock(&f->lock);
-    c = cell_at(f, stream, id);
+    c = cell_at(f, stream, id, more > 0);
     bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
     if (more > 0 && c) {
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
@@ -1367,12 +1471,14 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         if (!c->serves)
             mature(f, c, id);
         atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
+        f->default_streams -= bindings == 0 && is_default(stream);
     } else if (more > 0) {
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     } else if (bindings == 0) {
         status = weir__engine_refuse(WEIR_E_INVALID);
     } else {
         atomic_store_explicit(&c->trusted, bindings - 1, memory_order_relaxed);
+        f->default_streams += bindings == 1 && is_default(stream);
         last = bindings == 1 && c->serves;
         if (last)
             pin(c);

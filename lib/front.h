@@ -33,8 +33,8 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
 
 /* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
- * anything: no event covers what lies in a cache.  E_CAPTURE while a capture forbids the wait; what was
- * taken then stays unused until a later wait. */
+ * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused
+ * until a later one. */
 weir_status weir__front_empty(struct weir_front *f);
 
 /* 1 if a block that it handed out is live. */

@@ -51,6 +51,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_capture.c \
 	lib/model/model_device.c \
 	lib/model/model_graph.c \
+	lib/model/model_host.c \
 	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
 	lib/model/model_pool.c \

@@ -87,7 +87,7 @@ struct weir_order {
     weir__order_observed_fn *observed;
     void *context;                     /* handed to observed */
     uint64_t sequence;                 /* of the last free on any stream */
-    uint64_t calls;                    /* of all streams so far */
+    uint64_t calls;                    /* of all streams so far, but of the only one */
     struct weir_map streams;           /* by id */
     struct weir_order_stream *unknown; /* stream 0, if it was seen */
     struct weir_order_stream *recent;  /* looked up last, or NULL */
@@ -115,6 +115,11 @@ void weir__order_open(struct weir_order *o, struct weir_host *host,
                       weir__order_observed_fn *observed, void *context);
 /* No fence is left. */
 void weir__order_close(struct weir_order *o);
+
+/* The stream of that id is the only one so far: its calls need no looking after. */
+static inline int weir__order_is_only(const struct weir_order *o, uint64_t id) {
+    return !o->several && o->recent && o->recent->id == id;
+}
 
 /* A call on the stream: what is kept about it, made when it is seen first; NULL: no host memory.  Valid
  * until the next such call.  A new stream makes others be asked about and forgotten. */

@@ -32,12 +32,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define NONE WEIR__BESTFIT_NONE
 #define FIRST_RECORDS ((size_t)32)
 #define FIRST_STREAMS ((size_t)16)
+#define NOWHERE UINT64_MAX                         /* no address in granules */
 #define STREAM_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
-#define CLEAN_OCTAVE_BITS 8
-#define STREAM_OCTAVE_BITS 6
+
+/* One copy per use, made for what is known there. */
+#define INLINE static inline __attribute__((always_inline))
 
 enum kind {
     UNUSED = 0,
@@ -45,7 +46,8 @@ enum kind {
     LIVE = 2,
     CLEAN = 3,
     TAGGED = 4,
-    STRAY = 8 /* with CLEAN or TAGGED: in no set and no list */
+    PARKED = 5, /* see "parking" */
+    STRAY = 8   /* with CLEAN or TAGGED: in no set and no list */
 };
 
 struct region {
@@ -76,7 +78,6 @@ struct weir_placement {
     uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
     struct pace pace;        /* of the only stream */
     struct weir__chunks all; /* the records */
-    size_t chunks;           /* live and free ones */
     size_t strays;
     size_t used;      /* granules in live blocks */
     size_t requested; /* bytes asked for live blocks */
@@ -85,12 +86,12 @@ struct weir_placement {
     struct weir__bestfit clean;
 
     /* the last take, for as long as nothing else has happened */
-    uint32_t last_taken; /* 0: something has */
-    uint32_t last_rest;  /* what was cut off and stayed free; 0: nothing */
-    uint32_t parked;     /* last_taken, if it was given back meanwhile; else 0 */
-    uint64_t last_address;
+    uint64_t last_address; /* NOWHERE: something has */
     uint64_t last_want;
-    uint64_t last_stream;
+    size_t last_most;
+    uint64_t last_stream; /* only if `several` */
+    uint32_t last_taken;
+    uint32_t parked; /* last_taken, if it was given back meanwhile; else 0 */
 
     struct stream *recent;   /* looked up last, or NULL */
     struct stream **streams; /* open addressing by id, at most half full */
@@ -109,6 +110,11 @@ struct weir_placement {
 
 static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
+}
+
+/* Live and free ones: all records but the borders. */
+static size_t chunk_count(const struct weir_placement *p) {
+    return weir__chunks_used(&p->all) - p->regions;
 }
 
 /* ------------------------------------------------------------------- streams -- */
@@ -146,7 +152,7 @@ static struct stream *stream_new(struct weir__hostmem *host, struct weir__bestfi
     if (s != NULL) {
         memset(s, 0, sizeof *s);
         s->id = id;
-        weir__bestfit_init(&s->fit, pool, STREAM_OCTAVE_BITS);
+        weir__bestfit_init(&s->fit, pool);
     }
     return s;
 }
@@ -316,24 +322,24 @@ static inline int chunk_joins(const struct weir_placement *p, uint32_t id, const
     return chunk_is(p, id, TAGGED) && p->all.tag[id].stream == s->id;
 }
 
-/* A free chunk is about to change: off its list.  The key that its set still has, or NONE.  A stray
- * may be later than all that its stream knows of. */
-static inline uint64_t chunk_unsettle(struct weir_placement *p, struct stream *s, uint32_t id) {
+/* A free chunk is about to change: out of its set and list.  A stray may be later than all that its
+ * stream knows of. */
+INLINE void chunk_leave(struct weir_placement *p, struct stream *s, uint32_t id) {
     if ((p->all.kind[id] & STRAY) != 0) {
         p->strays--;
         if (s != NULL) {
             pace_admit(&s->pace, p->all.chunk[id].sequence);
         }
-        return NONE;
+        return;
     }
     if (s != NULL) {
         list_remove(p, s, id);
     }
-    return key_of(&p->all.chunk[id]);
+    weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]));
 }
 
 /* `left` takes in its neighbour `right`, and waits for the later of both. */
-static inline void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
+INLINE void chunk_join(struct weir_placement *p, uint32_t left, uint32_t right) {
     struct weir__chunk *l = &p->all.chunk[left];
     struct weir__chunk *r = &p->all.chunk[right];
 
@@ -342,39 +348,25 @@ static inline void chunk_join(struct weir_placement *p, uint32_t left, uint32_t 
     p->all.chunk[r->next].prev = left;
     l->sequence = l->sequence > r->sequence ? l->sequence : r->sequence;
     weir__chunks_remove(&p->all, right);
-    p->chunks--;
 }
 
 /* A chunk in no set and no list becomes free space of `s`, or clean for NULL, and joins its
  * neighbours.  Its sequence is set.  The record that it ends up in. */
-static inline uint32_t settle(struct weir_placement *p, struct stream *s, uint32_t id) {
-    struct weir__bestfit *fit = s == NULL ? &p->clean : &s->fit;
+INLINE uint32_t settle(struct weir_placement *p, struct stream *s, uint32_t id) {
     uint32_t prev = p->all.chunk[id].prev;
     uint32_t next = p->all.chunk[id].next;
-    uint64_t gone_prev = NONE;
-    uint64_t gone_next = NONE;
-    uint64_t key;
     int kept;
 
     if (chunk_joins(p, next, s)) {
-        gone_next = chunk_unsettle(p, s, next);
+        chunk_leave(p, s, next);
         chunk_join(p, id, next);
     }
     if (chunk_joins(p, prev, s)) {
-        gone_prev = chunk_unsettle(p, s, prev);
+        chunk_leave(p, s, prev);
         chunk_join(p, prev, id);
         id = prev;
     }
-    key = key_of(&p->all.chunk[id]);
-    if (gone_prev != NONE && gone_next != NONE) {
-        weir__bestfit_erase(fit, gone_prev);
-        gone_prev = NONE;
-    }
-    if (gone_prev == NONE) {
-        gone_prev = gone_next;
-    }
-    kept = gone_prev == NONE ? weir__bestfit_insert(fit, key, id)
-                             : weir__bestfit_move(fit, gone_prev, key, id);
+    kept = weir__bestfit_insert(s == NULL ? &p->clean : &s->fit, key_of(&p->all.chunk[id]), id);
     p->all.kind[id] = s == NULL ? CLEAN : TAGGED;
     if (!kept) {
         p->all.kind[id] |= STRAY;
@@ -436,13 +428,17 @@ static int strays_adopt(struct weir_placement *p) {
  * but is laid out as if it were live.  If the next thing is a take of the same size, the block is
  * what that take gets: all is as it was when it was the best fit.  Anything else unparks it first,
  * which is the free that was put off. */
-static void unpark(struct weir_placement *p) {
+static void parked_settle(struct weir_placement *p) {
     uint32_t id = p->parked;
 
-    p->last_taken = 0;
-    if (id != 0) {
-        p->parked = 0;
-        chunk_settle(p, p->several ? stream_find(p, p->last_stream) : NULL, id);
+    p->parked = 0;
+    chunk_settle(p, p->several ? stream_find(p, p->last_stream) : NULL, id);
+}
+
+static inline void unpark(struct weir_placement *p) {
+    p->last_address = NOWHERE;
+    if (p->parked != 0) {
+        parked_settle(p);
     }
 }
 
@@ -477,7 +473,6 @@ static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
     p->all.chunk[r->border].prev = rest;
     c->next = rest;
     c->size = r->high - c->address;
-    p->chunks++;
 }
 
 /* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
@@ -613,19 +608,6 @@ static int take_reserve(struct weir_placement *p) {
     return records_reserve(p, p->regions + 1) && (p->strays == 0 || strays_adopt(p));
 }
 
-/* The set that holds the first chunk from `key` on, and where; NULL if there is none. */
-static inline struct weir__bestfit *take_find(struct weir_placement *p, struct stream *own,
-                                              uint64_t key, struct weir__bestfit_hit *hit) {
-    struct weir__bestfit_hit tagged;
-
-    weir__bestfit_from(&p->clean, key, hit);
-    if (own != NULL && weir__bestfit_from(&own->fit, key, &tagged) && tagged.key < hit->key) {
-        *hit = tagged;
-        return &own->fit;
-    }
-    return hit->key == NONE ? NULL : &p->clean;
-}
-
 /* A free chunk that is a whole region of more than `most` granules. */
 static inline int is_spared(const struct weir_placement *p, uint32_t id, uint64_t most) {
     const struct weir__chunk *c = &p->all.chunk[id];
@@ -633,34 +615,49 @@ static inline int is_spared(const struct weir_placement *p, uint32_t id, uint64_
     return c->size > most && c->prev == c->next; /* both are the border */
 }
 
-/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
-static inline uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
-    struct weir__chunk *c = &p->all.chunk[id];
-    uint32_t rest = weir__chunks_add(&p->all, c->address + want);
+/* The first chunk from `key` on: of the clean ones and, unless NULL, of `own`. */
+INLINE struct weir__bestfit_hit first_from(const struct weir_placement *p, const struct stream *own,
+                                           uint64_t key) {
+    struct weir__bestfit_hit clean = weir__bestfit_from(&p->clean, key);
+    struct weir__bestfit_hit tagged;
 
-    p->all.chunk[rest] = (struct weir__chunk){.address = c->address + want,
-                                              .size = c->size - want,
-                                              .prev = id,
-                                              .next = c->next,
-                                              .sequence = c->sequence};
-    p->all.chunk[c->next].prev = rest;
+    if (own == NULL) {
+        return clean;
+    }
+    tagged = weir__bestfit_from(&own->fit, key);
+    return tagged.key < clean.key ? tagged : clean;
+}
+
+/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
+INLINE uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
+    struct weir__chunk *c = &p->all.chunk[id];
+    uint64_t address = c->address + want;
+    uint64_t size = c->size - want;
+    uint32_t next = c->next;
+    uint32_t rest = weir__chunks_add(&p->all, address);
+    struct weir__chunk *r = &p->all.chunk[rest];
+
+    r->address = address;
+    r->size = size;
+    r->prev = id;
+    r->next = next;
+    r->sequence = c->sequence;
+    p->all.chunk[next].prev = rest;
     c->next = rest;
     c->size = want;
-    p->chunks++;
     return rest;
 }
 
-/* The remainder takes the place of the chunk that it was cut from. */
-static inline void rest_settle(struct weir_placement *p, struct weir__bestfit *fit,
-                               struct stream *own, const struct weir__bestfit_hit *hit,
-                               uint32_t rest) {
-    int kept = weir__bestfit_move_hit(fit, hit, key_of(&p->all.chunk[rest]), rest);
+/* What remains of chunk `id`, which has left its set, takes its place. */
+INLINE void rest_settle(struct weir_placement *p, struct stream *own, uint32_t id, uint32_t rest) {
+    int kept = weir__bestfit_insert(own == NULL ? &p->clean : &own->fit,
+                                    key_of(&p->all.chunk[rest]), rest);
 
     p->all.kind[rest] = own == NULL ? CLEAN : TAGGED;
     if (own != NULL && kept) {
-        list_replace(p, own, (uint32_t)hit->value, rest);
+        list_replace(p, own, id, rest);
     } else if (own != NULL) {
-        list_remove(p, own, (uint32_t)hit->value);
+        list_remove(p, own, id);
         p->all.tag[rest].stream = own->id;
     }
     if (!kept) {
@@ -669,42 +666,34 @@ static inline void rest_settle(struct weir_placement *p, struct weir__bestfit *f
     }
 }
 
-/* Makes a live block of what was found; `own` if the chunk carries that stream's tag, else NULL. */
-static inline void take_carve(struct weir_placement *p, struct weir__bestfit *fit,
-                              struct stream *own, const struct weir__bestfit_hit *hit,
-                              uint64_t want) {
-    uint32_t id = (uint32_t)hit->value;
+/* Makes a live block of what was found; `own` if it carries that stream's tag, else NULL. */
+INLINE void take_carve(struct weir_placement *p, struct stream *own, struct weir__bestfit_hit hit,
+                       uint64_t want) {
+    uint32_t id = hit.value;
     struct weir__chunk *c = &p->all.chunk[id];
     uint32_t next = c->next;
+    uint64_t size = c->size;
 
-    if (c->size >= 2 * want || c->size - want >= p->waste) {
-        p->last_rest = chunk_cut(p, id, want);
-        if (own == NULL) {
-            rest_settle(p, fit, NULL, hit, p->last_rest);
-        } else {
-            rest_settle(p, fit, own, hit, p->last_rest);
-        }
-    } else {
-        p->last_rest = 0;
-        weir__bestfit_erase_hit(fit, hit);
-        if (own != NULL) {
-            list_remove(p, own, id);
-        }
+    weir__bestfit_erase(own == NULL ? &p->clean : &own->fit, hit.key);
+    if (size >= 2 * want || size - want >= p->waste) {
+        rest_settle(p, own, id, chunk_cut(p, id, want));
+        size = want;
+    } else if (own != NULL) {
+        list_remove(p, own, id);
     }
     if (own != NULL) {
-        p->tagged -= c->size;
+        p->tagged -= size;
     }
     if (p->all.kind[next] ==
         BORDER) { /* only a region's last chunk can reach above its high mark */
         struct region *r = &p->region[p->all.chunk[next].region];
-        uint64_t end = c->address + c->size;
+        uint64_t end = c->address + size;
 
         if (end > r->high) {
             p->extent += end - r->high;
             r->high = end;
         }
     }
-    p->all.kind[id] = LIVE;
 }
 
 static inline void block_show(const struct weir_placement *p, const struct weir__chunk *c,
@@ -714,11 +703,11 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
     out->size = c->size << p->shift;
 }
 
-static inline void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
-                               struct weir_placement_block *out) {
+INLINE void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
+                        struct weir_placement_block *out) {
     struct weir__chunk *c = &p->all.chunk[id];
 
-    p->last_address = c->address;
+    p->all.kind[id] = LIVE;
     c->requested = bytes;
     p->used += c->size;
     p->requested += bytes;
@@ -727,24 +716,54 @@ static inline void block_begin(struct weir_placement *p, uint32_t id, size_t byt
 }
 
 /* The parked block again.  What was cut off from it would have joined it and been cut off anew. */
-static inline void take_parked(struct weir_placement *p, size_t bytes,
-                               struct weir_placement_block *out) {
+static void take_parked(struct weir_placement *p, size_t bytes, struct weir_placement_block *out) {
     uint32_t id = p->parked;
+    struct weir__chunk *c = &p->all.chunk[id];
 
     p->parked = 0;
+    p->last_address = c->address;
     if (p->several) {
-        p->tagged -= p->all.chunk[id].size;
-    } else if (p->last_rest != 0) {
-        p->all.chunk[p->last_rest].sequence = p->all.chunk[id].sequence;
+        p->tagged -= c->size;
+    } else if (p->all.kind[c->next] == CLEAN) {
+        p->all.chunk[c->next].sequence = c->sequence;
     }
     block_begin(p, id, bytes, out);
 }
 
-static inline int take(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
-                       struct weir_placement_block *out) {
-    struct stream *own = NULL;
-    struct weir__bestfit *fit;
-    struct weir__bestfit_hit hit;
+/* Takes the best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
+INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
+                size_t most, struct weir_placement_block *out) {
+    struct weir__bestfit_hit hit = first_from(p, own, weir__bestfit_key(want, 0));
+
+    while (hit.key != WEIR__BESTFIT_NONE && is_spared(p, hit.value, most >> p->shift)) {
+        hit = first_from(p, own, hit.key + 1);
+    }
+    if (hit.key == WEIR__BESTFIT_NONE) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    p->last_address = p->all.chunk[hit.value].address;
+    p->last_taken = hit.value;
+    p->last_want = want;
+    p->last_most = most;
+    take_carve(p, own != NULL && p->all.kind[hit.value] == TAGGED ? own : NULL, hit, want);
+    block_begin(p, hit.value, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* Two copies, as of `settle`. */
+static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, size_t most,
+                      struct weir_placement_block *out) {
+    return take(p, NULL, want, bytes, most, out);
+}
+
+static int take_own(struct weir_placement *p, uint64_t want, size_t bytes, uint64_t stream,
+                    size_t most, struct weir_placement_block *out) {
+    p->last_stream = stream;
+    return take(p, stream_find(p, stream), want, bytes, most, out);
+}
+
+int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                size_t most, struct weir_placement_block *out) {
     size_t rounded;
     uint64_t want;
 
@@ -752,8 +771,8 @@ static inline int take(struct weir_placement *p, size_t bytes, uint64_t stream, 
         return WEIR_PLACEMENT_INVALID;
     }
     want = rounded >> p->shift;
-    /* A parked block may be part of what is to be passed over. */
-    if (p->parked != 0 && want == p->last_want && stream == p->last_stream && most == SIZE_MAX) {
+    if (p->parked != 0 && want == p->last_want && most == p->last_most &&
+        stream == (p->several ? p->last_stream : p->only)) {
         take_parked(p, bytes, out);
         return WEIR_PLACEMENT_OK;
     }
@@ -762,40 +781,17 @@ static inline int take(struct weir_placement *p, size_t bytes, uint64_t stream, 
     if ((p->all.room <= p->regions || p->strays > 0) && !take_reserve(p)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
-    if (p->several && stream != 0) {
-        own = stream_find(p, stream); /* not before: bringing strays in may have forgotten it */
-    }
     if (want >> WEIR__BESTFIT_BITS != 0) {
         return WEIR_PLACEMENT_NO_FIT;
     }
-    fit = take_find(p, own, weir__bestfit_key(want, 0), &hit);
-    while (fit != NULL && is_spared(p, (uint32_t)hit.value, most >> p->shift)) {
-        fit = take_find(p, own, hit.key + 1, &hit);
-    }
-    if (fit == NULL) {
-        return WEIR_PLACEMENT_NO_FIT;
-    }
-    p->last_taken = (uint32_t)hit.value;
-    p->last_want = want;
-    p->last_stream = stream;
-    take_carve(p, fit, fit == &p->clean ? NULL : own, &hit, want);
-    block_begin(p, p->last_taken, bytes, out);
-    return WEIR_PLACEMENT_OK;
+    /* The stream is looked up here and not before: bringing strays in may have forgotten it. */
+    return p->several && stream != 0 ? take_own(p, want, bytes, stream, most, out)
+                                     : take_clean(p, want, bytes, most, out);
 }
 
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out) {
-    return take(p, bytes, stream, SIZE_MAX, out);
-}
-
-int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
-                                size_t most, struct weir_placement_block *out) {
-    int status = take(p, bytes, stream, most, out);
-
-    if (most != SIZE_MAX) {
-        p->last_taken = 0; /* for an unbounded take, what was passed over may be the best fit */
-    }
-    return status;
+    return weir__placement_take_within(p, bytes, stream, SIZE_MAX, out);
 }
 
 /* ---------------------------------------------------------------------- give -- */
@@ -859,6 +855,12 @@ static void chunk_stray(struct weir_placement *p, uint64_t stream, uint32_t id) 
     }
 }
 
+static inline void park_block(struct weir_placement *p, uint32_t id) {
+    p->parked = id;
+    p->all.kind[id] = PARKED;
+    p->last_address = NOWHERE;
+}
+
 /* A block of `stream` ends; `park` if it was the last thing taken. */
 static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, uint64_t sequence,
                         int park) {
@@ -877,8 +879,7 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
     }
     if (park && stream == p->last_stream && stream != 0 && !chunk_joins(p, c->prev, s) &&
         !chunk_joins(p, c->next, s)) {
-        p->last_taken = id;
-        p->parked = id;
+        park_block(p, id);
         return;
     }
     settle_tagged(p, s, id);
@@ -886,25 +887,19 @@ static void give_tagged(struct weir_placement *p, uint32_t id, uint64_t stream, 
 
 /* The record of the live block that starts at `address` (in bytes); 0: there is none. */
 static inline uint32_t block_find(const struct weir_placement *p, uint64_t address) {
-    uint32_t id;
+    uint64_t granule = address >> p->shift;
 
     if ((address & p->mask) != 0) {
         return 0;
     }
-    address >>= p->shift;
-    if (p->last_taken != 0 && p->last_address == address) {
-        id = p->last_taken;
-    } else {
-        id = weir__chunks_find(&p->all, address, LIVE);
-    }
-    return id == p->parked ? 0 : id;
+    return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
     uint32_t id = block_find(p, address);
     struct weir__chunk *c = &p->all.chunk[id];
-    int park = id == p->last_taken;
+    int park = c->address == p->last_address;
 
     if (id == 0) {
         return diagnose(unparked(p), address, NULL);
@@ -925,7 +920,7 @@ int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t st
     }
     c->sequence = pace_admit(&p->pace, sequence);
     if (park) {
-        p->parked = id;
+        park_block(p, id);
     } else {
         settle_clean(p, id);
     }
@@ -947,11 +942,7 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 
 /* A tagged chunk of `s` (NULL for a stray) becomes clean.  The record that it ends up in. */
 static uint32_t chunk_clean(struct weir_placement *p, struct stream *s, uint32_t id) {
-    uint64_t key = chunk_unsettle(p, s, id);
-
-    if (key != NONE) {
-        weir__bestfit_erase(&s->fit, key);
-    }
+    chunk_leave(p, s, id);
     p->tagged -= p->all.chunk[id].size;
     p->all.chunk[id].sequence = 0;
     return chunk_settle(p, NULL, id);
@@ -1022,7 +1013,8 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     weir__bestfit_pool_init(&p->pool, &p->host);
-    weir__bestfit_init(&p->clean, &p->pool, CLEAN_OCTAVE_BITS);
+    weir__bestfit_init(&p->clean, &p->pool);
+    p->last_address = NOWHERE;
     *out = p;
     return WEIR_PLACEMENT_OK;
 }
@@ -1100,7 +1092,6 @@ static void region_link(struct weir_placement *p, size_t slot, uint32_t border, 
     p->all.chunk[id].prev = border;
     p->all.chunk[id].next = border;
     p->all.kind[id] = CLEAN;
-    p->chunks++;
     r->border = border;
     memmove(&p->by_base[position + 1], &p->by_base[position],
             (p->regions - position) * sizeof *p->by_base);
@@ -1143,16 +1134,16 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
 int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t bytes,
                               uint64_t stream, uint64_t sequence) {
     int status = weir__placement_add(p, base, bytes);
-    struct weir__bestfit_hit hit;
     struct weir_placement_block block;
+    struct weir__bestfit_hit hit;
 
     if (status != WEIR_PLACEMENT_OK) {
         return status;
     }
     /* Its one chunk, and no other, has this key. */
-    weir__bestfit_from(&p->clean, weir__bestfit_key(bytes >> p->shift, base >> p->shift), &hit);
-    take_carve(p, &p->clean, NULL, &hit, bytes >> p->shift);
-    block_begin(p, (uint32_t)hit.value, bytes, &block);
+    hit = weir__bestfit_from(&p->clean, weir__bestfit_key(bytes >> p->shift, base >> p->shift));
+    take_carve(p, NULL, hit, bytes >> p->shift);
+    block_begin(p, hit.value, bytes, &block);
     return weir__placement_give(p, base, stream, sequence, NULL);
 }
 
@@ -1180,18 +1171,13 @@ static int region_serves(const struct weir_placement *p, const struct region *r,
 /* A free chunk leaves its set and its list, and its record goes. */
 static void chunk_drop(struct weir_placement *p, uint32_t id) {
     struct stream *s = NULL;
-    uint64_t key;
 
     if (chunk_is(p, id, TAGGED)) {
         s = stream_find(p, p->all.tag[id].stream);
         p->tagged -= p->all.chunk[id].size;
     }
-    key = chunk_unsettle(p, s, id);
-    if (key != NONE) {
-        weir__bestfit_erase(s == NULL ? &p->clean : &s->fit, key);
-    }
+    chunk_leave(p, s, id);
     weir__chunks_remove(&p->all, id);
-    p->chunks--;
 }
 
 /* Forgets a region, all of which is free. */
@@ -1259,11 +1245,11 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 /* The size of the largest free chunk, in granules. */
 static uint64_t largest_free(const struct weir_placement *p) {
     uint64_t key = weir__bestfit_last(&p->clean);
-    uint64_t largest = key == NONE ? 0 : weir__bestfit_size(key);
+    uint64_t largest = key == WEIR__BESTFIT_NONE ? 0 : weir__bestfit_size(key);
 
     for (size_t i = 0; i < p->stream_slots; i++) {
-        key = p->streams[i] == NULL ? NONE : weir__bestfit_last(&p->streams[i]->fit);
-        if (key != NONE && weir__bestfit_size(key) > largest) {
+        key = p->streams[i] == NULL ? WEIR__BESTFIT_NONE : weir__bestfit_last(&p->streams[i]->fit);
+        if (key != WEIR__BESTFIT_NONE && weir__bestfit_size(key) > largest) {
             largest = weir__bestfit_size(key);
         }
     }
@@ -1290,7 +1276,7 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     out->used = p->used << p->shift;
     out->requested = p->requested;
     out->blocks = p->blocks;
-    out->free_chunks = p->chunks - p->blocks;
+    out->free_chunks = chunk_count(p) - p->blocks;
     out->largest_free = largest_free(p) << p->shift;
     out->unobserved = tagged << p->shift;
     out->extent = p->extent << p->shift;
@@ -1366,7 +1352,7 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     const struct weir__chunk *c = &p->all.chunk[id];
     unsigned kind = p->all.kind[id] & ~(unsigned)STRAY;
     const struct stream *s = NULL;
-    uint64_t value;
+    uint32_t value;
 
     sum->tagged += kind == TAGGED ? c->size : 0;
     if (kind == TAGGED && (!p->several || c->sequence == 0)) {
@@ -1454,20 +1440,21 @@ static const char *check_stream(const struct weir_placement *p, const struct str
         older = id;
         length++;
     }
-    if (s->newest != older || length != s->fit.entries || !weir__bestfit_check(&s->fit)) {
+    if (s->newest != older || length != weir__bestfit_count(&s->fit) ||
+        !weir__bestfit_check(&s->fit)) {
         return "a stream's list and set differ, or the set is broken";
     }
     return NULL;
 }
 
 static const char *check_sums(const struct weir_placement *p, const struct tally *sum) {
-    size_t settled = p->clean.entries;
+    size_t settled = weir__bestfit_count(&p->clean);
 
     for (size_t i = 0; i < p->stream_slots; i++) {
         const char *wrong = NULL;
 
         if (p->streams[i] != NULL) {
-            settled += p->streams[i]->fit.entries;
+            settled += weir__bestfit_count(&p->streams[i]->fit);
             wrong = check_stream(p, p->streams[i]);
         }
         if (wrong != NULL) {
@@ -1480,7 +1467,7 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
     if (settled != sum->settled || p->strays != sum->strays) {
         return "the sets hold chunks that are not there";
     }
-    if (p->chunks != sum->chunks || p->blocks != sum->blocks || p->used != sum->used ||
+    if (chunk_count(p) != sum->chunks || p->blocks != sum->blocks || p->used != sum->used ||
         p->requested != sum->requested || p->tagged != sum->tagged || p->total != sum->total ||
         p->extent != sum->extent) {
         return "a sum is wrong";

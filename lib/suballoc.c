@@ -454,7 +454,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
     struct weir_order_stream *on = weir__order_stream(&s->order, id);
 
     if (!on)

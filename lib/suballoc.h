@@ -83,9 +83,15 @@ weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
 /* Whatever is still live or pending is forgotten. */
 void weir__suballoc_close(struct weir_suballoc *s);
 
+/* Where there may be several streams; see weir__suballoc_visit. */
+weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* Every request on `stream` begins with it: events are recorded that are due there.  OK or
  * E_HOST_MEMORY. */
-weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id, weir_stream stream);
+static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t id,
+                                               weir_stream stream) {
+    return weir__order_is_only(&s->order, id) ? WEIR_OK
+                                              : weir__suballoc_visit_several(s, id, stream);
+}
 /* Places a block for the stream of that id, after a glance around if it must; idle regions of more
  * than `most` bytes are left whole.  A placement's result: OK, NO_FIT, NO_MEMORY, INVALID.  After
  * NO_FIT the owner says weir__suballoc_dry. */

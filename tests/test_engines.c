@@ -1255,7 +1255,9 @@ START_TEST(each_driver_call_fails_once) {
             faults++;
         }
     }
-    if (op != OP_STATS && op != OP_PREALLOCATE && op != OP_TRIM && kind != KIND_PLATFORM)
+    /* A free on the only stream asks the driver for nothing. */
+    if (op != OP_STATS && op != OP_PREALLOCATE && op != OP_TRIM && op != OP_FREE &&
+        kind != KIND_PLATFORM)
         ck_assert_int_gt(faults, 0);
 }
 END_TEST

@@ -566,6 +566,13 @@ static void end_capture(CUstream stream, int aborted) {
         CU(driver->cuGraphDestroy(graph));
 }
 
+static void expect_capturing(CUstream stream) {
+    CUstreamCaptureStatus status;
+
+    CU(driver->cuStreamIsCapturing(stream, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+}
+
 static void expect_no_questions(void) {
     static const enum weir_driver_entry entries[] = {
         WEIR_ENTRY_cuEventRecord, WEIR_ENTRY_cuEventQuery, WEIR_ENTRY_cuStreamSynchronize,
@@ -627,6 +634,28 @@ static void free_under_capture(int kind, int cached, int aborted) {
 
 START_TEST(frees_under_capture) {
     free_under_capture(_i / 4, _i & 1, _i >> 1 & 1);
+}
+END_TEST
+
+/* What lies in a cache is covered by no event, so that a trim waits for the device. */
+START_TEST(a_wait_on_a_full_device_harms_no_capture) {
+    weir_allocator *a = make_plain(_i);
+    CUdeviceptr rest, last;
+    size_t bytes, total;
+
+    warm(a, A);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes / (2 * MIB) * (2 * MIB)));
+    MUST(driver->cuMemAlloc(&last, 2 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+    begin_capture(C);
+    busy(A, 5 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(5 * MS, weir__model_now_ns());
+    expect_capturing(C);
+    end_capture(C, 0);
+    MUST_EQ(stats_of(a).reserve, 0);
+    CU(driver->cuMemFree(rest));
+    end(a);
 }
 END_TEST
 
@@ -1000,6 +1029,44 @@ START_TEST(threads_come_and_go) {
     last = check_identities(a);
     MUST_LE(last.host_bytes, first.host_bytes + 4 * MIB);
     MUST_EQ(last.refusals, 0);
+    end(a);
+}
+END_TEST
+
+/* More than the default streams that keep a cache without being bound. */
+enum { BOUND_THREADS = 300, UNBOUND_KEPT = 256 };
+
+static pthread_barrier_t all_bound;
+
+static void *bind_own(void *allocator) {
+    weir_allocator *a = allocator;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    OK(weir_bind(a, PER_THREAD));
+    pthread_barrier_wait(&all_bound);
+    give(a, take(a, 512, PER_THREAD), PER_THREAD);
+    OK(weir_unbind(a, PER_THREAD));
+    return NULL;
+}
+
+/* However many threads bind their default streams at once, each has a cache; what they leave when they
+ * have unbound them serves later threads. */
+START_TEST(many_default_streams_are_bound_at_once) {
+    weir_allocator *a = make_limited(_i);
+    pthread_t thread[BOUND_THREADS];
+    weir_statistics s;
+
+    for (int round = 0; round < 5; round++) {
+        MUST(pthread_barrier_init(&all_bound, NULL, BOUND_THREADS) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_create(&thread[i], NULL, bind_own, a) == 0);
+        for (int i = 0; i < BOUND_THREADS; i++)
+            MUST(pthread_join(thread[i], NULL) == 0);
+        pthread_barrier_destroy(&all_bound);
+        s = check_identities(a);
+        MUST_LE(BOUND_THREADS, s.front_streams);
+        MUST_LE(s.front_streams, BOUND_THREADS + UNBOUND_KEPT);
+    }
     end(a);
 }
 END_TEST
@@ -1574,6 +1641,7 @@ static void add_streams(TCase *tests) {
 }
 
 static void add_capture(TCase *tests) {
+    LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
     LOOP(tests, frees_under_capture, ENGINES * 4);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_is_freed_outside);
@@ -1594,6 +1662,7 @@ static void add_amounts(TCase *tests) {
 static void add_crowds(TCase *tests) {
     LOOP(tests, freed_by_another_thread, ENGINES * 2);
     LOOP(tests, threads_come_and_go, ENGINES);
+    LOOP(tests, many_default_streams_are_bound_at_once, ENGINES);
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 

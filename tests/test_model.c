@@ -521,6 +521,26 @@ START_TEST(cuMemFree_waits_for_all_work) {
 }
 END_TEST
 
+START_TEST(cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device) {
+    size_t before = device_free();
+    void *host, *kept;
+    uint64_t start;
+
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAllocHost(&host, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAllocHost(NULL, 1));
+    OK(d->cuMemAllocHost(&kept, KIB)); /* goes with its context */
+    OK(d->cuMemAllocHost(&host, MIB));
+    memset(host, 1, MIB);
+    ck_assert_uint_eq(device_free(), before);
+    OK(weir__model_kernel(s, 45 * MS));
+    start = now();
+    OK(d->cuMemFreeHost(host));
+    ABOUT(now() - start, 45 * MS, 2);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(host));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeHost(&host));
+}
+END_TEST
+
 START_TEST(cuMemFree_of_a_pool_block_waits_for_nothing) {
     CUdeviceptr block = alloc(MIB, s);
     uint64_t start = now();
@@ -1801,6 +1821,7 @@ static void add_devices(Suite *suite) {
 
     tcase_add_test(direct, cuMemAlloc_of_nothing_is_invalid);
     tcase_add_test(direct, cuMemFree_waits_for_all_work);
+    tcase_add_test(direct, cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device);
     tcase_add_test(direct, cuMemFree_of_a_pool_block_waits_for_nothing);
     tcase_add_test(direct, cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds);
     tcase_add_test(direct, cuMemAlloc_takes_pages_of_2_MiB_and_packs_small_blocks);

@@ -360,6 +360,7 @@ START_TEST(captured_allocation_takes_nothing_from_the_pool) {
     size_t before = device_free();
     CUgraphExec exec;
 
+    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED); /* for the trim */
     begin(s);
     captured = alloc(3 * MIB, s);
     other = alloc(MIB, s);
@@ -436,6 +437,7 @@ START_TEST(captured_free_names_an_allocation_of_a_graph_once) {
     CUgraphExec exec;
 
     OK(d->cuMemAlloc(&direct, KIB));
+    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED); /* for the free on t */
     begin(s);
     captured = alloc(KIB, s);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(block, s));
@@ -618,7 +620,6 @@ END_TEST
 START_TEST(waiting_stream_joins_the_capture) {
     CUdeviceptr block;
     CUgraphExec exec;
-    CUgraph graph;
 
     begin(s);
     block = alloc(KIB, s);
@@ -626,7 +627,6 @@ START_TEST(waiting_stream_joins_the_capture) {
     EXPECT_STATUS(ACTIVE, t);
     OK(d->cuMemsetD8Async(block, 5, KIB, t));
     OK(weir__model_kernel(t, 2 * MS));
-    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, d->cuStreamEndCapture(t, &graph));
     order(s, t);
     exec = end_to_exec(s, 0);
     EXPECT_STATUS(NONE, s);
@@ -751,11 +751,12 @@ START_TEST(host_may_not_ask_about_captured_streams) {
 }
 END_TEST
 
-START_TEST(host_may_ask_about_other_streams_and_devices) {
+START_TEST(relaxed_thread_may_ask_about_other_streams_and_devices) {
     struct weir_model_setup setup = {.devices = 2, .capacity = GIB};
     CUcontext second;
     CUcontext popped;
 
+    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     begin(s);
     OK(d->cuStreamQuery(t));
     OK(d->cuStreamSynchronize(t));
@@ -766,6 +767,7 @@ START_TEST(host_may_ask_about_other_streams_and_devices) {
     OK(d->cuDevicePrimaryCtxRetain(&second, 1));
     OK(d->cuCtxPushCurrent(context));
     OK(d->cuStreamCreate(&s, CU_STREAM_DEFAULT));
+    set_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     begin(s);
     OK(d->cuCtxPushCurrent(second));
     OK(d->cuCtxSynchronize());
@@ -809,8 +811,9 @@ START_TEST(captured_event_has_no_time) {
     EXPECT_STATUS(ACTIVE, s);
     OK(d->cuEventRecord(last, s));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, first, last));
-    EXPECT_STATUS(INVALIDATED, s);
-    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
+    EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
+    EXPECT_STATUS(ACTIVE, s);
+    OK(d->cuGraphDestroy(end(s)));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, d->cuEventElapsedTime(&ms, last, first));
     OK(weir__model_kernel(s, MS));
     OK(d->cuEventRecord(last, s));
@@ -862,39 +865,59 @@ struct caller {
     CUresult result;
 };
 
-static CUresult unsafe_call(int which, CUdeviceptr direct) {
-    CUdeviceptr block;
-
-    return which == 0   ? d->cuMemAlloc(&block, KIB)
-           : which == 1 ? d->cuMemFree(direct)
-                        : d->cuEventQuery(event);
-}
-
-static CUdeviceptr unsafe_block;
+static CUdeviceptr unsafe_block, unsafe_pooled; /* of cuMemAlloc, of the pool */
 static int unsafe_which;
+
+static CUresult unsafe_call(void) {
+    CUdeviceptr block;
+    uint64_t value;
+
+    switch (unsafe_which) {
+    case 0:
+        return d->cuMemAlloc(&block, KIB);
+    case 1:
+        return d->cuMemFree(unsafe_block);
+    case 2:
+        return d->cuEventQuery(event);
+    case 3:
+        return d->cuStreamQuery(t);
+    case 4:
+        return d->cuStreamSynchronize(t);
+    case 5:
+        return d->cuMemAllocFromPoolAsync(&block, KIB, pool, t);
+    case 6:
+        return d->cuMemFreeAsync(unsafe_pooled, t);
+    case 7:
+        return d->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value);
+    default:
+        return d->cuMemPoolTrimTo(pool, 0);
+    }
+}
+enum { UNSAFE_CALLS = 9 };
 
 static void *call_unsafe(void *argument) {
     struct caller *caller = argument;
 
     OK(d->cuCtxPushCurrent(context));
     set_mode(caller->mode);
-    caller->result = unsafe_call(unsafe_which, unsafe_block);
+    caller->result = unsafe_call();
     return NULL;
 }
 
 /* Loop: the call, the capture's mode, the thread's mode, and whether the thread is another. */
 START_TEST(unsafe_calls_are_for_who_may) {
-    CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / 3 % 3);
-    CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / 9 % 3);
-    int other = _i / 27;
+    CUstreamCaptureMode capture = (CUstreamCaptureMode)(_i / UNSAFE_CALLS % 3);
+    CUstreamCaptureMode thread = (CUstreamCaptureMode)(_i / UNSAFE_CALLS / 3 % 3);
+    int other = _i / UNSAFE_CALLS / 9;
     int forbidden =
         thread != CU_STREAM_CAPTURE_MODE_RELAXED &&
         (other ? capture == CU_STREAM_CAPTURE_MODE_GLOBAL && thread == CU_STREAM_CAPTURE_MODE_GLOBAL
                : capture != CU_STREAM_CAPTURE_MODE_RELAXED);
     struct caller caller = {thread, CUDA_SUCCESS};
 
-    unsafe_which = _i % 3;
+    unsafe_which = _i % UNSAFE_CALLS;
     OK(d->cuMemAlloc(&unsafe_block, KIB));
+    unsafe_pooled = alloc(KIB, t);
     OK(d->cuEventRecord(event, t));
     OK(d->cuStreamBeginCapture(s, capture));
     if (other)
@@ -906,7 +929,36 @@ START_TEST(unsafe_calls_are_for_who_may) {
         end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
     else
         OK(d->cuGraphDestroy(end(s)));
-    OK(unsafe_call(0, 0));
+    unsafe_which = 0;
+    OK(unsafe_call());
+}
+END_TEST
+
+/* A stream that is captured too is none of the others. */
+START_TEST(unsafe_calls_on_a_captured_stream_are_captured) {
+    CUdeviceptr block;
+
+    begin(s);
+    begin(t);
+    block = alloc(KIB, t);
+    OK(d->cuMemFreeAsync(block, t));
+    EXPECT_STATUS(ACTIVE, s);
+    OK(d->cuGraphDestroy(end(t)));
+    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, d->cuMemFreeAsync(block, t));
+    EXPECT_STATUS(INVALIDATED, s);
+    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
+}
+END_TEST
+
+START_TEST(end_on_a_branch_spoils_the_capture) {
+    CUgraph graph;
+
+    begin(s);
+    order(t, s);
+    EXPECT(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, d->cuStreamEndCapture(t, &graph));
+    EXPECT_STATUS(INVALIDATED, t);
+    end_with(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, s);
+    EXPECT_STATUS(NONE, t);
 }
 END_TEST
 
@@ -1161,11 +1213,13 @@ static void add_captures(Suite *suite) {
 
     tcase_add_test(forbidden, invalidated_capture_takes_nothing_and_leaves_nothing);
     tcase_add_loop_test(forbidden, host_may_not_ask_about_captured_streams, 0, 3);
-    tcase_add_test(forbidden, host_may_ask_about_other_streams_and_devices);
+    tcase_add_test(forbidden, relaxed_thread_may_ask_about_other_streams_and_devices);
     tcase_add_test(forbidden, captured_event_cannot_be_asked);
     tcase_add_test(forbidden, captured_event_has_no_time);
     tcase_add_test(forbidden, legacy_stream_is_unusable_beside_a_captured_blocking_stream);
-    tcase_add_loop_test(forbidden, unsafe_calls_are_for_who_may, 0, 54);
+    tcase_add_loop_test(forbidden, unsafe_calls_are_for_who_may, 0, 18 * UNSAFE_CALLS);
+    tcase_add_test(forbidden, unsafe_calls_on_a_captured_stream_are_captured);
+    tcase_add_test(forbidden, end_on_a_branch_spoils_the_capture);
     tcase_add_test(forbidden, only_a_relaxed_capture_ends_in_another_thread);
 
     tcase_add_test(ends, destroyed_origin_ends_the_capture);

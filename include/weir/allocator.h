@@ -125,8 +125,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
  * memory whose last free the host has not observed stays.  The platform engine has nothing idle.
- * E_CAPTURE: it would have to wait for the device, which a capture under way forbids: call again after
- * the capture; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+ * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
+ * memory that this takes; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
 #ifdef __cplusplus

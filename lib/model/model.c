@@ -447,8 +447,10 @@ static void drop_everything(void) {
 
     weir__model_direct_drop();
     weir__model_pools_drop();
-    for (i = 0; i < MODEL_DEVICES; i++)
+    for (i = 0; i < MODEL_DEVICES; i++) {
+        weir__model_host_drop(&weir__model.devices[i]);
         weir__model_streams_drop(&weir__model.devices[i].context);
+    }
     weir__model_graphs_drop();
     slab_clear(&weir__model.streams);
     slab_clear(&weir__model.events);

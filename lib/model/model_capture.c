@@ -14,14 +14,18 @@
  * captures forbid a thread its unsafe calls, by its mode; an invalidated capture ends with a NULL
  * graph and 901.  From the programming guide, "Prohibited and Unhandled Operations": the host may
  * not ask about, or wait for, a captured stream or the context it belongs to, whatever the mode; and
- * an operation that is not allowed invalidates the captures it is about.  Measured: the free of a
- * block that is no graph's is refused and invalidates nothing (model_graph.c).
- * Assumed: that cuMemAlloc, cuMemFree and cuEventQuery are the unsafe ones of the calls played here
- * (cuda.h names cudaMalloc alone), and cuEventElapsedTime, a calculation, is not; 401 for a capture
- * begun twice or ended without a beginning, 900 for one begun on the legacy stream; that ending it
- * on a wrong stream or thread leaves it as it was; that a branch without steps needs no join; that a
- * destroyed origin ends its capture and a destroyed branch invalidates it; that an event stays
- * captured when its capture has ended.
+ * an operation that is not allowed invalidates the captures it is about.
+ * Measured (H200, driver 580): unsafe are cuMemAlloc, cuMemFree, the query of an event, the query of
+ * and the wait for a stream beside the capture, an allocation from a pool and a free on one,
+ * cuMemPoolGetAttribute and cuMemPoolTrimTo; work on such a stream is not, nor is the making of an
+ * event.  cuEventElapsedTime up to a captured event is refused and invalidates nothing, as is the
+ * captured free of a block that is no graph's (model_graph.c).  An end on a branch invalidates; a
+ * capture begun twice or ended without a beginning is 401, one begun on the legacy stream 900, and
+ * none of these harms anything.
+ * Assumed: that no other call played here is unsafe, but for those of model_host.c; that an end in a
+ * wrong thread leaves the capture as it was; that a branch without steps needs no join; that a
+ * destroyed origin ends its capture and a destroyed branch invalidates it; that an event stays captured
+ * when its capture has ended.
  *
  * A capture of more than 256 streams may be called unjoined, since lists of orders forget.
  *
@@ -335,7 +339,7 @@ static int all_joined(const struct model_capture *capture) {
 }
 
 /* The caller holds the lock.  Once the right thread has named the right stream, the capture is over
- * in any case. */
+ * in any case; another of its streams spoils it. */
 static CUresult end(struct model_stream *stream, CUgraph *graph) {
     struct model_capture *capture = stream->branch ? stream->branch->capture : NULL;
     CUresult result = CUDA_SUCCESS;
@@ -343,7 +347,7 @@ static CUresult end(struct model_stream *stream, CUgraph *graph) {
     if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (stream != capture->origin)
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+        return break_capture(capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != weir__model_thread())
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->invalid)

@@ -183,6 +183,7 @@ CUresult weir__model_cuDevicePrimaryCtxRelease(CUdevice device) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     } else if (atomic_fetch_sub_explicit(&context->retained, 1, memory_order_release) == 1) {
         weir__model_direct_drop_device(&weir__model.devices[device]);
+        weir__model_host_drop(&weir__model.devices[device]);
         weir__model_streams_drop(context);
         context->legacy = NULL;
         weir__model.devices[device].physical -= weir__model.devices[device].context_bytes;

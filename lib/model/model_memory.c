@@ -413,6 +413,8 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
         return CUDA_SUCCESS;
     weir__model_lock();
     why = weir__model_capture_enter(stream, &branch);
+    if (why == CUDA_SUCCESS && !branch)
+        why = weir__model_capture_unsafe();
     if (branch)
         why = weir__model_graph_free(branch, address);
     else if (why == CUDA_SUCCESS)

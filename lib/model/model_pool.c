@@ -221,14 +221,18 @@ void weir__model_pools_synchronised(int device) {
 
 CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     struct model_pool *pool = find_pool(handle);
+    CUresult result;
 
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    if (pool->opportunistic)
-        settle_all(pool);
-    shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS) {
+        if (pool->opportunistic)
+            settle_all(pool);
+        shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
+    }
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return result;
 }
 
 /* ---- Attributes ---- */
@@ -312,26 +316,33 @@ static uint64_t get_number(const struct model_pool *pool, CUmemPool_attribute at
     }
 }
 
+static void get_attribute(struct model_pool *pool, CUmemPool_attribute attribute, void *value) {
+    const int *policy = policy_of(pool, attribute);
+    uint64_t number;
+
+    if (policy) {
+        memcpy(value, policy, sizeof *policy);
+        return;
+    }
+    number = get_number(pool, attribute);
+    memcpy(value, &number, sizeof number);
+}
+
 CUresult weir__model_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute,
                                            void *value) {
     struct model_pool *pool;
-    const int *policy;
-    uint64_t number;
+    CUresult result;
 
     if (!value || !is_attribute(attribute))
         return CUDA_ERROR_INVALID_VALUE;
     pool = find_pool(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    policy = policy_of(pool, attribute);
-    if (policy) {
-        memcpy(value, policy, sizeof *policy);
-    } else {
-        number = get_number(pool, attribute);
-        memcpy(value, &number, sizeof number);
-    }
+    result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS)
+        get_attribute(pool, attribute, value);
     weir__model_unlock();
-    return CUDA_SUCCESS;
+    return result;
 }
 
 /* ---- Allocation: the rungs ---- */
@@ -515,6 +526,8 @@ static CUresult alloc_on(struct model_pool *pool, struct model_stream *stream, u
     CUresult result = weir__model_capture_enter(stream, &branch);
     struct model_span *span;
 
+    if (result == CUDA_SUCCESS && !branch)
+        result = weir__model_capture_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
     if (bytes == 0) {

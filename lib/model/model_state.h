@@ -112,6 +112,7 @@ struct model_device {
     uint64_t page_count;          /* full ones too */
     struct model_direct *blocks;  /* all cuMemAlloc blocks */
     struct model_direct *leaving; /* freed in stream order, behind work */
+    struct model_host_block *host_blocks;
 };
 
 /* ---- Blocks ---- */
@@ -245,7 +246,7 @@ CUresult weir__model_capture_enter(struct model_stream *stream, struct model_bra
 CUresult weir__model_capture_asks(struct model_stream *stream);
 CUresult weir__model_capture_asks_event(const struct model_event *event);
 CUresult weir__model_capture_asks_context(const struct model_context *context);
-/* Before a call that is unsafe beside a capture. */
+/* Before a call that is unsafe beside a capture; of those on a stream, outside of captures. */
 CUresult weir__model_capture_unsafe(void);
 struct model_plan *weir__model_capture_plan(const struct model_branch *branch);
 CUresult weir__model_capture_add(struct model_branch *branch, const struct model_step *step);
@@ -279,6 +280,8 @@ char *weir__model_map_pages(size_t bytes, int protection);
 void weir__model_direct_settle(struct model_device *device);
 void weir__model_direct_drop(void);
 void weir__model_direct_drop_device(struct model_device *device);
+/* All memory of the host that the device's context has. */
+void weir__model_host_drop(struct model_device *device);
 const char *weir__model_direct_check(const struct model_device *device, uint64_t *physical);
 
 /* The host has seen that stream `id` is done up to `seq`, and all that `after` lists. */

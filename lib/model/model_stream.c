@@ -227,6 +227,13 @@ CUresult weir__model_cuStreamDestroy(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
+/* Before the host asks about a stream or waits for it, which is unsafe beside a capture too. */
+static CUresult may_ask(struct model_stream *stream) {
+    CUresult why = weir__model_capture_asks(stream);
+
+    return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
+}
+
 CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
@@ -234,7 +241,7 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    why = weir__model_capture_asks(stream);
+    why = may_ask(stream);
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(stream->end_ns);
         weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
@@ -251,7 +258,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (!stream)
         return why;
     weir__model_lock();
-    why = weir__model_capture_asks(stream);
+    why = may_ask(stream);
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
@@ -428,12 +435,8 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
 
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
-    CUresult why = weir__model_capture_asks_event(from);
-
-    if (why == CUDA_SUCCESS)
-        why = weir__model_capture_asks_event(to);
-    if (why != CUDA_SUCCESS)
-        return why;
+    if (from->capture_id || to->capture_id) /* which harms the capture no further (measured) */
+        return CUDA_ERROR_CAPTURED_EVENT;
     if (!from->stream_id || !to->stream_id)
         return CUDA_ERROR_INVALID_HANDLE;
     if (from->end_ns > weir__model_now() || to->end_ns > weir__model_now())
