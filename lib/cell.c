@@ -5,75 +5,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-int weir__cell_open(struct weir_cell *c) {
-    struct weir_box *box;
+_Static_assert(offsetof(struct weir_cell, lock.busy) % 128 == 0,
+               "threads that read whose the lock is share no cache line with its owner's hits");
 
-    if (c->store)
-        return 1;
-    c->store = calloc(1, sizeof *c->store);
-    box = aligned_alloc(_Alignof(struct weir_box), sizeof *box);
-    if (!c->store || !box) {
-        free(c->store);
-        free(box);
-        c->store = NULL;
-        return 0;
-    }
-    memset(box, 0, sizeof *box);
-    atomic_store_explicit(&c->box, box, memory_order_release);
-    return 1;
+int weir__cell_open(struct weir_cell *c) {
+    if (!c->store)
+        c->store = calloc(1, sizeof *c->store);
+    return c->store != NULL;
 }
 
 void weir__cell_collect(struct weir_cell *c) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
+    struct weir_box *box = &c->box;
     uint32_t count;
 
-    if (!box)
-        return;
     weir__lock_take(&box->lock);
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++)
-        weir__cell_home(c, box->slot[i].span, box->slot[i].slot);
+    for (struct weir_span *s = box->slabs; s; s = s->posted_next) {
+        uint32_t before = s->idle;
+
+        weir__span_collect(s);
+        weir__cell_welcome(c, s, before);
+    }
+    box->slabs = NULL;
     weir__cell_discount(c, (int64_t)box->requested, (int64_t)box->in_use);
-    atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
-                          memory_order_relaxed);
     box->requested = box->in_use = 0;
+    count = atomic_load_explicit(&box->count, memory_order_relaxed);
     atomic_store_explicit(&box->count, 0, memory_order_relaxed);
     weir__lock_give(&box->lock);
+    atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
+                          memory_order_relaxed);
 }
 
-uint32_t weir__cell_posted(const struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_acquire);
+uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
     uint32_t count;
 
-    *requested = *in_use = 0;
-    if (!box)
-        return 0;
-    weir__lock_take(&box->lock);
-    *requested = box->requested;
-    *in_use = box->in_use;
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    weir__lock_give(&box->lock);
+    weir__lock_take(&c->box.lock);
+    *requested = c->box.requested;
+    *in_use = c->box.in_use;
+    count = atomic_load_explicit(&c->box.count, memory_order_relaxed);
+    weir__lock_give(&c->box.lock);
     return count;
 }
 
 void weir__cell_readdress(struct weir_cell *c) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
-
-    if (!box)
-        return;
     weir__cell_collect(c);
-    weir__lock_take(&box->lock);
-    box->open = c->serves;
-    box->key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    box->id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    weir__lock_give(&box->lock);
+    weir__lock_take(&c->box.lock);
+    c->box.open = c->serves;
+    c->box.key = atomic_load_explicit(&c->key, memory_order_relaxed);
+    c->box.id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    weir__lock_give(&c->box.lock);
 }
 
 void weir__cell_close(struct weir_cell *c) {
     for (int i = 0; c->store && i < WEIR_SPAN_CLASSES; i++)
         free(c->store->small[i].strays);
     free(c->store);
-    free(atomic_load_explicit(&c->box, memory_order_relaxed));
     c->store = NULL;
 }
 
