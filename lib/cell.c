@@ -28,6 +28,7 @@ void weir__cell_collect(struct weir_cell *c) {
     box->slabs = NULL;
     weir__cell_discount(c, (int64_t)box->requested, (int64_t)box->in_use);
     box->requested = box->in_use = 0;
+    box->look = WEIR_CELL_BOX_LOOK;
     count = atomic_load_explicit(&box->count, memory_order_relaxed);
     atomic_store_explicit(&box->count, 0, memory_order_relaxed);
     weir__lock_give(&box->lock);

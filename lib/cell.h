@@ -37,6 +37,8 @@ enum {
     WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
 
+#define WEIR_CELL_BOX_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
+
 struct weir_stray {
     struct weir_span *span;
     uint32_t slot;
@@ -76,6 +78,8 @@ struct weir_box {
     struct weir_span *slabs;    /* with slots in it, chained by posted_next */
     _Atomic uint32_t count;     /* of these slots, */
     uint64_t requested, in_use; /* and their bytes */
+    uint64_t look;              /* when these are more, the owner is looked for, */
+    int64_t seen;               /* and what the cell's sum was then: it changes as he allocates */
 };
 
 /* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
@@ -377,6 +381,21 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
 int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out);
 
+/* There is room in the letter box, whose lock is held: without end, as long as its owner allocates. */
+static inline int weir__cell_has_room(struct weir_cell *c) {
+    struct weir_box *box = &c->box;
+    int64_t sum;
+
+    if (box->in_use < box->look)
+        return 1;
+    sum = weir__cell_now(&c->requested);
+    if (sum == box->seen)
+        return 0;
+    box->seen = sum;
+    box->look = box->in_use + WEIR_CELL_BOX_LOOK;
+    return 1;
+}
+
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
  * asked.  FULL: the cell's lock must be taken after all. */
 static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,
@@ -392,6 +411,7 @@ static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id
     if (asked & WEIR_SLOT_IDLE) {
         result = WEIR_CELL_NO_BLOCK;
     } else if (box->open && box->key == key && (id == 0 || box->id == id) &&
+               weir__cell_has_room(c) &&
                atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
         if (weir__span_post(s, slot)) {
             s->posted_next = box->slabs;

@@ -1295,6 +1295,8 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
     int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
+        if (weir__cell_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
+            weir__cell_collect(c);
         result = weir__cell_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
             weir__cell_raise(&c->deferred);
