@@ -5,75 +5,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-int weir__cell_open(struct weir_cell *c) {
-    struct weir_box *box;
+_Static_assert(offsetof(struct weir_cell, lock.busy) % 128 == 0,
+               "threads that read whose the lock is share no cache line with its owner's hits");
 
-    if (c->store)
-        return 1;
-    c->store = calloc(1, sizeof *c->store);
-    box = aligned_alloc(_Alignof(struct weir_box), sizeof *box);
-    if (!c->store || !box) {
-        free(c->store);
-        free(box);
-        c->store = NULL;
-        return 0;
-    }
-    memset(box, 0, sizeof *box);
-    atomic_store_explicit(&c->box, box, memory_order_release);
-    return 1;
+int weir__cell_open(struct weir_cell *c) {
+    if (!c->store)
+        c->store = calloc(1, sizeof *c->store);
+    return c->store != NULL;
 }
 
 void weir__cell_collect(struct weir_cell *c) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
+    struct weir_box *box = &c->box;
     uint32_t count;
 
-    if (!box)
-        return;
     weir__lock_take(&box->lock);
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++)
-        weir__cell_home(c, box->slot[i].span, box->slot[i].slot);
+    for (struct weir_span *s = box->slabs; s; s = s->posted_next) {
+        uint32_t before = s->idle;
+
+        weir__span_collect(s);
+        weir__cell_welcome(c, s, before);
+    }
+    box->slabs = NULL;
     weir__cell_discount(c, (int64_t)box->requested, (int64_t)box->in_use);
-    atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
-                          memory_order_relaxed);
     box->requested = box->in_use = 0;
+    box->look = WEIR_CELL_BOX_LOOK;
+    count = atomic_load_explicit(&box->count, memory_order_relaxed);
     atomic_store_explicit(&box->count, 0, memory_order_relaxed);
     weir__lock_give(&box->lock);
+    atomic_store_explicit(&c->frees, atomic_load_explicit(&c->frees, memory_order_relaxed) + count,
+                          memory_order_relaxed);
 }
 
-uint32_t weir__cell_posted(const struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_acquire);
+uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use) {
     uint32_t count;
 
-    *requested = *in_use = 0;
-    if (!box)
-        return 0;
-    weir__lock_take(&box->lock);
-    *requested = box->requested;
-    *in_use = box->in_use;
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
-    weir__lock_give(&box->lock);
+    weir__lock_take(&c->box.lock);
+    *requested = c->box.requested;
+    *in_use = c->box.in_use;
+    count = atomic_load_explicit(&c->box.count, memory_order_relaxed);
+    weir__lock_give(&c->box.lock);
     return count;
 }
 
 void weir__cell_readdress(struct weir_cell *c) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
-
-    if (!box)
-        return;
     weir__cell_collect(c);
-    weir__lock_take(&box->lock);
-    box->open = c->serves;
-    box->key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    box->id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    weir__lock_give(&box->lock);
+    weir__lock_take(&c->box.lock);
+    c->box.open = c->serves;
+    c->box.key = atomic_load_explicit(&c->key, memory_order_relaxed);
+    c->box.id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    weir__lock_give(&c->box.lock);
 }
 
 void weir__cell_close(struct weir_cell *c) {
     for (int i = 0; c->store && i < WEIR_SPAN_CLASSES; i++)
         free(c->store->small[i].strays);
     free(c->store);
-    free(atomic_load_explicit(&c->box, memory_order_relaxed));
     c->store = NULL;
 }
 
@@ -114,36 +100,23 @@ static void add_span(struct weir_harvest *out, struct weir_span *s) {
     out->spans = s;
 }
 
-/* A whole block that is kept no more. */
-static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
+static struct weir_span *take_oldest(struct weir_cell *c) {
     struct weir_cell_store *store = c->store;
+    struct weir_span *s = store->recent[store->oldest];
 
-    if (alone && store->leavings < WEIR_CELL_LEAVING) {
-        s->next = store->leaving;
-        store->leaving = s;
-        store->leavings++;
-        store->leaving_bytes += s->bytes;
-        weir__cell_more_idle(c, s->bytes);
-    } else {
-        add_span(out, s);
-    }
+    store->oldest = weir__cell_at(store, 1);
+    store->recents--;
+    store->unused -= store->unused > 0;
+    store->whole -= s->bytes;
+    weir__cell_less_idle(c, s->bytes);
+    return s;
 }
 
-/* The `count` oldest whole blocks go by `out`, or are leaving. */
-static void drop_recents(struct weir_cell *c, unsigned count, int alone, struct weir_harvest *out) {
-    struct weir_cell_store *store = c->store;
-
-    for (unsigned i = 0; i < count; i++) {
-        store->whole -= store->recent[i]->bytes;
-        weir__cell_less_idle(c, store->recent[i]->bytes);
-        leave(c, store->recent[i], alone, out);
-    }
-    store->recents -= count;
-    store->unused = store->unused > count ? store->unused - count : 0;
-    for (unsigned i = 0; i < store->recents; i++) {
-        store->recent[i] = store->recent[count + i];
-        store->pages[i] = store->pages[count + i];
-    }
+/* The oldest whole blocks until there are at most `count` of at most `bytes`. */
+static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
+                        struct weir_harvest *out) {
+    while (c->store->recents > count || c->store->whole > bytes)
+        add_span(out, take_oldest(c));
 }
 
 static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
@@ -175,7 +148,7 @@ void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *ou
     weir__cell_drop_leaving(c, out);
     drop_slabs(c, keep / 4, keep, out);
     while (idle(c) > keep && c->store->recents > 0)
-        drop_recents(c, 1, 0, out);
+        add_span(out, take_oldest(c));
 }
 
 void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
@@ -192,24 +165,14 @@ void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
     store->leaving_bytes = 0;
 }
 
-/* How many of the oldest whole blocks must go for `bytes` more. */
-static unsigned excess(const struct weir_cell *c, size_t bytes) {
-    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
-    size_t whole = c->store->whole + bytes;
-    unsigned count = 0;
-
-    while (count < c->store->recents && whole > most)
-        whole -= c->store->recent[count++]->bytes;
-    return count;
-}
-
 void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
     weir__cell_drop_leaving(c, out);
-    drop_recents(c, excess(c, 0), 0, out);
+    drop_wholes(c, WEIR_CELL_RECENT, atomic_load_explicit(&c->most_whole, memory_order_relaxed),
+                out);
 }
 
 void weir__cell_expire(struct weir_cell *c, struct weir_harvest *out) {
-    drop_recents(c, c->store->unused, 0, out);
+    drop_wholes(c, c->store->recents - c->store->unused, SIZE_MAX, out);
     c->store->unused = c->store->recents;
     for (int i = 0; i < WEIR_SPAN_CLASSES; i++) {
         for (struct weir_span *s = c->store->open[i], *next; s; s = next) {
@@ -245,30 +208,40 @@ void weir__cell_disown(struct weir_cell *c) {
     }
 }
 
-/* There is no room for it, or none before others have gone. */
+/* A whole block that is kept no more. */
+static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct weir_harvest *out) {
+    struct weir_cell_store *store = c->store;
+
+    if (alone && store->leavings < WEIR_CELL_LEAVING) {
+        s->next = store->leaving;
+        store->leaving = s;
+        store->leavings++;
+        store->leaving_bytes += s->bytes;
+        weir__cell_more_idle(c, s->bytes);
+    } else {
+        add_span(out, s);
+    }
+}
+
+/* There is no room for it: the oldest make some, unless it is larger than all that may be kept. */
 static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                      struct weir_span **out) {
-    struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
     struct weir_harvest given_up = {0};
-    unsigned count;
 
     if (asked == 0 || address != s->base)
         return WEIR_CELL_NO_BLOCK;
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
-    if (s->bytes > atomic_load_explicit(&c->most_whole, memory_order_relaxed)) {
+    if (s->bytes > most) {
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+        weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+        weir__cell_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
-        count = excess(c, s->bytes);
-        drop_recents(c, count > 0 ? count : store->recents == WEIR_CELL_RECENT, alone, &given_up);
-        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[store->recents++] = s;
-        store->whole += s->bytes;
-        weir__cell_more_idle(c, s->bytes);
+        while (!weir__cell_put_plain(c, s, address))
+            leave(c, take_oldest(c), alone, &given_up);
     }
     *out = given_up.spans;
-    weir__cell_raise(&c->frees);
     return WEIR_CELL_TAKEN;
 }
 

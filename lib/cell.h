@@ -30,13 +30,14 @@
 #include "span.h"
 
 enum {
-    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most */
+    WEIR_CELL_RECENT = 16,  /* whole blocks that are kept at most: a power of two */
     WEIR_CELL_LEAVING = 64, /* and those that wait for the next miss */
     WEIR_CELL_STRAYS = 64,  /* of a class, before they are sent home */
-    WEIR_CELL_BOX = 124,    /* slots in a letter box, */
-    WEIR_CELL_BOXFUL = 16,  /* and how many make fetching them worth while */
+    WEIR_CELL_BOXFUL = 16,  /* slots in the letter box that make fetching them worth while */
     WEIR_CELL_LOOK = 4096   /* hits between two looks at what lies unused: a power of two */
 };
+
+#define WEIR_CELL_BOX_LOOK ((uint64_t)32 << 20) /* bytes in it between two looks at its owner */
 
 struct weir_stray {
     struct weir_span *span;
@@ -59,10 +60,10 @@ struct weir_cell_class {
 struct weir_cell_store {
     struct weir_span *open[WEIR_SPAN_CLASSES]; /* slabs with idle slots; the first serves */
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
-    unsigned recents;
+    unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
     size_t whole;                     /* bytes of them */
     unsigned unused;                  /* the oldest of them, not touched since the last look */
-    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes, oldest first */
+    uint32_t pages[WEIR_CELL_RECENT]; /* their sizes */
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
@@ -71,12 +72,14 @@ struct weir_cell_store {
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
 struct weir_box {
-    _Alignas(64) struct weir_lock lock;
+    _Alignas(128) struct weir_lock lock;
     int open; /* the cell serves; what follows is the cell's then */
     uint64_t key, id;
-    _Atomic uint32_t count;
-    uint64_t requested, in_use; /* of the slots in it */
-    struct weir_stray slot[WEIR_CELL_BOX];
+    struct weir_span *slabs;    /* with slots in it, chained by posted_next */
+    _Atomic uint32_t count;     /* of these slots, */
+    uint64_t requested, in_use; /* and their bytes */
+    uint64_t look;              /* when these are more, the owner is looked for, */
+    int64_t seen;               /* and what the cell's sum was then: it changes as he allocates */
 };
 
 /* A sum that knows the most it ever was, as that and what is missing to it: adding and taking away
@@ -87,16 +90,26 @@ struct weir_cell_sum {
 };
 
 struct weir_cell {
+    /* Guarded by the front's lock.  (Processors fetch cache lines in pairs: what one thread's hits write
+     * does not lie beside what others read.) */
+    _Alignas(128) uint64_t young_id;     /* whose calls are counted: */
+    uint32_t young;                      /* so many */
+    uint64_t visits;                     /* calls that were no hit */
+    uint64_t swept;                      /* calls when it was last looked at for being silent */
+    int64_t told_requested, told_in_use; /* what the front's sums have of it */
+    struct weir_cell *next;              /* of all cells */
+    uint64_t looked_ticks;               /* when it was last looked at for what lies unused */
+
     /* What calls on the stream read, and hardly any writes. */
-    _Alignas(64) struct weir_cell_store *store; /* NULL: none yet */
-    _Atomic(struct weir_box *) box;             /* made with the store, stays */
-    _Atomic uint64_t key;                       /* by which the front finds it; 0: none */
-    _Atomic uint64_t id;                        /* of the stream */
-    _Atomic size_t most;                        /* of idle that may be kept, */
-    _Atomic size_t most_whole; /* and of that in whole blocks: 0 until the engine is calm */
-    _Atomic uint32_t trusted;  /* bindings; above 0 the driver is not asked about the stream */
-    _Atomic int capturing;     /* the stream was being captured when it was seen last */
-    int serves;                /* it has a store, and all in it was freed on the stream `id` */
+    struct weir_cell_store *store; /* NULL: none yet */
+    _Atomic uint64_t key;          /* by which the front finds it; 0: none */
+    _Atomic uint64_t id;           /* of the stream */
+    _Atomic size_t most;           /* of idle that may be kept, */
+    _Atomic size_t most_whole;     /* and of that in whole blocks: 0 until the engine is calm */
+    uint64_t demand;               /* front.demand when the cell last gave */
+    _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
+    _Atomic int capturing;         /* the stream was being captured when it was seen last */
+    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
 
     /* Astride two cache lines: whose it is belongs to the first, that it is taken to the second. */
     struct weir_bias lock;
@@ -108,20 +121,12 @@ struct weir_cell {
     struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
 
     /* Under the lock as well. */
-    uint64_t demand;       /* front.demand when the cell last gave */
     int due;               /* 1: its stream's next request looks after it */
     uint32_t epoch;        /* looks at what lies unused so far */
     _Atomic uint32_t pins; /* calls at work with it that have left its lock in between */
     _Atomic uint64_t deferred;
 
-    /* Guarded by the front's lock. */
-    uint64_t young_id;                   /* whose calls are counted: */
-    uint32_t young;                      /* so many */
-    uint64_t visits;                     /* calls that were no hit */
-    uint64_t swept;                      /* calls when it was last looked at for being silent */
-    int64_t told_requested, told_in_use; /* what the front's sums have of it */
-    struct weir_cell *next;              /* of all cells */
-    uint64_t looked_ticks;               /* when it was last looked at for what lies unused */
+    struct weir_box box;
 };
 
 /* What comes out of a cell. */
@@ -199,8 +204,9 @@ static inline __attribute__((always_inline)) void weir__cell_more_idle(struct we
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed), 0) &&
-        idle - c->store->leaving_bytes > atomic_load_explicit(&c->most, memory_order_relaxed))
+    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed) +
+                                    c->store->leaving_bytes,
+                         0))
         weir__cell_due(c);
 }
 
@@ -233,8 +239,7 @@ static inline void weir__cell_link(struct weir_cell *c, struct weir_span *s) {
 /* A boxful that is worth fetching, for a request of `bytes`: each fetch moves the same few cache lines.
  * If there is less, another slab makes the next one larger. */
 static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
-    const struct weir_box *box = atomic_load_explicit(&c->box, memory_order_relaxed);
-    uint32_t count = box ? atomic_load_explicit(&box->count, memory_order_relaxed) : 0;
+    uint32_t count = atomic_load_explicit(&c->box.count, memory_order_relaxed);
 
     return count >= WEIR_CELL_BOXFUL || (count > 0 && count * bytes >= WEIR_SPAN_SMALL);
 }
@@ -272,30 +277,33 @@ static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(stru
     return s->base + slot * slot_bytes;
 }
 
+/* Where the i-th oldest whole block is in the ring. */
+static inline unsigned weir__cell_at(const struct weir_cell_store *store, unsigned i) {
+    return (store->oldest + i) % WEIR_CELL_RECENT;
+}
+
 /* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
 static inline __attribute__((always_inline)) uint64_t weir__cell_take_whole(struct weir_cell *c,
                                                                             size_t bytes) {
     struct weir_cell_store *store = c->store;
     size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    unsigned i = store->recents, last = i - 1;
+    unsigned i = store->recents;
     struct weir_span *s;
 
     do
         if (i-- == 0)
             return 0;
-    while (store->pages[i] != pages);
-    store->recents = last;
-    s = store->recent[last];
-    while (last >
-           i) { /* those above move down; from the top, as no call of memmove is wanted here */
-        struct weir_span *below = store->recent[--last];
-
-        store->recent[last] = s;
-        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
-        s = below;
-    }
+    while (store->pages[weir__cell_at(store, i)] != pages);
+    s = store->recent[weir__cell_at(store, i)];
+    store->recents--;
     if (i < store->unused)
         store->unused--;
+    for (; i < store->recents; i++) {
+        unsigned to = weir__cell_at(store, i), from = weir__cell_at(store, i + 1);
+
+        store->pages[to] = store->pages[from];
+        store->recent[to] = store->recent[from];
+    }
     store->whole -= s->bytes;
     weir__cell_less_idle(c, s->bytes);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
@@ -309,16 +317,23 @@ enum weir_cell_put {
     WEIR_CELL_NO_BLOCK, /* no live block starts there */
 };
 
-/* A slot of one of the cell's slabs comes home. */
+/* Slots of one of the cell's slabs have come home, where `before` were. */
 static inline __attribute__((always_inline)) void
-weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
-    weir__span_put(slab, slot);
-    if (slab->idle == 1)
+weir__cell_welcome(struct weir_cell *c, struct weir_span *slab, uint32_t before) {
+    if (before == 0)
         weir__cell_link(c, slab);
     if (slab->idle == slab->slots) {
         slab->epoch = c->epoch;
         weir__cell_more_idle(c, slab->bytes);
     }
+}
+
+static inline __attribute__((always_inline)) void
+weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
+    uint32_t before = slab->idle;
+
+    weir__span_put(slab, slot);
+    weir__cell_welcome(c, slab, before);
 }
 
 /* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
@@ -343,14 +358,16 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
         struct weir_cell_store *store = c->store;
         uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
         size_t whole = store->whole + s->bytes;
+        unsigned last;
 
         if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT ||
             whole > atomic_load_explicit(&c->most_whole, memory_order_relaxed))
             return 0;
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
         store->whole = whole;
-        store->pages[store->recents] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[store->recents++] = s;
+        last = weir__cell_at(store, store->recents++);
+        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
+        store->recent[last] = s;
         weir__cell_more_idle(c, s->bytes);
         weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
     }
@@ -359,38 +376,55 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
 }
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL
- * before: the whole blocks that it gives up for it, chained by next; it may be this very one.  With
- * `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
+ * before: the whole blocks that the cell gives up for it, chained by next; it may be this very one.
+ * With `alone` they are leaving instead, up to WEIR_CELL_LEAVING of them. */
 int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out);
 
 /* Takes a live whole block back as weir__cell_put does with `alone`: 1, or 0 and nothing was done. */
 int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address);
 
+/* There is room in the letter box, whose lock is held: without end, as long as its owner allocates. */
+static inline int weir__cell_has_room(struct weir_cell *c) {
+    struct weir_box *box = &c->box;
+    int64_t sum;
+
+    if (box->in_use < box->look)
+        return 1;
+    sum = weir__cell_now(&c->requested);
+    if (sum == box->seen)
+        return 0;
+    box->seen = sum;
+    box->look = box->in_use + WEIR_CELL_BOX_LOOK;
+    return 1;
+}
+
 /* Leaves a live slot of the cell's own slabs in its letter box, without the cell's lock; `id` 0: not
  * asked.  FULL: the cell's lock must be taken after all. */
 static inline int weir__cell_post(struct weir_cell *c, uint64_t key, uint64_t id,
                                   struct weir_span *s, uint64_t address) {
-    struct weir_box *box = atomic_load_explicit(&c->box, memory_order_acquire);
-    uint32_t slot = weir__span_slot(s, address), asked, count;
+    struct weir_box *box = &c->box;
+    uint32_t slot = weir__span_slot(s, address), asked;
     int result = WEIR_CELL_FULL;
 
     if (slot == WEIR_SLOT_NONE)
         return WEIR_CELL_NO_BLOCK;
-    if (!box)
-        return WEIR_CELL_FULL;
     weir__lock_take(&box->lock);
     asked = atomic_load_explicit(&s->slot[slot], memory_order_relaxed);
-    count = atomic_load_explicit(&box->count, memory_order_relaxed);
     if (asked & WEIR_SLOT_IDLE) {
         result = WEIR_CELL_NO_BLOCK;
     } else if (box->open && box->key == key && (id == 0 || box->id == id) &&
-               count < WEIR_CELL_BOX && atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
-        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
-        box->slot[count] = (struct weir_stray){s, slot};
+               weir__cell_has_room(c) &&
+               atomic_load_explicit(&s->cell, memory_order_relaxed) == c) {
+        if (weir__span_post(s, slot)) {
+            s->posted_next = box->slabs;
+            box->slabs = s;
+        }
         box->requested += asked;
         box->in_use += (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
-        atomic_store_explicit(&box->count, count + 1, memory_order_release);
+        atomic_store_explicit(&box->count,
+                              atomic_load_explicit(&box->count, memory_order_relaxed) + 1,
+                              memory_order_relaxed);
         result = WEIR_CELL_TAKEN;
     }
     weir__lock_give(&box->lock);
@@ -405,7 +439,7 @@ static inline int weir__cell_is_anothers(const struct weir_cell *c) {
 }
 
 /* What lies in the letter box is freed, but not yet in the cell's sums: how many, and their bytes. */
-uint32_t weir__cell_posted(const struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
+uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *in_use);
 /* The letter box takes what is for the cell as it is from now on: `serves`, key and id. */
 void weir__cell_readdress(struct weir_cell *c);
 
@@ -421,9 +455,9 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class);
 /* Takes spans out until at most `keep` bytes lie idle: slabs while they are more than a quarter of
  * that, then the whole blocks that were freed first. */
 void weir__cell_shrink(struct weir_cell *c, size_t keep, struct weir_harvest *out);
+void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out); /* its slow half */
 /* Takes those out that are leaving, and whole blocks beyond what may be kept. */
 void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out);
-void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out);
 /* Those that are leaving alone. */
 static inline void weir__cell_drop_leaving(struct weir_cell *c, struct weir_harvest *out) {
     if (c->store->leaving)

@@ -54,7 +54,8 @@ enum {
     SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
     GLANCE = 8,         /* batches that are asked about at a time */
     WHOLES_KEPT = 1 << 16, /* records of whole blocks, live or not, before those not live go */
-    SPAN_ORDERS = 11       /* log2(SLAB_SLOTS) + 1 */
+    RECORD_ALIGN = 128,    /* of records: processors fetch cache lines in pairs */
+    SPAN_ORDERS = 12       /* log2(SLAB_SLOTS) + 2 */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
@@ -228,14 +229,25 @@ static void table_drop(struct table *t) {
 
 /* ---- records of spans -------------------------------------------------------------------------- */
 
+/* Records come in sizes: 0 for whole blocks, n for slabs of up to 2^(n-1) slots. */
 static unsigned order_of(uint32_t slots) {
-    return slots <= 1 ? 0 : 32u - (unsigned)__builtin_clz(slots - 1);
+    if (slots <= 1)
+        return slots;
+    return 33u - (unsigned)__builtin_clz(slots - 1);
+}
+
+static size_t record_bytes(unsigned order) {
+    size_t bytes = order == 0
+                       ? offsetof(struct weir_span, posted_next)
+                       : offsetof(struct weir_span, slot) + (sizeof(uint32_t) << (order - 1));
+
+    return (bytes + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
 }
 
 /* A record with room for that many slots, or NULL. */
 static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
     unsigned order = order_of(slots);
-    size_t bytes = (sizeof(struct weir_span) + (sizeof(uint32_t) << order) + 63) & ~(size_t)63;
+    size_t bytes = record_bytes(order);
     struct weir_span *s = f->spare[order];
 
     if (s) {
@@ -252,7 +264,7 @@ static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
         memset(chunk, 0, size);
         chunk->next = f->chunks;
         f->chunks = chunk;
-        f->chunk_at = (char *)chunk + 64;
+        f->chunk_at = (char *)chunk + RECORD_ALIGN;
         f->chunk_end = (char *)chunk + size;
         f->record_bytes += size;
     }
@@ -1358,6 +1370,8 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
     int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
 
     if (c->serves && is_its(c, key, id)) {
+        if (weir__cell_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
+            weir__cell_collect(c);
         result = weir__cell_put(c, s, address, is_alone(f), out);
         if (result == WEIR_CELL_TAKEN && atomic_load_explicit(&c->capturing, memory_order_relaxed))
             weir__cell_raise(&c->deferred);
@@ -1527,6 +1541,16 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
     return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
 }
 
+/* By a thread beside the one that the cell's lock is biased to, or with something to catch up with. */
+static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, struct weir_cell *c,
+                                                         struct weir_span *s, CUdeviceptr block,
+                                                         weir_stream stream) {
+    if (weir__cell_is_anothers(c) && atomic_load_explicit(&s->cell, memory_order_relaxed) == c &&
+        weir__cell_post(c, (uintptr_t)stream, 0, s, block) == WEIR_CELL_TAKEN)
+        return WEIR_OK;
+    return weir__front_free_used(f, block, stream, NULL);
+}
+
 /* Nothing is called but at the end, as in alloc_at_once. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
@@ -1538,7 +1562,7 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
         return WEIR_OK;
     if (s->slot_units == 0 && is_alone(f))
         return free_leaving(f, c, s, block, stream);
-    return weir__front_free_used(f, block, stream, NULL);
+    return free_beside(f, c, s, block, stream);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */

@@ -33,22 +33,30 @@ enum { WEIR_SPAN_CLASSES = 64, WEIR_SPAN_UNIT = 512 };
 
 struct weir_cell;
 
+/* Three parts on cache lines of their own, by who writes: a thread that frees beside the cell's reads
+ * the first, and writes the third alone. */
 struct weir_span {
-    uint64_t base;
+    _Alignas(64) uint64_t base;
     size_t bytes;                     /* of the engine's block */
     _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
-    struct weir_span *next, *prev;    /* in the list that it is on */
-    _Atomic uint64_t asked;           /* whole: by the caller; 0: not live */
-    uint32_t slot_units;              /* slab: of WEIR_SPAN_UNIT bytes; 0: whole */
+    uint64_t inverse;                 /* slab: of the odd part of a slot's bytes, modulo 2^64, */
+    uint8_t shift;                    /* and log2 of the rest: an exact division without dividing */
+    uint8_t size_class, order;
+    uint32_t slot_units; /* slab: of WEIR_SPAN_UNIT bytes; 0: whole */
     uint32_t slots;
-    uint64_t inverse; /* of the odd part of a slot's bytes, modulo 2^64, */
-    uint8_t shift;    /* and log2 of the rest: an exact division without dividing */
-    uint8_t size_class;
-    uint8_t order;           /* log2 of the slots that the record has room for */
-    uint32_t idle;           /* slots at home */
-    uint32_t head;           /* the first of them, or SLOT_NONE */
-    uint32_t epoch;          /* slab: of its cell when its last slot came home */
-    _Atomic uint32_t slot[]; /* states */
+    _Atomic uint64_t asked; /* whole: by the caller; 0: not live */
+
+    /* Guarded by the cell's lock. */
+    _Alignas(64) struct weir_span *next, *prev; /* in the list that it is on */
+    uint32_t idle;                              /* slab: slots at home, */
+    uint32_t head;                              /* the first of them, or SLOT_NONE */
+    uint32_t epoch;                             /* of the cell when its last slot came home */
+
+    /* Slabs alone: the record of a whole block ends here.  Slots that lie in the cell's letter box,
+     * under its lock. */
+    _Alignas(64) struct weir_span *posted_next; /* slab that has some */
+    uint32_t posted, posted_first, posted_last; /* how many; chained as those at home are */
+    _Atomic uint32_t slot[];                    /* states */
 };
 
 /* The class of 1 to WEIR_SPAN_SMALL bytes. */
@@ -73,8 +81,8 @@ static inline uint64_t weir__span_address(const struct weir_span *s, uint32_t sl
     return s->base + (uint64_t)slot * s->slot_units * WEIR_SPAN_UNIT;
 }
 
-/* The slot that starts at `address`; SLOT_NONE: none does.  An offset that is no multiple of the
- * slot's bytes comes out larger than any quotient (Granlund, Montgomery: "Division by invariant
+/* The number of the slot that starts at `address`, or one above all: an offset that is no multiple of
+ * the slot's bytes comes out larger than any quotient (Granlund, Montgomery: "Division by invariant
  * integers", section 9), so that one comparison tells all. */
 static inline uint64_t weir__span_quotient(const struct weir_span *s, uint64_t address) {
     uint64_t product = (address - s->base) * s->inverse;
@@ -82,6 +90,7 @@ static inline uint64_t weir__span_quotient(const struct weir_span *s, uint64_t a
     return product >> s->shift | product << (64 - s->shift); /* shift: 9 to 19 */
 }
 
+/* The slot that starts at `address`; SLOT_NONE: none does. */
 static inline uint32_t weir__span_slot(const struct weir_span *s, uint64_t address) {
     uint64_t slot = weir__span_quotient(s, address);
 
@@ -114,6 +123,29 @@ static inline uint64_t weir__span_inverse(uint64_t odd) {
     return inverse;
 }
 
+/* Lays a slot in the letter box: 1 if it is the slab's first there. */
+static inline int weir__span_post(struct weir_span *s, uint32_t slot) {
+    int first = s->posted++ == 0;
+
+    if (first)
+        s->posted_last = slot;
+    atomic_store_explicit(&s->slot[slot],
+                          WEIR_SLOT_IDLE | (first ? WEIR_SLOT_NONE : s->posted_first),
+                          memory_order_relaxed);
+    s->posted_first = slot;
+    return first;
+}
+
+/* Brings those home that lie there, all at once. */
+static inline void weir__span_collect(struct weir_span *s) {
+    if (s->head != WEIR_SLOT_NONE)
+        atomic_store_explicit(&s->slot[s->posted_last], WEIR_SLOT_IDLE | s->head,
+                              memory_order_relaxed);
+    s->head = s->posted_first;
+    s->idle += s->posted;
+    s->posted = 0;
+}
+
 /* Makes a slab of all its memory, every slot at home, lowest first. */
 static inline void weir__span_cut(struct weir_span *s, unsigned size_class, uint32_t slots) {
     uint32_t slot_bytes = weir__span_units(size_class) * WEIR_SPAN_UNIT;
@@ -123,6 +155,7 @@ static inline void weir__span_cut(struct weir_span *s, unsigned size_class, uint
     s->shift = (uint8_t)__builtin_ctz(slot_bytes);
     s->inverse = weir__span_inverse(slot_bytes >> s->shift);
     s->size_class = (uint8_t)size_class;
+    s->posted = 0;
     s->idle = 0;
     s->head = WEIR_SLOT_NONE;
     for (uint32_t i = slots; i > 0; i--)

@@ -6,9 +6,11 @@
 
 /* A slab with room for `slots` slots at that address. */
 static struct weir_span *make_slab(uint64_t base, unsigned size_class, uint32_t slots) {
-    struct weir_span *s = calloc(1, sizeof *s + slots * sizeof s->slot[0]);
+    size_t bytes = (sizeof(struct weir_span) + slots * sizeof(uint32_t) + 63) / 64 * 64;
+    struct weir_span *s = aligned_alloc(_Alignof(struct weir_span), bytes);
 
     MUST(s != NULL);
+    memset(s, 0, bytes);
     s->base = base;
     s->bytes = ((size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + 16 * KIB - 1) /
                (16 * KIB) * (16 * KIB);
@@ -95,6 +97,33 @@ START_TEST(slots_go_and_come_home) {
 }
 END_TEST
 
+/* What lies in the letter box comes home at once, before what was there, and goes again latest first. */
+START_TEST(slots_come_home_from_the_letter_box) {
+    enum { SLOTS = 20 };
+    struct weir_span *s = make_slab(1 << 20, 3, SLOTS);
+    const uint32_t at_home = (uint32_t)_i; /* when the others come */
+
+    for (uint32_t i = 0; i < SLOTS - at_home; i++)
+        MUST(weir__span_take(s, 1600) == i);
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < SLOTS - at_home; i++) {
+            MUST(weir__span_post(s, i) == (i == 0));
+            MUST(atomic_load(&s->slot[i]) & WEIR_SLOT_IDLE);
+            MUST_EQ(s->idle, at_home);
+        }
+        weir__span_collect(s);
+        MUST_EQ(s->idle, SLOTS);
+        for (uint32_t i = SLOTS - at_home; i > 0; i--)
+            MUST(weir__span_take(s, 1600) == i - 1);
+        MUST_EQ(s->idle, at_home);
+    }
+    for (uint32_t i = SLOTS - at_home; i < SLOTS; i++)
+        MUST(weir__span_take(s, 1600) == i);
+    MUST_EQ(s->head, WEIR_SLOT_NONE);
+    free(s);
+}
+END_TEST
+
 /* States tell live from idle for all that may be asked. */
 START_TEST(states_do_not_overlap) {
     MUST_LE(WEIR_SPAN_SMALL, WEIR_SLOT_NONE);
@@ -112,6 +141,7 @@ int main(void) {
     tcase_add_test(tests, every_size_has_its_class);
     tcase_add_loop_test(tests, an_address_is_one_slots_or_none, 0, WEIR_SPAN_CLASSES);
     tcase_add_test(tests, slots_go_and_come_home);
+    tcase_add_loop_test(tests, slots_come_home_from_the_letter_box, 0, 3);
     tcase_add_test(tests, states_do_not_overlap);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
