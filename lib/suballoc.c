@@ -114,7 +114,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* The region around an address; NULL: it lies in none. */
-static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
+static struct weir_suballoc_region *region_search(const struct weir_suballoc *s, uint64_t address) {
     size_t low = 0, high = s->region_count;
 
     while (low < high) { /* the first region that ends above the address */
@@ -128,7 +128,26 @@ static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uin
     return low < s->region_count && s->regions[low].base <= address ? &s->regions[low] : NULL;
 }
 
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+/* Which slot of region_seen or place_seen an address has. */
+static inline size_t seen_slot(uint64_t address) {
+    return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
+}
+
+/* The same, but first a look where the last one of the address's unit was found.  It may be gone or
+ * stand elsewhere since: whether it has the address is asked of what stands there now. */
+static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
+    uint32_t *seen = &s->region_seen[seen_slot(address)];
+    struct weir_suballoc_region *r;
+
+    if (*seen < s->region_count && address - s->regions[*seen].base < s->regions[*seen].bytes)
+        return &s->regions[*seen];
+    r = region_search(s, address);
+    if (r)
+        *seen = (uint32_t)(r - s->regions);
+    return r;
+}
+
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
     return region_of(s, address) != NULL;
 }
 
@@ -137,15 +156,14 @@ static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uin
     struct weir_suballoc_region *r = s->regions;
 
     if (!s->rule.newest_first)
-        return region_of(s, place);
+        return region_search(s, place);
     while (place - r->place >= r->bytes)
         r++;
     return r;
 }
 
 /* As the placement's functions, of the block at an address. */
-static int find(const struct weir_suballoc *s, CUdeviceptr block,
-                struct weir_placement_block *out) {
+static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
     return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
@@ -161,10 +179,13 @@ static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Which of `places` has this place, or is the first below it. */
-static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
+/* Which of `places` has this place; one does.  It is looked for as a region is. */
+static size_t place_index(struct weir_suballoc *s, uint64_t place) {
+    uint32_t *seen = &s->place_seen[seen_slot(place)];
     size_t low = 0, high = s->region_count;
 
+    if (*seen < high && place - s->places[*seen].place < s->places[*seen].bytes)
+        return *seen;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -173,6 +194,7 @@ static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
         else
             low = middle + 1;
     }
+    *seen = (uint32_t)low;
     return low;
 }
 
