@@ -468,19 +468,22 @@ static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64
 }
 
 int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
-    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
+    struct weir__bestfit_slot *s;
     node *leaf;
 
     if (weir__bestfit_octave(key) >= f->reach) {
         return insert_deep(f, key, value);
     }
-    leaf = node_of(f->pool, s->others);
-    if (s->others == 0 ? f->pool->spares == 0 : !is_leaf(s->others) || leaf->count == SLOTS) {
-        return insert_deep(f, key, value);
-    }
+    s = &f->slot[weir__bestfit_class(key)];
     if (s->others == 0) {
+        if (f->pool->spares == 0) {
+            return insert_deep(f, key, value);
+        }
         s->others = node_take(f->pool);
-        leaf = node_of(f->pool, s->others);
+    }
+    leaf = node_of(f->pool, s->others);
+    if (!is_leaf(s->others) || leaf->count == SLOTS) {
+        return insert_deep(f, key, value);
     }
     if (key > s->key) {
         node_add(leaf, mark_of(key), value);
