@@ -178,9 +178,7 @@ static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
         return;
     }
     f->used[octave] ^= UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
-    if (f->used[octave] == 0) {
-        f->octaves ^= UINT64_C(1) << octave;
-    }
+    f->octaves ^= (uint64_t)(f->used[octave] == 0) << octave; /* no branch: it is as often as not */
 }
 
 /* The value of `key` in *value and 1, or 0. */

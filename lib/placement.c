@@ -705,7 +705,7 @@ INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id
     uint32_t next = c->next;
 
     weir__bestfit_erase(own == NULL ? &p->clean : &own->fit, key);
-    if (rest >= want || rest >= p->waste) {
+    if (rest >= (want < p->waste ? want : p->waste)) {
         rest_settle(p, own, id, address + want, rest);
         size = want;
         c->size = want;
