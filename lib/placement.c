@@ -931,7 +931,7 @@ INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
     }
 }
 
-/* A block whose stream, or a second one, is not the only one as yet. */
+/* The free of a block, which has ended, where `stream` is not the only one, or not yet. */
 static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
                          uint64_t sequence) {
     int park = p->all.chunk[id].address == p->last_address;
