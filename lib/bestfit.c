@@ -217,6 +217,24 @@ static inline void node_cut(node *n, unsigned at) {
     n->key[last] = NONE;
 }
 
+/* Takes out the entry with this mark, which is there: from the end, as node_add. */
+static inline void node_drop(node *n, uint64_t mark) {
+    unsigned i = --n->count;
+    uint64_t key = n->key[i];
+    uint32_t value = n->value[i];
+
+    n->key[i] = NONE;
+    while (key != mark) {
+        uint64_t next_key = n->key[--i];
+        uint32_t next_value = n->value[i];
+
+        n->key[i] = key;
+        n->value[i] = value;
+        key = next_key;
+        value = next_value;
+    }
+}
+
 /* Takes the last `count` entries of `from` to the front of `to`. */
 static void node_shift_right(node *from, node *to, unsigned count) {
     unsigned keep = from->count - count;
@@ -372,7 +390,7 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
     unsigned at;
 
     if (is_leaf(r)) {
-        node_cut(n, node_rank(n, mark));
+        node_drop(n, mark);
         return;
     }
     at = child_of(n, mark);
@@ -388,7 +406,7 @@ static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
     ref only;
 
     if (leaf->count > SPARSE) {
-        node_cut(leaf, node_rank(leaf, mark));
+        node_drop(leaf, mark);
         return root;
     }
     tree_erase(p, root, mark);
@@ -450,19 +468,22 @@ static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64
 }
 
 int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
-    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
+    struct weir__bestfit_slot *s;
     node *leaf;
 
     if (weir__bestfit_octave(key) >= f->reach) {
         return insert_deep(f, key, value);
     }
-    leaf = node_of(f->pool, s->others);
-    if (s->others == 0 ? f->pool->spares == 0 : !is_leaf(s->others) || leaf->count == SLOTS) {
-        return insert_deep(f, key, value);
-    }
+    s = &f->slot[weir__bestfit_class(key)];
     if (s->others == 0) {
+        if (f->pool->spares == 0) {
+            return insert_deep(f, key, value);
+        }
         s->others = node_take(f->pool);
-        leaf = node_of(f->pool, s->others);
+    }
+    leaf = node_of(f->pool, s->others);
+    if (!is_leaf(s->others) || leaf->count == SLOTS) {
+        return insert_deep(f, key, value);
     }
     if (key > s->key) {
         node_add(leaf, mark_of(key), value);
@@ -508,7 +529,7 @@ void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
         leaf->key[last] = NONE;
         leaf->count = last;
     } else {
-        node_cut(leaf, node_rank(leaf, mark_of(key)));
+        node_drop(leaf, mark_of(key));
     }
     if (last == 0) {
         node_give(f->pool, s->others);

@@ -74,7 +74,7 @@ struct weir_placement {
     unsigned shift;          /* log2 of the granularity */
     int several;             /* a second stream, or stream 0, was seen */
     uint64_t mask;           /* granularity - 1 */
-    uint64_t limit;          /* bytes that no block exceeds, nor their count in granules its bits */
+    uint64_t limit;          /* the most bytes that, rounded, overflow neither size_t nor a key */
     uint64_t waste;          /* of the split rule, in granules, rounded up */
     uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
     struct pace pace;        /* of the only stream */
@@ -426,9 +426,9 @@ static int strays_adopt(struct weir_placement *p) {
 /* ------------------------------------------------------------------- parking -- */
 
 /* A block that is given back as the very next thing after it was taken is parked: it counts as free
- * but is laid out as if it were live.  If the next thing is a take of the same size, the block is
- * what that take gets: all is as it was when it was the best fit.  Anything else unparks it first,
- * which is the free that was put off. */
+ * but is laid out as if it were live.  If the next thing is a take of the same size within the same
+ * bounds by the same stream, the block is what that take gets: all is as it was when it was the best
+ * fit.  Anything else unparks it first, which is the free that was put off. */
 static void parked_settle(struct weir_placement *p) {
     uint32_t id = p->parked;
 
@@ -705,7 +705,7 @@ INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id
     uint32_t next = c->next;
 
     weir__bestfit_erase(own == NULL ? &p->clean : &own->fit, key);
-    if (rest >= want || rest >= p->waste) {
+    if (rest >= (want < p->waste ? want : p->waste)) {
         rest_settle(p, own, id, address + want, rest);
         size = want;
         c->size = want;
@@ -931,7 +931,7 @@ INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
     }
 }
 
-/* A block whose stream, or a second one, is not the only one as yet. */
+/* The free of a block, which has ended, where `stream` is not the only one, or not yet. */
 static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
                          uint64_t sequence) {
     int park = p->all.chunk[id].address == p->last_address;

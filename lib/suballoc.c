@@ -114,7 +114,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* The region around an address; NULL: it lies in none. */
-static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
+static struct weir_suballoc_region *region_search(const struct weir_suballoc *s, uint64_t address) {
     size_t low = 0, high = s->region_count;
 
     while (low < high) { /* the first region that ends above the address */
@@ -128,7 +128,26 @@ static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uin
     return low < s->region_count && s->regions[low].base <= address ? &s->regions[low] : NULL;
 }
 
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+/* Which slot of region_seen or place_seen an address has. */
+static inline size_t seen_slot(uint64_t address) {
+    return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
+}
+
+/* The same, but first a look where the last one of the address's unit was found.  It may be gone or
+ * stand elsewhere since: whether it has the address is asked of what stands there now. */
+static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
+    uint32_t *seen = &s->region_seen[seen_slot(address)];
+    struct weir_suballoc_region *r;
+
+    if (*seen < s->region_count && address - s->regions[*seen].base < s->regions[*seen].bytes)
+        return &s->regions[*seen];
+    r = region_search(s, address);
+    if (r)
+        *seen = (uint32_t)(r - s->regions);
+    return r;
+}
+
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
     return region_of(s, address) != NULL;
 }
 
@@ -137,61 +156,36 @@ static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uin
     struct weir_suballoc_region *r = s->regions;
 
     if (!s->rule.newest_first)
-        return region_of(s, place);
+        return region_search(s, place);
     while (place - r->place >= r->bytes)
         r++;
     return r;
 }
 
-static struct weir_suballoc_near *near_of(struct weir_suballoc_near *table, uint64_t address) {
-    return &table[(address >> WEIR_SUBALLOC_NEAR_SHIFT) % WEIR_SUBALLOC_NEAR];
-}
-
-static int is_near(const struct weir_suballoc_near *near, uint64_t address) {
-    return address - near->from < near->bytes;
-}
-
-/* Regions have come or gone. */
-static void forget_near(struct weir_suballoc *s) {
-    memset(s->by_base, 0, sizeof s->by_base);
-    memset(s->by_place, 0, sizeof s->by_place);
-}
-
-/* Where a block's address lies in the placement's space, or NULL. */
-static const struct weir_suballoc_near *place_of(struct weir_suballoc *s, uint64_t address) {
-    struct weir_suballoc_near *near = near_of(s->by_base, address);
-    const struct weir_suballoc_region *r;
-
-    if (__builtin_expect(is_near(near, address), 1))
-        return near;
-    r = region_of(s, address);
-    if (!r)
-        return NULL;
-    *near = (struct weir_suballoc_near){r->base, r->bytes, r->place, r->small};
-    return near;
-}
-
 /* As the placement's functions, of the block at an address. */
 static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
-    const struct weir_suballoc_near *r = place_of(s, block);
+    const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_find(s->placement[r->small], r->to + (block - r->from), out)
+    return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
 static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_t sequence,
                 struct weir_placement_block *out) {
-    const struct weir_suballoc_near *r = place_of(s, block);
+    const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_give(s->placement[r->small], r->to + (block - r->from), id, sequence,
-                                    out)
+    return r ? weir__placement_give(s->placement[r->small], r->place + (block - r->base), id,
+                                    sequence, out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Which of `places` has this place, or is the first below it. */
-static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
+/* Which of `places` has this place; one does.  It is looked for as a region is. */
+static size_t place_index(struct weir_suballoc *s, uint64_t place) {
+    uint32_t *seen = &s->place_seen[seen_slot(place)];
     size_t low = 0, high = s->region_count;
 
+    if (*seen < high && place - s->places[*seen].place < s->places[*seen].bytes)
+        return *seen;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -200,19 +194,8 @@ static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
         else
             low = middle + 1;
     }
+    *seen = (uint32_t)low;
     return low;
-}
-
-/* The address of what the placement has there. */
-static uint64_t address_of(struct weir_suballoc *s, uint64_t place) {
-    struct weir_suballoc_near *near = near_of(s->by_place, place);
-
-    if (__builtin_expect(!is_near(near, place), 0)) {
-        const struct weir_suballoc_place *p = &s->places[place_index(s, place)];
-
-        *near = (struct weir_suballoc_near){.from = p->place, .bytes = p->bytes, .to = p->base};
-    }
-    return near->to + (place - near->from);
 }
 
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
@@ -220,8 +203,11 @@ static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
     int small = weir__suballoc_is_small(s, bytes);
     int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
 
-    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first)
-        out->address = address_of(s, out->address);
+    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first) {
+        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
+
+        out->address = p->base + (out->address - p->place);
+    }
     return result;
 }
 
@@ -443,7 +429,6 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
     s->region_count++;
     s->total += bytes;
-    forget_near(s);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -487,7 +472,6 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     }
     s->region_count--;
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
-    forget_near(s);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */

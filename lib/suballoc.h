@@ -55,15 +55,9 @@ struct weir_suballoc_place {
     size_t bytes;
 };
 
-/* A range of addresses, and where they lie in the other space. */
-struct weir_suballoc_near {
-    uint64_t from;
-    size_t bytes; /* 0: none */
-    uint64_t to;
-    int small;
-};
-
-enum { WEIR_SUBALLOC_NEAR = 64, WEIR_SUBALLOC_NEAR_SHIFT = 25 };
+/* The addresses of a unit, a region's least size as a rule, lie in one region or in few. */
+#define WEIR_SUBALLOC_UNIT_BITS 25
+#define WEIR_SUBALLOC_UNITS 64 /* as many are told apart */
 
 /* Not moved while it is open. */
 struct weir_suballoc {
@@ -75,8 +69,8 @@ struct weir_suballoc {
     size_t region_count, region_capacity;
     struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
     size_t place_capacity;
-    /* Regions by address and by place as they were found last, by 32 MiB: calls look here first. */
-    struct weir_suballoc_near by_base[WEIR_SUBALLOC_NEAR], by_place[WEIR_SUBALLOC_NEAR];
+    /* By unit, where among them the one stood that was found last; another may stand there now. */
+    uint32_t region_seen[WEIR_SUBALLOC_UNITS], place_seen[WEIR_SUBALLOC_UNITS];
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
     struct weir_suballoc_pending **pending_end;
@@ -131,7 +125,7 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
                        uint64_t id);
 /* 1 if the address lies in a region. */
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address);
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
  * of the regions. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
