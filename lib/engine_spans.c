@@ -61,7 +61,6 @@ struct spans {
     const struct weir_engine *inner;
     void *under;           /* the inner engine */
     CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
-    int knows_streams;     /* the driver has stream ids */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
     size_t reluctance;
@@ -310,7 +309,7 @@ static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, u
     weir_status status = id ? WEIR_OK : weir__engine_capture(s->host, stream);
     CUresult result = CUDA_SUCCESS;
 
-    if (status == WEIR_E_CAPTURE || (status == WEIR_OK && !s->knows_streams)) {
+    if (status == WEIR_E_CAPTURE) {
         status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
     } else if (status == WEIR_OK) {
         if (id == 0)
@@ -485,11 +484,8 @@ static void spans_figures(void *engine, weir_statistics *out) {
         out->in_use += below.in_use - total;
     }
     /* Regions are no blocks: the inner engine's peaks count where there was never one. */
-    out->requested_peak =
-        raise_peak(&s->requested_peak,
-                   s->knows_streams ? out->requested_peak : below.requested_peak, out->requested);
-    out->in_use_peak = raise_peak(
-        &s->in_use_peak, s->knows_streams ? out->in_use_peak : below.in_use_peak, out->in_use);
+    out->requested_peak = raise_peak(&s->requested_peak, out->requested_peak, out->requested);
+    out->in_use_peak = raise_peak(&s->in_use_peak, out->in_use_peak, out->in_use);
     weir__lock_give(&s->lock);
     out->reserve = below.reserve;
     out->reserve_peak = below.reserve_peak;
@@ -524,7 +520,6 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     s->host = host;
     s->inner = inner;
-    s->knows_streams = (host->driver->capabilities & WEIR_CAP_STREAM_ID) != 0;
     s->reluctance = RELUCTANCE;
     s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
     status = inner->open(host, &s->under);

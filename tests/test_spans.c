@@ -621,24 +621,6 @@ START_TEST(a_finite_threshold_gives_idle_regions_back) {
 }
 END_TEST
 
-/* Streams cannot be told apart: the driver does it all. */
-START_TEST(without_ids_all_goes_to_the_inner_engine) {
-    struct weir_driver old = *driver;
-    CUdeviceptr block;
-
-    old.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
-    begin_on(&old, tables[_i], UINT64_MAX, UINT64_MAX);
-    block = take(MIB, A);
-    MUST_EQ(figures().in_use, MIB);
-    MUST_EQ(figures().in_use_peak, MIB);
-    count_from_here();
-    give(block, A);
-    MUST_EQ(regions_given(), 1);
-    MUST_EQ(figures().in_use_peak, MIB);
-    end();
-}
-END_TEST
-
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -808,7 +790,6 @@ static void add_back(TCase *tests) {
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
     tcase_add_test(tests, a_finite_threshold_gives_idle_regions_back);
-    BOTH(without_ids_all_goes_to_the_inner_engine);
 }
 
 static void add_faults(TCase *tests) {
