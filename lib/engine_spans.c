@@ -15,7 +15,8 @@
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
  *                But while the reserve is more than a tenth above all that was ever in use at once,
- *                memory is what is wasted, not calls: then a swap counts for a 16th.
+ *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
+ *                from when the regions last became more than ever.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -54,7 +55,7 @@
 #define UNIT ((size_t)32 << 20)
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
-enum { RELUCTANCE = 2, PATIENCE = 256, SWAP_WEIGHT = 16 };
+enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 
 struct spans {
     struct weir_host *host;
@@ -63,9 +64,10 @@ struct spans {
     CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
-    size_t reluctance;
-    unsigned impatience;                  /* W doubles when it reaches PATIENCE */
-    uint64_t threshold;                   /* bytes in idle regions that are kept after a free */
+    double reluctance;
+    unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
+    uint64_t most;                  /* bytes that were ever in regions */
+    uint64_t threshold;             /* bytes in idle regions that are kept after a free */
     uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
 
@@ -168,22 +170,30 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
 
 /* The largest idle region that a request may cut. */
 static size_t cuts_up_to(const struct spans *s, size_t bytes) {
-    size_t most;
+    double most = s->reluctance * (double)bytes;
 
-    if (!weir__size_mul(bytes, s->reluctance, &most))
+    if (most >= (double)SIZE_MAX)
         return SIZE_MAX;
-    return most > UNIT ? most : UNIT;
+    return most > (double)UNIT ? (size_t)most : UNIT;
+}
+
+/* 1 every so often. */
+static int is_out_of_patience(unsigned *count, unsigned patience) {
+    if (++*count < patience)
+        return 0;
+    *count = 0;
+    return 1;
 }
 
 static void count_swap(struct spans *s, uint64_t reserve) {
-    int wasteful = reserve - s->blocks.in_use_peak > reserve / 11;
+    uint64_t peak = s->blocks.in_use_peak;
 
-    s->impatience += wasteful ? 1 : SWAP_WEIGHT;
-    if (s->impatience < PATIENCE)
-        return;
-    s->impatience = 0;
-    if (s->reluctance <= SIZE_MAX / 2)
-        s->reluctance *= 2;
+    if (reserve < peak || reserve - peak <= reserve / 11) {
+        if (is_out_of_patience(&s->swaps, PATIENCE))
+            s->reluctance *= 2;
+    } else if (is_out_of_patience(&s->wasteful_swaps, PATIENCE_WASTEFUL)) {
+        s->reluctance *= 1.5;
+    }
 }
 
 /* Bytes of the reserve that are in no region. */
@@ -229,6 +239,10 @@ static weir_status find_room(struct spans *s, const struct request *r, uint64_t 
 
     weir__suballoc_survey(&s->blocks, r->id);
     status = make_room(s, r, reserve, needed);
+    if (s->blocks.total + needed > s->most) { /* still growing */
+        s->most = s->blocks.total + needed;
+        s->wasteful_swaps = 0;
+    }
     if (status == WEIR_OK)
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)

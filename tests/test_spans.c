@@ -372,6 +372,27 @@ START_TEST(reluctance_fades) {
 }
 END_TEST
 
+/* While memory is wasted, of which a tenth was never in use, patience lasts longer. */
+START_TEST(reluctance_fades_late_where_memory_is_wasted) {
+    CUdeviceptr a, b;
+    int swaps = 0;
+
+    begin(tables[0]);
+    for (int i = 0; i < 400; i++) {
+        count_from_here();
+        a = take(289 * MIB, A);
+        give(a, A);
+        b = take(20 * MIB, A);
+        give(b, A);
+        swaps += regions_given() > 0;
+        MUST_LE(reserve(), 320 * MIB);
+    }
+    MUST_EQ(regions_given(), 0);
+    MUST(swaps > 200 && swaps < 320);
+    end();
+}
+END_TEST
+
 START_TEST(dry_before_growth_and_swaps) {
     CUdeviceptr block, large;
     weir_statistics before;
@@ -775,6 +796,7 @@ static void add_growth(TCase *tests) {
     BOTH(a_swap_does_not_raise_the_reserve);
     tcase_add_test(tests, a_swap_takes_the_smallest_that_is_enough);
     BOTH(reluctance_fades);
+    tcase_add_test(tests, reluctance_fades_late_where_memory_is_wasted);
     BOTH(dry_before_growth_and_swaps);
     tcase_add_test(tests, preallocated_reserve_is_not_dry);
     tcase_add_test(tests, a_region_does_not_leave_on_another_stream);
