@@ -115,6 +115,14 @@ static void give(CUdeviceptr block, CUstream stream) {
     OK(ops->free(engine, block, stream, NULL));
 }
 
+/* 1 if an event is due. */
+static int give_silently(CUdeviceptr block, uint64_t id) {
+    weir_status status = ops->give(engine, block, id);
+
+    MUST(status == WEIR_OK || status == WEIR_ENGINE_DUE);
+    return status == WEIR_ENGINE_DUE;
+}
+
 /* ---- counting calls -------------------------------------------------------------------------- */
 
 static uint64_t all_calls(void) {
@@ -542,10 +550,10 @@ START_TEST(given_on_a_stream_is_ordered_there) {
     other = take(30 * MIB, B);
     busy(A, 5 * MS);
     count_from_here();
-    OK(ops->give(engine, block, id_of(A)));
+    MUST(give_silently(block, id_of(A)));
     MUST_EQ(all_calls() - calls(WEIR_ENTRY_cuStreamGetId), 0);
     take_again(block, 30 * MIB, A); /* its own at once */
-    OK(ops->give(engine, block, id_of(A)));
+    MUST(give_silently(block, id_of(A)));
     give(other, B);
     other = take(60 * MIB, B); /* not B's */
     MUST(block < other || block >= other + 60 * MIB);
@@ -556,6 +564,37 @@ START_TEST(given_on_a_stream_is_ordered_there) {
     MUST_EQ(regions_taken(), 0);
     give(block, C);
     give(other, B);
+    end();
+}
+END_TEST
+
+/* Who gives back is told when an event is due, and `tend` records one for all. */
+START_TEST(tending_records_what_is_due) {
+    CUdeviceptr block[20];
+
+    begin(tables[_i]);
+    give(take(MIB, B), B);
+    for (int i = 0; i < 20; i++)
+        block[i] = take(MIB, A);
+    for (int i = 0; i < 10; i++) /* young */
+        MUST(give_silently(block[i], id_of(A)));
+    count_from_here();
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
+    for (int i = 10; i < 19; i++)
+        (void)give_silently(block[i], id_of(A));
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
+    for (int i = 0; i < 5; i++)
+        block[i] = take(2 * MIB, A);
+    MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work */
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
+    for (int i = 1; i < 5; i++)
+        give(block[i], A);
+    give(block[19], A);
     end();
 }
 END_TEST
@@ -573,7 +612,7 @@ START_TEST(giving_asks_nothing) {
         give(block[i], i % 2 == 0 ? A : B); /* with events */
     count_from_here();
     for (int i = 20; i < 100; i++)
-        OK(ops->give(engine, block[i], id++));
+        (void)give_silently(block[i], id++);
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
     end();
@@ -728,7 +767,7 @@ static void end_block(struct live *l, size_t at, uint64_t *random) {
     CU(driver->cuMemcpyDtoHAsync(samples[at][0], l->block, SAMPLE, l->stream));
     CU(driver->cuMemcpyDtoHAsync(samples[at][1], l->block + l->bytes - SAMPLE, SAMPLE, l->stream));
     if (next_random(random) % 4 == 0)
-        OK(ops->give(engine, l->block, id_of(l->stream)));
+        (void)give_silently(l->block, id_of(l->stream));
     else
         give(l->block, l->stream);
     l->block = 0;
@@ -808,6 +847,7 @@ static void add_back(TCase *tests) {
     BOTH(given_as_observed_serves_all);
     BOTH(given_as_unknown_waits_for_the_device);
     BOTH(given_on_a_stream_is_ordered_there);
+    BOTH(tending_records_what_is_due);
     BOTH(giving_asks_nothing);
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
