@@ -62,7 +62,7 @@ typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequen
 struct weir_order_mark;
 struct weir_order_stream;
 
-enum { WEIR_ORDER_SILENT_CALLS = 8192 };
+enum { WEIR_ORDER_SILENT_CALLS = 512 };
 
 /* First to last by next. */
 struct weir_order_list {
@@ -170,7 +170,7 @@ int weir__order_look_around(struct weir_order *o, size_t most);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
 /* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:
- * no event covers it, and the stream was not heard of for the last 8,192 calls. */
+ * no event covers it, and the stream was not heard of for the last 512 calls. */
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the

@@ -28,8 +28,8 @@ enum { PENDING_GLANCE = 2 };
 enum { GLANCE = 32 };
 
 /* Stranded bytes for which a growing request would rather wait for the device. */
-#define STRANDED_LEAST (UINT64_C(64) << 20)
-enum { STRANDED_PART = 8 }; /* of the reserve */
+#define STRANDED_LEAST (UINT64_C(32) << 20)
+enum { STRANDED_PART = 32 }; /* of the reserve */
 
 /* Of all memory, what is worth an event. */
 enum { WORTH_PART = 256 };

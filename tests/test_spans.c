@@ -599,6 +599,27 @@ START_TEST(tending_records_what_is_due) {
 }
 END_TEST
 
+/* The first stream has recorded nothing, and may never be heard of again. */
+START_TEST(what_the_first_stream_leaves_serves_before_growth) {
+    CUdeviceptr block, other;
+
+    begin(tables[_i]);
+    block = take(60 * MIB, A);
+    give(block, A);
+    other = take(20 * MIB, B);
+    MUST_EQ(reserve(), 96 * MIB);
+    for (int i = 0; i < 600; i++)
+        give(take(MIB, B), B);
+    busy(A, 5 * MS);
+    take_again(block, 60 * MIB, B);
+    MUST_LE(5 * MS, weir__model_now_ns());
+    MUST_EQ(reserve(), 96 * MIB);
+    give(block, B);
+    give(other, B);
+    end();
+}
+END_TEST
+
 /* However many streams there were, of which some are not seen done. */
 START_TEST(giving_asks_nothing) {
     CUdeviceptr block[100];
@@ -848,6 +869,7 @@ static void add_back(TCase *tests) {
     BOTH(given_as_unknown_waits_for_the_device);
     BOTH(given_on_a_stream_is_ordered_there);
     BOTH(tending_records_what_is_due);
+    BOTH(what_the_first_stream_leaves_serves_before_growth);
     BOTH(giving_asks_nothing);
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
