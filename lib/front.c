@@ -355,16 +355,20 @@ static void span_end(struct weir_front *f, struct weir_span *s) {
     weir__lock_give(&f->records);
 }
 
-/* Gives idle spans back under a stream's id, or what else `give` takes. */
-static void give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+/* Gives idle spans back under a stream's id, or what else `give` takes.  1 if `tend` has to do. */
+static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+    int due = 0;
+
     while (spans) {
         struct weir_span *s = spans;
         CUdeviceptr base = s->base;
 
         spans = s->next;
         span_end(f, s);
-        (void)f->ops->give(f->engine, base, id); /* a live block of the engine: it cannot refuse */
+        /* A live block of the engine: it cannot refuse. */
+        due |= f->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
     }
+    return due;
 }
 
 /* ---- strays and batches ------------------------------------------------------------------------ */
@@ -457,11 +461,11 @@ static void send_home(struct weir_front *f, struct weir_strays *strays, struct w
 
 /* In a call on the cell's stream that the driver has vouched for: the engine sees to what was given
  * back. */
-static void tend(struct weir_front *f, const struct weir_cell *c, weir_stream stream) {
+static void tend(struct weir_front *f, uint64_t id, weir_stream stream) {
     int before = weir__driver_result;
 
     if (f->ops->tend)
-        f->ops->tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+        f->ops->tend(f->engine, stream, id);
     weir__set_driver_result(before);
 }
 
@@ -1016,7 +1020,7 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
         look_after(f, c, stream);
     if (wanted)
         (void)give_all(f, c, stream);
-    tend(f, c, stream);
+    tend(f, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
 }
 
 /* Nothing in the cell: from the engine. */
@@ -1393,7 +1397,8 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
     if (id == 0 && is_vouched_for(f, c, stream))
         id = known;
     same = known != 0 && (id != 0 || ask(f, stream, &id)) && id == known;
-    give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN);
+    if (give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
+        tend(f, known, stream);
 }
 
 /* Room for a stray in a cell that has no more. */
@@ -1602,7 +1607,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers what it leaves */
         (void)give_all(f, c, stream);
-        tend(f, c, stream);
+        tend(f, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
         unpin(c);
     }
     return status;

@@ -28,8 +28,11 @@ enum { PENDING_GLANCE = 2 };
 enum { GLANCE = 32 };
 
 /* Stranded bytes for which a growing request would rather wait for the device. */
-#define STRANDED_LEAST (UINT64_C(64) << 20)
-enum { STRANDED_PART = 8 }; /* of the reserve */
+#define STRANDED_LEAST (UINT64_C(32) << 20)
+enum { STRANDED_PART = 32 }; /* of the reserve */
+
+/* Of all memory, what is worth an event. */
+enum { WORTH_PART = 256 };
 
 /* A free that waits for other streams: the block stays placed until the fence is done. */
 struct weir_suballoc_pending {
@@ -80,6 +83,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
 /* ---- accounts -------------------------------------------------------------------------------- */
 
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    weir__order_taken(&s->order, block->size);
     s->in_use += block->size;
     s->requested += block->requested;
     if (s->in_use > s->in_use_peak)
@@ -374,12 +378,12 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
         weir__order_freed(&s->order, on, was.size);
     }
     unaccount(s, &was);
-    return WEIR_OK;
+    return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-/* Tells the placement.  Memory that came in the order of one stream is as if it had been freed
+/* Tells the placement.  Memory that came in the order of one stream is as if it had been taken and freed
  * there. */
 static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
                         size_t bytes, uint64_t id) {
@@ -390,7 +394,13 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
     on = weir__order_stream(&s->order, id);
     if (!on)
         return WEIR_PLACEMENT_NO_MEMORY;
+    weir__order_taken(&s->order, bytes);
     return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
+}
+
+static void count_total(struct weir_suballoc *s, uint64_t total) {
+    s->total = total;
+    s->order.worth = total / WORTH_PART;
 }
 
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
@@ -428,7 +438,7 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
     regions[at] =
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
     s->region_count++;
-    s->total += bytes;
+    count_total(s, s->total + bytes);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -464,7 +474,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
         (void)weir__placement_remove(s->placement[r->small], r->place);
     else
         (void)weir__placement_withdraw(s->placement[r->small], r->place, id);
-    s->total -= r->bytes;
+    count_total(s, s->total - r->bytes);
     if (s->rule.newest_first) {
         size_t i = place_index(s, r->place);
 

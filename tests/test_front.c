@@ -592,16 +592,17 @@ static void free_under_capture(int kind, int cached, int aborted) {
     expect_none_of_it(a, B);
     expect_none_of_it(a, C);
     end_capture(A, aborted);
-    if (cached) { /* its own again */
+    if (cached) { /* its own again, sooner or later: the engine may have something that fits better */
+        void *more[SIZES * 6];
         int again = 0;
 
-        for (int i = 0; i < SIZES; i++) {
-            block[i] = take(a, sizes[i], A);
-            again += is_forbidden(block[i], sizes[i]);
+        for (int i = 0; i < SIZES * 6; i++) {
+            more[i] = take(a, sizes[i % SIZES], A);
+            again += is_forbidden(more[i], sizes[i % SIZES]);
         }
         MUST(again > 0);
-        for (int i = 0; i < SIZES; i++)
-            give(a, block[i], A);
+        for (int i = 0; i < SIZES * 6; i++)
+            give(a, more[i], A);
     }
     end(a);
 }

@@ -107,23 +107,84 @@ START_TEST(a_young_stream_records_each_free) {
 }
 END_TEST
 
-START_TEST(unsettled_streams_record_by_number_and_bytes) {
+/* A takes blocks of so many bytes. */
+static void take_often(size_t bytes, int times) {
+    while (times-- > 0) {
+        (void)weir__order_stream(&order, a_id);
+        weir__order_taken(&order, bytes);
+    }
+}
+
+/* One event when A holds as little as it did when it was asked, whatever went on before. */
+START_TEST(a_burst_ends_with_one_event) {
+    uint64_t before, sequence;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    take_often(20 * MIB, 1);
+    free_on(A, a_id, MIB); /* it is asked */
+    for (int burst = 0; burst < 3; burst++) {
+        before = records();
+        take_often(10 * MIB, 10);
+        for (int i = 0; i < 20; i++) {
+            free_often(A, a_id, 10 * MIB, 4);
+            take_often(10 * MIB, 4);
+        }
+        free_often(A, a_id, 10 * MIB, 9);
+        MUST_EQ(records() - before, 0);
+        sequence = free_on(A, a_id, 10 * MIB);
+        MUST_EQ(records() - before, 1);
+        MUST_EQ(told_sequence, sequence);
+    }
+}
+END_TEST
+
+/* What is not worth it has no event, and nearly as low is low. */
+START_TEST(an_event_must_be_worth_it) {
     uint64_t before;
 
     settle();
     weir__order_dry(&order);
-    free_on(A, a_id, 1); /* the demand */
+    free_on(A, a_id, MIB);
     before = records();
-    free_often(A, a_id, 1000, 15);
+    for (int i = 0; i < 100; i++) {
+        take_often(64 * KIB - 1, 1);
+        free_on(A, a_id, 64 * KIB - 1);
+    }
     MUST_EQ(records() - before, 0);
-    free_on(A, a_id, 1000);
-    MUST_EQ(records() - before, 1);
-    free_often(A, a_id, 30 * KIB, 2);
-    MUST_EQ(records() - before, 1);
-    free_on(A, a_id, 30 * KIB);
-    MUST_EQ(records() - before, 2);
+    take_often(64 * KIB, 1);
     free_on(A, a_id, 64 * KIB);
-    MUST_EQ(records() - before, 3);
+    MUST_EQ(records() - before, 1);
+    order.worth = MIB;
+    take_often(MIB, 10);
+    free_often(A, a_id, MIB, 8);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, MIB); /* one is left */
+    MUST_EQ(records() - before, 2);
+}
+END_TEST
+
+/* A stream that is asked records wherever it stands, and that is as low as it must come then. */
+START_TEST(who_is_asked_learns_a_new_low) {
+    uint64_t before;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    free_on(A, a_id, MIB);
+    take_often(10 * MIB, 10);
+    before = records();
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 0);
+    weir__order_dry(&order);
+    weir__order_tend(&order, stream_of(a_id), A);
+    MUST_EQ(records() - before, 1);
+    take_often(10 * MIB, 5);
+    free_often(A, a_id, 10 * MIB, 4);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 2);
 }
 END_TEST
 
@@ -412,7 +473,9 @@ int main(void) {
 
     tcase_add_test(alone, one_stream_records_nothing);
     tcase_add_test(alone, a_young_stream_records_each_free);
-    tcase_add_test(alone, unsettled_streams_record_by_number_and_bytes);
+    tcase_add_test(alone, a_burst_ends_with_one_event);
+    tcase_add_test(alone, an_event_must_be_worth_it);
+    tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
     tcase_add_test(alone, a_refused_record_is_tried_again);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
