@@ -25,7 +25,7 @@
  * serves at once.  Strays that pile up are sent home as a batch behind one event.
  *
  * Locks: `lock` guards the table's writers and the batches; under it the engine's own may be taken,
- * `records`, or a cell's.  Those are innermost, and none of them is taken under another.  Hits take the
+ * the records', or a cell's.  Those are innermost, and none of them is taken under another.  Hits take the
  * cell's alone.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
@@ -37,67 +37,42 @@
 
 #include "budget.h"
 #include "cell.h"
-#include "hostmem.h"
+#include "cell_table.h"
 #include "order.h"
+#include "records.h"
 #include "recovery.h"
 #include "result.h"
 #include "size.h"
 
 enum {
-    YOUNG = 64,       /* calls on a stream before it gets a cache, unless it is the first */
-    TABLE_FIRST = 64, /* entries */
-    CALM = 1024,      /* requests that the engine served without growing or moving anything: from
+    YOUNG = 64,  /* calls on a stream before it gets a cache, unless it is the first */
+    CALM = 1024, /* requests that the engine served without growing or moving anything: from
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
                             * theirs with them */
-    SLAB_SLOTS = 1024,     /* at most, a power of two, */
     SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
-    GLANCE = 8,         /* batches that are asked about at a time */
-    WHOLES_KEPT = 1 << 16, /* records of whole blocks, live or not, before those not live go */
-    RECORD_ALIGN = 128,    /* of records: processors fetch cache lines in pairs */
-    SPAN_ORDERS = 12       /* log2(SLAB_SLOTS) + 2 */
+    GLANCE = 8          /* batches that are asked about at a time */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
 #define CELL_LEAST ((uint64_t)1 << 20)   /* that a cell may keep however many there are */
-#define SPAN_CHUNK ((size_t)64 << 10)    /* host memory that records are cut from, */
-#define SPAN_CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
-
-struct entry {
-    _Atomic uint64_t key; /* 0: free */
-    _Atomic(struct weir_cell *) cell;
-};
-
-struct table {
-    size_t mask; /* of entries: their number, a power of two, less one */
-    size_t keys;
-    struct table *older;
-    struct entry entry[];
-};
 
 struct weir_front {
     struct weir_host *host;
     const struct weir_engine *ops;
     void *engine;
     struct weir_pagemap pages;
-    _Atomic(struct table *) by_handle; /* cells of created streams, which keep their keys, */
-    _Atomic(struct table *) by_id;     /* and of default streams */
-    _Atomic uint64_t demand;           /* rises when a request did not fit; read by every request */
-    int checks;                        /* options.stream_checks */
+    struct weir_cell_table by_handle; /* cells of created streams, which keep their keys, */
+    struct weir_cell_table by_id;     /* and of default streams */
+    _Atomic uint64_t demand;          /* rises when a request did not fit; read by every request */
+    int checks;                       /* options.stream_checks */
     int sheds;         /* there is a release threshold: what goes back is seen to at once */
     _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
                         * for more, and nobody waits for the reserve to fall */
     uint64_t idle_ns;  /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
-    struct weir_lock records;           /* guards the page map's writers and the records of spans */
-    struct weir_span *spare[SPAN_ORDERS];
-    struct chunk {
-        struct chunk *next;
-    } * chunks;
-    char *chunk_at, *chunk_end;
-    size_t record_bytes;
-    _Atomic size_t wholes; /* records of whole blocks; read without the lock */
+    struct weir_records records;
 
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
@@ -118,7 +93,7 @@ struct weir_front {
     uint64_t span_ticks; /* when this one began */
 };
 
-/* ---- the tables of cells ----------------------------------------------------------------------- */
+/* ---- whose cell -------------------------------------------------------------------------------- */
 
 /* Odd: a stream by its id; even: by its handle; 0: neither will do. */
 static uint64_t key_of(weir_stream stream, uint64_t id) {
@@ -133,26 +108,7 @@ static int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-static size_t slot_of(const struct table *t, uint64_t key) {
-    return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
-}
-
-/* 1 and the cell of a key that is not 0 in a table; or 0.  Takes no lock. */
-static inline __attribute__((always_inline)) int look_up(const struct table *t, uint64_t key,
-                                                         struct weir_cell **cell) {
-    for (size_t i = slot_of(t, key);; i = (i + 1) & t->mask) {
-        uint64_t found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire);
-
-        if (found == key) {
-            *cell = atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
-            return 1;
-        }
-        if (found == 0)
-            return 0;
-    }
-}
-
-static _Atomic(struct table *) *table_of(struct weir_front *f, uint64_t key) {
+static struct weir_cell_table *table_of(struct weir_front *f, uint64_t key) {
     return key & 1 ? &f->by_id : &f->by_handle;
 }
 
@@ -161,199 +117,10 @@ static _Atomic(struct table *) *table_of(struct weir_front *f, uint64_t key) {
 static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
     struct weir_cell *c;
 
-    return look_up(atomic_load_explicit(table_of(f, key), memory_order_acquire), key, &c) ? c
-                                                                                          : NULL;
+    return weir__cell_table_find(table_of(f, key), key, &c) ? c : NULL;
 }
 
-static void table_add(struct table *t, struct weir_cell *c) {
-    uint64_t key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    size_t i = slot_of(t, key);
-
-    while (atomic_load_explicit(&t->entry[i].key, memory_order_relaxed) != 0)
-        i = (i + 1) & t->mask;
-    atomic_store_explicit(&t->entry[i].cell, c, memory_order_release);
-    atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
-    t->keys++;
-}
-
-static struct table *table_make(size_t entries) {
-    struct table *t = calloc(1, sizeof *t + entries * sizeof t->entry[0]);
-
-    if (t)
-        t->mask = entries - 1;
-    return t;
-}
-
-/* The cells that go by keys like that one. */
-static void table_fill(struct weir_front *f, struct table *t, uint64_t like) {
-    for (struct weir_cell *c = f->cells; c; c = c->next)
-        if (c->key && (c->key & 1) == (like & 1))
-            table_add(t, c);
-}
-
-/* Room for one more key.  Readers of the smaller table find what it had: it stays until the end. */
-static int table_reserve(struct weir_front *f, uint64_t key) {
-    _Atomic(struct table *) *table = table_of(f, key);
-    struct table *t = atomic_load_explicit(table, memory_order_relaxed), *larger;
-
-    if ((t->keys + 1) * 2 <= t->mask + 1)
-        return 1;
-    larger = table_make((t->mask + 1) * 2);
-    if (!larger)
-        return 0;
-    larger->older = t;
-    table_fill(f, larger, key);
-    atomic_store_explicit(table, larger, memory_order_release);
-    return 1;
-}
-
-/* After a default stream's cell has lost its key.  A reader that meets this finds nothing and takes the
- * lock. */
-static void table_rebuild(struct weir_front *f) {
-    struct table *t = atomic_load_explicit(&f->by_id, memory_order_relaxed);
-
-    for (size_t i = 0; i <= t->mask; i++)
-        atomic_store_explicit(&t->entry[i].key, 0, memory_order_release);
-    t->keys = 0;
-    table_fill(f, t, 1);
-}
-
-static void table_drop(struct table *t) {
-    while (t) {
-        struct table *older = t->older;
-
-        free(t);
-        t = older;
-    }
-}
-
-/* ---- records of spans -------------------------------------------------------------------------- */
-
-/* Records come in sizes: 0 for whole blocks, n for slabs of up to 2^(n-1) slots. */
-static unsigned order_of(uint32_t slots) {
-    if (slots <= 1)
-        return slots;
-    return 33u - (unsigned)__builtin_clz(slots - 1);
-}
-
-static size_t record_bytes(unsigned order) {
-    size_t bytes = order == 0
-                       ? offsetof(struct weir_span, posted_next)
-                       : offsetof(struct weir_span, slot) + (sizeof(uint32_t) << (order - 1));
-
-    return (bytes + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
-}
-
-/* A record with room for that many slots, or NULL. */
-static struct weir_span *span_make(struct weir_front *f, uint32_t slots) {
-    unsigned order = order_of(slots);
-    size_t bytes = record_bytes(order);
-    struct weir_span *s = f->spare[order];
-
-    if (s) {
-        f->spare[order] = s->next;
-        return s;
-    }
-    if ((size_t)(f->chunk_end - f->chunk_at) < bytes) {
-        size_t size = f->record_bytes < SPAN_CHUNK_LARGE ? SPAN_CHUNK : SPAN_CHUNK_LARGE;
-        struct chunk *chunk = aligned_alloc(size, size);
-
-        if (!chunk)
-            return NULL;
-        weir__hostmem_prefer_large_pages(chunk, size);
-        memset(chunk, 0, size);
-        chunk->next = f->chunks;
-        f->chunks = chunk;
-        f->chunk_at = (char *)chunk + RECORD_ALIGN;
-        f->chunk_end = (char *)chunk + size;
-        f->record_bytes += size;
-    }
-    s = (struct weir_span *)(void *)f->chunk_at;
-    f->chunk_at += bytes;
-    s->order = (uint8_t)order;
-    return s;
-}
-
-static void span_drop(struct weir_front *f, struct weir_span *s) {
-    s->next = f->spare[s->order];
-    f->spare[s->order] = s;
-}
-
-/* A record for a block of the engine; NULL: host memory ran out, or the block lies where no page map
- * reaches.  The caller holds `records`. */
-static struct weir_span *span_new(struct weir_front *f, CUdeviceptr base, size_t bytes,
-                                  uint32_t slots) {
-    struct weir_span *s =
-        weir__pagemap_reserve(&f->pages, base, bytes) ? span_make(f, slots) : NULL;
-
-    if (s) {
-        s->base = base;
-        s->bytes = bytes;
-        s->slot_units = 0;
-        s->next = s->prev = NULL;
-        atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
-        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    }
-    return s;
-}
-
-/* A slab of a block of the engine, found by all its pages, or NULL.  The records of whole blocks that
- * were there before go. */
-static struct weir_span *slab_begin(struct weir_front *f, CUdeviceptr base, size_t bytes,
-                                    unsigned size_class, uint32_t slots) {
-    struct weir_span *s, *before;
-
-    weir__lock_take(&f->records);
-    s = span_new(f, base, bytes, slots);
-    for (size_t at = 0; s && at < bytes; at += WEIR_PAGE) {
-        before = weir__pagemap_get(&f->pages, base + at);
-        if (before) {
-            span_drop(f, before);
-            f->wholes--;
-        }
-    }
-    if (s) {
-        weir__span_cut(s, size_class, slots);
-        weir__pagemap_set(&f->pages, base, bytes, s);
-    }
-    weir__lock_give(&f->records);
-    return s;
-}
-
-/* A whole block of the engine, found by its first page, or NULL.  The record of one that began there
- * before serves again: it is nobody else's, as the block is not. */
-static struct weir_span *whole_begin(struct weir_front *f, CUdeviceptr base, size_t bytes) {
-    struct weir_span *s = weir__pagemap_get(&f->pages, base);
-
-    if (s) {
-        s->bytes = bytes;
-        return s;
-    }
-    weir__lock_take(&f->records);
-    s = span_new(f, base, bytes, 0);
-    if (s) {
-        f->wholes++;
-        weir__pagemap_set(&f->pages, base, WEIR_PAGE, s);
-    }
-    weir__lock_give(&f->records);
-    return s;
-}
-
-/* Forgets a span before its block goes back: once the engine has it, it may be another's at once.  The
- * record of a whole block stays where it is, empty, unless there are very many. */
-static void span_end(struct weir_front *f, struct weir_span *s) {
-    int whole = s->slot_units == 0;
-
-    if (whole && f->wholes <= WHOLES_KEPT) {
-        s->bytes = 0;
-        return;
-    }
-    weir__lock_take(&f->records);
-    weir__pagemap_set(&f->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
-    span_drop(f, s);
-    f->wholes -= (size_t)whole;
-    weir__lock_give(&f->records);
-}
+/* ---- spans ------------------------------------------------------------------------------------- */
 
 /* Gives idle spans back under a stream's id, or what else `give` takes.  1 if `tend` has to do. */
 static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
@@ -364,7 +131,7 @@ static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id
         CUdeviceptr base = s->base;
 
         spans = s->next;
-        span_end(f, s);
+        weir__records_end(&f->records, s);
         /* A live block of the engine: it cannot refuse. */
         due |= f->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
     }
@@ -655,6 +422,7 @@ static void unpin(struct weir_cell *c) {
  * others are asked anew. */
 static struct weir_cell *take_silent(struct weir_front *f) {
     struct weir_cell *silent = NULL;
+    uint64_t key;
 
     for (struct weir_cell *c = f->cells; c; c = c->next) {
         uint64_t calls = atomic_load_explicit(&c->hits, memory_order_relaxed) +
@@ -666,10 +434,11 @@ static struct weir_cell *take_silent(struct weir_front *f) {
             silent = c;
         c->swept = calls;
     }
+    key = silent ? atomic_load_explicit(&silent->key, memory_order_relaxed) : 0;
     if (!silent || !take_name(silent))
         return NULL;
+    weir__cell_table_remove(&f->by_id, key);
     retire(f, silent, atomic_load_explicit(&silent->id, memory_order_relaxed));
-    table_rebuild(f);
     return silent;
 }
 
@@ -685,7 +454,7 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
         return c;
     if (full)
         c = take_silent(f);
-    if (!c && (!full || to_bind) && table_reserve(f, key)) {
+    if (!c && (!full || to_bind) && weir__cell_table_reserve(table_of(f, key))) {
         c = cell_make(f);
         if (c && ++f->streams > 1)
             atomic_store_explicit(&f->alone, 0, memory_order_relaxed);
@@ -693,7 +462,7 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
     }
     if (c) {
         rename_cell(c, key);
-        table_add(atomic_load_explicit(table_of(f, key), memory_order_relaxed), c);
+        weir__cell_table_add(table_of(f, key), key, c);
     }
     return c;
 }
@@ -875,7 +644,7 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
 
     if (slots == 0)
         return 1;
-    return slots < SLAB_SLOTS ? (uint32_t)slots : SLAB_SLOTS;
+    return slots < WEIR_RECORDS_SLOTS ? (uint32_t)slots : WEIR_RECORDS_SLOTS;
 }
 
 /* A slab for the class of `bytes` in the cell. */
@@ -892,7 +661,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
 
     if (status != WEIR_OK)
         return status;
-    s = slab_begin(f, base, slab, size_class, slots);
+    s = weir__records_slab(&f->records, base, slab, size_class, slots);
     if (!s) {
         (void)f->ops->free(f->engine, base, stream, NULL);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -926,7 +695,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
     status = fetch(f, c, rounded, stream, id, block);
     if (status != WEIR_OK)
         return status;
-    s = whole_begin(f, *block, rounded);
+    s = weir__records_whole(&f->records, *block, rounded);
     if (!s) {
         (void)f->ops->free(f->engine, *block, stream, NULL);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -1108,7 +877,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
         weir__set_driver_result(before);
         return 0;
     }
-    s = whole_begin(f, base, rounded);
+    s = weir__records_whole(&f->records, base, rounded);
     if (!s) {
         (void)f->ops->give(f->engine, base, id);
         return 0;
@@ -1259,9 +1028,7 @@ static __attribute__((noinline)) weir_status alloc_whole_at_once(struct weir_fro
  * none. */
 static inline __attribute__((always_inline)) int
 find_by_handle(struct weir_front *f, weir_stream stream, struct weir_cell **cell) {
-    const struct table *t = atomic_load_explicit(&f->by_handle, memory_order_acquire);
-
-    return stream && look_up(t, (uintptr_t)stream, cell);
+    return stream && weir__cell_table_find(&f->by_handle, (uintptr_t)stream, cell);
 }
 
 weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream,
@@ -1335,11 +1102,11 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
     weir_status status;
 
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-    span_end(f, s);
+    weir__records_end(&f->records, s);
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
-    s = whole_begin(f, base, bytes); /* there is a record: this one */
+    s = weir__records_whole(&f->records, base, bytes); /* there is a record: this one */
     if (s)
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
@@ -1697,17 +1464,17 @@ static void nothing_observed(void *context, uint64_t id, uint64_t sequence) {
 weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
                              struct weir_front **out) {
     struct weir_front *f = aligned_alloc(_Alignof(struct weir_front), sizeof *f);
-    struct table *by_handle = table_make(TABLE_FIRST), *by_id = table_make(TABLE_FIRST);
     uint32_t idle_ms = host->options.front_idle_ms;
 
     if (f)
         memset(f, 0, sizeof *f);
-    if (!f || !by_handle || !by_id || !weir__pagemap_open(&f->pages) ||
-        !(f->loose = cell_make(f))) {
-        if (f)
-            weir__pagemap_close(&f->pages);
-        free(by_handle);
-        free(by_id);
+    if (!f || !weir__cell_table_open(&f->by_handle) || !weir__cell_table_open(&f->by_id) ||
+        !weir__records_open(&f->records, &f->pages) || !(f->loose = cell_make(f))) {
+        if (f) {
+            weir__records_close(&f->records);
+            weir__cell_table_close(&f->by_id);
+            weir__cell_table_close(&f->by_handle);
+        }
         free(f);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
@@ -1715,8 +1482,6 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->host = host;
     f->ops = ops;
     f->engine = engine;
-    f->by_handle = by_handle;
-    f->by_id = by_id;
     f->batches_end = &f->batches;
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
@@ -1760,15 +1525,9 @@ void weir__front_close(struct weir_front *f) {
         weir__cell_close(c);
         free(c);
     }
-    while (f->chunks) {
-        struct chunk *chunk = f->chunks;
-
-        f->chunks = chunk->next;
-        free(chunk);
-    }
-    table_drop(f->by_handle);
-    table_drop(f->by_id);
-    weir__pagemap_close(&f->pages);
+    weir__cell_table_close(&f->by_handle);
+    weir__cell_table_close(&f->by_id);
+    weir__records_close(&f->records);
     pthread_mutex_destroy(&f->lock);
     free(f);
 }
@@ -1828,9 +1587,7 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     read_peaks(f, out);
     out->front_streams = f->cached;
     out->event_records += f->order.event_records;
-    weir__lock_take(&f->records);
-    out->host_bytes += f->host_bytes + f->record_bytes + f->pages.host_bytes;
-    weir__lock_give(&f->records);
+    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
     pthread_mutex_unlock(&f->lock);
     out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
     out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);

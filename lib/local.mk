@@ -18,6 +18,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/budget.h \
 	lib/cell.c \
 	lib/cell.h \
+	lib/cell_table.c \
+	lib/cell_table.h \
 	lib/chunks.c \
 	lib/chunks.h \
 	lib/cuda_abi.h \
@@ -70,6 +72,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/order.h \
 	lib/placement.c \
 	lib/placement.h \
+	lib/records.c \
+	lib/records.h \
 	lib/recovery.c \
 	lib/recovery.h \
 	lib/result.h \

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* records.c: see records.h.
+ *
+ * Records are cut from pieces of host memory and kept for the next one when they end, by size.
+ */
+#include "records.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "hostmem.h"
+
+enum {
+    WHOLES_KEPT = 1 << 16, /* records of whole blocks, live or not, before those not live go */
+    RECORD_ALIGN = 128     /* processors fetch cache lines in pairs */
+};
+#define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
+#define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
+
+struct weir_records_chunk {
+    struct weir_records_chunk *next;
+};
+
+/* Records come in sizes: 0 for whole blocks, n for slabs of up to 2^(n-1) slots. */
+static unsigned order_of(uint32_t slots) {
+    if (slots <= 1)
+        return slots;
+    return 33u - (unsigned)__builtin_clz(slots - 1);
+}
+
+static size_t bytes_of(unsigned order) {
+    size_t bytes = order == 0
+                       ? offsetof(struct weir_span, posted_next)
+                       : offsetof(struct weir_span, slot) + (sizeof(uint32_t) << (order - 1));
+
+    return (bytes + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
+}
+
+/* A record with room for that many slots, or NULL. */
+static struct weir_span *make(struct weir_records *r, uint32_t slots) {
+    unsigned order = order_of(slots);
+    size_t bytes = bytes_of(order);
+    struct weir_span *s = r->spare[order];
+
+    if (s) {
+        r->spare[order] = s->next;
+        return s;
+    }
+    if ((size_t)(r->chunk_end - r->chunk_at) < bytes) {
+        size_t size = r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE;
+        struct weir_records_chunk *chunk = aligned_alloc(size, size);
+
+        if (!chunk)
+            return NULL;
+        weir__hostmem_prefer_large_pages(chunk, size);
+        memset(chunk, 0, size);
+        chunk->next = r->chunks;
+        r->chunks = chunk;
+        r->chunk_at = (char *)chunk + RECORD_ALIGN;
+        r->chunk_end = (char *)chunk + size;
+        r->host_bytes += size;
+    }
+    s = (struct weir_span *)(void *)r->chunk_at;
+    r->chunk_at += bytes;
+    s->order = (uint8_t)order;
+    return s;
+}
+
+static void drop(struct weir_records *r, struct weir_span *s) {
+    s->next = r->spare[s->order];
+    r->spare[s->order] = s;
+}
+
+/* A record for a block of the engine; NULL: host memory ran out, or the block lies where no page map
+ * reaches.  The caller holds the lock. */
+static struct weir_span *begin(struct weir_records *r, uint64_t base, size_t bytes,
+                               uint32_t slots) {
+    struct weir_span *s = weir__pagemap_reserve(r->pages, base, bytes) ? make(r, slots) : NULL;
+
+    if (s) {
+        s->base = base;
+        s->bytes = bytes;
+        s->slot_units = 0;
+        s->next = s->prev = NULL;
+        atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
+        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    }
+    return s;
+}
+
+struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
+                                     unsigned size_class, uint32_t slots) {
+    struct weir_span *s, *before;
+
+    weir__lock_take(&r->lock);
+    s = begin(r, base, bytes, slots);
+    /* Of whole blocks that are the engine's again. */
+    for (size_t at = 0; s && at < bytes; at += WEIR_PAGE) {
+        before = weir__pagemap_get(r->pages, base + at);
+        if (before) {
+            drop(r, before);
+            r->wholes--;
+        }
+    }
+    if (s) {
+        weir__span_cut(s, size_class, slots);
+        weir__pagemap_set(r->pages, base, bytes, s);
+    }
+    weir__lock_give(&r->lock);
+    return s;
+}
+
+struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
+    struct weir_span *s = weir__pagemap_get(r->pages, base);
+
+    if (s) {
+        s->bytes = bytes;
+        return s;
+    }
+    weir__lock_take(&r->lock);
+    s = begin(r, base, bytes, 0);
+    if (s) {
+        r->wholes++;
+        weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
+    }
+    weir__lock_give(&r->lock);
+    return s;
+}
+
+void weir__records_end(struct weir_records *r, struct weir_span *s) {
+    int whole = s->slot_units == 0;
+
+    if (whole && r->wholes <= WHOLES_KEPT) {
+        s->bytes = 0;
+        return;
+    }
+    weir__lock_take(&r->lock);
+    weir__pagemap_set(r->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
+    drop(r, s);
+    r->wholes -= (size_t)whole;
+    weir__lock_give(&r->lock);
+}
+
+int weir__records_open(struct weir_records *r, struct weir_pagemap *pages) {
+    r->pages = pages;
+    return weir__pagemap_open(pages);
+}
+
+void weir__records_close(struct weir_records *r) {
+    while (r->chunks) {
+        struct weir_records_chunk *chunk = r->chunks;
+
+        r->chunks = chunk->next;
+        free(chunk);
+    }
+    if (r->pages)
+        weir__pagemap_close(r->pages);
+}
+
+size_t weir__records_host_bytes(struct weir_records *r) {
+    size_t bytes;
+
+    weir__lock_take(&r->lock);
+    bytes = r->host_bytes + r->pages->host_bytes;
+    weir__lock_give(&r->lock);
+    return bytes;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* records.h: the records of spans, and which addresses lead to them.
+ *
+ * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.
+ * Readers take no lock; whoever holds a live block's address finds its record.  A record is never given
+ * back to the C library before the end, so that whoever holds any other address may look at one.
+ *
+ * The record of a whole block outlasts it, with bytes == 0, and serves the next block that begins there:
+ * a block that comes and goes at one place costs no write to the page map.  It is whoever's the block
+ * is.
+ *
+ * Must not know: cells, streams, engines, the driver.
+ */
+#ifndef WEIR_RECORDS_H
+#define WEIR_RECORDS_H
+
+#include "lock.h"
+#include "pagemap.h"
+#include "span.h"
+
+enum {
+    WEIR_RECORDS_SLOTS = 1024, /* of a slab, at most: a power of two */
+    WEIR_RECORDS_ORDERS = 12   /* log2 of that, plus 2 */
+};
+
+struct weir_records_chunk;
+
+/* Begins zeroed. */
+struct weir_records {
+    struct weir_pagemap *pages; /* apart, as readers want nothing else */
+    struct weir_lock lock;      /* guards its writers, and what follows; innermost */
+    struct weir_span *spare[WEIR_RECORDS_ORDERS];
+    struct weir_records_chunk *chunks;
+    char *chunk_at, *chunk_end;
+    size_t host_bytes;     /* of chunks */
+    _Atomic size_t wholes; /* records of whole blocks; read without the lock */
+};
+
+/* Opens the page map too: 1, or 0 if host memory ran out. */
+int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
+void weir__records_close(struct weir_records *r);
+
+/* A slab of a block of the caller's, every slot at home, or NULL: host memory ran out, or the block lies
+ * where no page map reaches.  At most WEIR_RECORDS_SLOTS slots. */
+struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
+                                     unsigned size_class, uint32_t slots);
+/* A whole block of the caller's, not live yet, or NULL likewise. */
+struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
+/* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
+void weir__records_end(struct weir_records *r, struct weir_span *s);
+/* What all of it takes on the host, the page map included. */
+size_t weir__records_host_bytes(struct weir_records *r);
+
+#endif
