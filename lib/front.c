@@ -128,23 +128,27 @@ static int is_default(weir_stream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-static size_t slot_of(const struct table *t, uint64_t key) {
+static size_t place_of(const struct table *t, uint64_t key) {
     return (uint32_t)key * UINT32_C(0x9E3779B1) >> 10 & t->mask;
+}
+
+static inline uint64_t key_at(const struct table *t, size_t place) {
+    return atomic_load_explicit(&t->entry[place].key, memory_order_acquire);
 }
 
 /* 1 and the cell of a key that is not 0 in a table; or 0.  Takes no lock. */
 static inline __attribute__((always_inline)) int look_up(const struct table *t, uint64_t key,
                                                          struct weir_cell **cell) {
-    for (size_t i = slot_of(t, key);; i = (i + 1) & t->mask) {
-        uint64_t found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire);
+    size_t place = place_of(t, key);
+    uint64_t found;
 
-        if (found == key) {
-            *cell = atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
-            return 1;
-        }
+    while (__builtin_expect((found = key_at(t, place)) != key, 0)) {
         if (found == 0)
             return 0;
+        place = (place + 1) & t->mask;
     }
+    *cell = atomic_load_explicit(&t->entry[place].cell, memory_order_acquire);
+    return 1;
 }
 
 static _Atomic(struct table *) *table_of(struct weir_front *f, uint64_t key) {
@@ -162,12 +166,12 @@ static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
 
 static void table_add(struct table *t, struct weir_cell *c) {
     uint64_t key = atomic_load_explicit(&c->key, memory_order_relaxed);
-    size_t i = slot_of(t, key);
+    size_t place = place_of(t, key);
 
-    while (atomic_load_explicit(&t->entry[i].key, memory_order_relaxed) != 0)
-        i = (i + 1) & t->mask;
-    atomic_store_explicit(&t->entry[i].cell, c, memory_order_release);
-    atomic_store_explicit(&t->entry[i].key, key, memory_order_release);
+    while (key_at(t, place) != 0)
+        place = (place + 1) & t->mask;
+    atomic_store_explicit(&t->entry[place].cell, c, memory_order_release);
+    atomic_store_explicit(&t->entry[place].key, key, memory_order_release);
     t->keys++;
 }
 
@@ -910,8 +914,12 @@ static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
 
 static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cell *c,
                                                                   size_t bytes) {
-    return bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
-                                    : weir__cell_take_whole(c, bytes);
+    CUdeviceptr block;
+
+    if (bytes > WEIR_SPAN_SMALL)
+        return weir__cell_take_whole(c, bytes);
+    block = weir__cell_take_home(c, bytes);
+    return block ? block : weir__cell_take_further(c, bytes);
 }
 
 /* There is nothing to catch up with.  The caller holds the cell's lock. */
@@ -1144,32 +1152,53 @@ static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, 
     return alloc_slow(f, bytes, stream, block);
 }
 
-/* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
+/* Hits on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
  * whatever is not, goes the long way.  Nothing is called but at the end, so that there is no frame to
  * make. */
-static inline __attribute__((always_inline)) weir_status
-alloc_at_once(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
-              void **block) {
-    CUdeviceptr address = 0;
 
+/* Takes the lock of a cell that has nothing to catch up with: 1, or 0 at once. */
+static inline __attribute__((always_inline)) int enter_at_once(const struct weir_front *f,
+                                                               struct weir_cell *c) {
     if (__builtin_expect(!weir__bias_try(&c->lock), 0))
-        return alloc_asking(f, bytes, stream, block);
+        return 0;
     if (__builtin_expect(is_ready(f, c), 1))
-        address = take_any(c, bytes);
-    if (__builtin_expect(!address, 0)) {
+        return 1;
+    weir__bias_leave(&c->lock);
+    return 0;
+}
+
+/* Gives it back, with the block that was found there (0: none). */
+static inline __attribute__((always_inline)) weir_status
+leave_with(struct weir_front *f, struct weir_cell *c, CUdeviceptr found, size_t bytes,
+           weir_stream stream, void **block) {
+    if (__builtin_expect(!found, 0)) {
         weir__bias_leave(&c->lock);
         return alloc_asking(f, bytes, stream, block);
     }
     count_hit(c);
     weir__bias_leave(&c->lock);
-    *block = (void *)(uintptr_t)address;
+    *block = (void *)(uintptr_t)found;
     return WEIR_OK;
+}
+
+/* The lock is taken. */
+static __attribute__((noinline)) weir_status alloc_older_whole(struct weir_front *f,
+                                                               struct weir_cell *c, size_t bytes,
+                                                               weir_stream stream, void **block) {
+    return leave_with(f, c, weir__cell_take_whole(c, bytes), bytes, stream, block);
 }
 
 static __attribute__((noinline)) weir_status alloc_whole_at_once(struct weir_front *f,
                                                                  struct weir_cell *c, size_t bytes,
                                                                  weir_stream stream, void **block) {
-    return alloc_at_once(f, c, bytes, stream, block);
+    CUdeviceptr found;
+
+    if (!enter_at_once(f, c))
+        return alloc_asking(f, bytes, stream, block);
+    found = weir__cell_take_last(c, bytes);
+    if (!found)
+        return alloc_older_whole(f, c, bytes, stream, block);
+    return leave_with(f, c, found, bytes, stream, block);
 }
 
 /* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
@@ -1189,7 +1218,9 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
         return alloc_asking(f, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)
         return alloc_whole_at_once(f, c, bytes, stream, block);
-    return alloc_at_once(f, c, bytes, stream, block);
+    if (!enter_at_once(f, c))
+        return alloc_asking(f, bytes, stream, block);
+    return leave_with(f, c, weir__cell_take_home(c, bytes), bytes, stream, block);
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */
@@ -1432,12 +1463,11 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
  * done. */
 static inline __attribute__((always_inline)) int
 bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    int done = 0;
+    int done;
 
-    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+    if (!enter_at_once(f, c))
         return 0;
-    if (__builtin_expect(is_ready(f, c), 1))
-        done = weir__cell_put_plain(c, s, address);
+    done = weir__cell_put_plain(c, s, address);
     weir__bias_leave(&c->lock);
     return done;
 }
