@@ -8,6 +8,7 @@
 #include "contest.h"
 #include "contestant.h"
 #include "flags.h"
+#include "help.h"
 #include "micro.h"
 
 enum { MICRO_KEY = 0x5600 };
@@ -23,11 +24,8 @@ static const char *names(void) {
     static char text[256];
 
     text[0] = '\0';
-    for (const struct contestant *c = contestants; c->name; c++) {
-        size_t used = strlen(text);
-
-        snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "", c->name);
-    }
+    for (const struct contestant *c = contestants; c->name; c++)
+        help_join(text, sizeof text, c->name);
     return text;
 }
 
@@ -47,16 +45,6 @@ static int add_contestant(struct contest *contest, const char *name) {
     return 1;
 }
 
-static void set_device(struct weir_cli_settings *settings, const char *text) {
-    char message[sizeof settings->error];
-
-    if (weir__option_set(&settings->options, WEIR_SETTING_DEVICE, "--device", text, message,
-                         sizeof message) == WEIR_OK)
-        settings->sources.of[WEIR_SETTING_DEVICE] = "flag --device";
-    else if (!settings->error[0])
-        snprintf(settings->error, sizeof settings->error, "%s", message);
-}
-
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
@@ -73,7 +61,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         argp_error(state, "--micro must be written in full");
         return EINVAL;
     case 'd':
-        set_device(&command->settings, argument);
+        weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
@@ -83,24 +71,15 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* The list of contestants behind the options; argp frees it. */
-static char *help_filter(int key, const char *text, void *input) {
-    char *made = NULL;
-    size_t bytes;
-    FILE *file;
-
-    (void)input;
-    if (key != ARGP_KEY_HELP_POST_DOC)
-        return (char *)(uintptr_t)text;
-    file = open_memstream(&made, &bytes);
-    if (!file)
-        return (char *)(uintptr_t)text;
+static void list_contestants(FILE *file) {
     fputs("Contestants:\n", file);
     for (const struct contestant *c = contestants; c->name; c++)
         fprintf(file, "  %-15s%s\n", c->name, c->what);
-    fprintf(file, "\n%s", text);
-    fclose(file);
-    return made;
+}
+
+static char *help_filter(int key, const char *text, void *input) {
+    (void)input;
+    return help_with_list(key, text, list_contestants);
 }
 
 /* Contestants have settings of their own, so what the environment sets for other programs has no say

@@ -19,6 +19,12 @@ static void choose_pool(const struct session *session, weir_options *options) {
     options->engine = WEIR_ENGINE_POOL;
 }
 
+static void choose_pool_unchecked(const struct session *session, weir_options *options) {
+    (void)session;
+    options->engine = WEIR_ENGINE_POOL;
+    options->stream_checks = WEIR_SWITCH_OFF;
+}
+
 static void choose_pool_prealloc(const struct session *session, weir_options *options) {
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){session->live_peak_bytes, WEIR_AMOUNT_BYTES, 0};
@@ -76,6 +82,11 @@ const struct contestant contestants[] = {
      RAW,
      .release_threshold_max = 1,
      .primed = 1,
+     .by_name_only = 1},
+    {.name = "pool-unchecked",
+     .what = "pool, the program vouching for its streams (only by name)",
+     PUBLIC,
+     .choose = choose_pool_unchecked,
      .by_name_only = 1},
     {.name = NULL},
 };

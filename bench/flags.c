@@ -42,8 +42,8 @@ static int complain(const char *format, ...) {
 
 /* -------------------------------------------------------------------- flags ---- */
 
-static void set_flag(struct weir_cli_settings *settings, enum weir_setting setting,
-                     const char *text) {
+void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
+                           const char *text) {
     const char *label = flag_names[setting] + strlen("flag ");
     char error[sizeof settings->error];
 
@@ -56,7 +56,7 @@ static void set_flag(struct weir_cli_settings *settings, enum weir_setting setti
 static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     if (key < FIRST_KEY || key >= FIRST_KEY + WEIR_SETTING_COUNT)
         return ARGP_ERR_UNKNOWN;
-    set_flag(state->input, (enum weir_setting)(key - FIRST_KEY), argument);
+    weir_cli_settings_set(state->input, (enum weir_setting)(key - FIRST_KEY), argument);
     return 0;
 }
 
@@ -66,7 +66,6 @@ const struct argp *weir_settings_argp(void) {
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
 
-        snprintf(flag_names[i], sizeof flag_names[i], "flag --%s", row->name);
         snprintf(flag_docs[i], sizeof flag_docs[i], "%s  Takes %s.  Default: %s.", row->help,
                  row->accepts,
                  i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
@@ -80,6 +79,9 @@ const struct argp *weir_settings_argp(void) {
 void weir_cli_settings_init(struct weir_cli_settings *settings) {
     memset(settings, 0, sizeof *settings);
     settings->options.size = sizeof settings->options;
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        snprintf(flag_names[i], sizeof flag_names[i], "flag --%s",
+                 weir__setting_row((enum weir_setting)i)->name);
 }
 
 int weir_cli_settings_finish(struct weir_cli_settings *settings) {

@@ -36,8 +36,12 @@ struct weir_cli_settings {
  * weir_cli_settings_init has set up.  Static; the same at each call.  Not thread-safe. */
 const struct argp *weir_settings_argp(void);
 
-/* Everything default, nothing from the environment yet. */
+/* Everything default, nothing from the environment yet.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
+
+/* What the flag of that setting does, for a subcommand with a flag of its own for it. */
+void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting setting,
+                           const char *text);
 
 /* After argp_parse: fills what no flag set from the environment and checks all of it together (a
  * limit below the preallocation, ...).  Prints what is wrong, as

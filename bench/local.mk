@@ -15,6 +15,8 @@ weir_SOURCES = \
 	bench/contestant_weir.c \
 	bench/flags.c \
 	bench/flags.h \
+	bench/help.c \
+	bench/help.h \
 	bench/info.c \
 	bench/jsonfile.c \
 	bench/jsonfile.h \

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "help.h"
 #include "jsonfile.h"
 #include "progress.h"
 #include "text.h"
@@ -28,18 +29,12 @@ int micro_is_asked(int argc, char **argv) {
 
 /* ------------------------------------------------------------------- command ---- */
 
-static void join(char *text, size_t bytes, const char *word) {
-    size_t used = strlen(text);
-
-    snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", word);
-}
-
 static void pick_subject(struct micro *micro, struct argp_state *state, const char *name) {
     const struct micro_subject *subject = micro_subject_find(name);
     char all[MICRO_TEXT_BYTES] = "";
 
     for (const struct micro_subject *s = micro_subjects; s->name; s++)
-        join(all, sizeof all, s->name);
+        help_join(all, sizeof all, s->name);
     if (!subject)
         argp_error(state, "--subject '%s' is not known; there are: %s", name, all);
     for (size_t i = 0; i < micro->subject_count; i++)
@@ -53,7 +48,7 @@ static void pick_scenario(struct micro *micro, struct argp_state *state, const c
     char all[MICRO_TEXT_BYTES] = "";
 
     for (size_t i = 0; micro_scenarios[i]; i++) {
-        join(all, sizeof all, micro_scenarios[i]);
+        help_join(all, sizeof all, micro_scenarios[i]);
         if (strcmp(name, micro_scenarios[i]) == 0) {
             micro->picked_scenarios |= 1u << i;
             return;
@@ -69,16 +64,6 @@ static void take_count(struct argp_state *state, const char *flag, const char *t
     if (!weir__count_read(text, most, out, &problem) || *out == 0)
         argp_error(state, "%s '%s': expected a whole number from 1 to %llu", flag, text,
                    (unsigned long long)most);
-}
-
-static void set_device(struct weir_cli_settings *settings, const char *text) {
-    char message[sizeof settings->error];
-
-    if (weir__option_set(&settings->options, WEIR_SETTING_DEVICE, "--device", text, message,
-                         sizeof message) == WEIR_OK)
-        settings->sources.of[WEIR_SETTING_DEVICE] = "flag --device";
-    else if (!settings->error[0])
-        snprintf(settings->error, sizeof settings->error, "%s", message);
 }
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
@@ -109,7 +94,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         micro->json_file = argument;
         return 0;
     case 'd':
-        set_device(&micro->settings, argument);
+        weir_cli_settings_set(&micro->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case 'c':
         argp_error(state, "--contestant replays traces; --micro has --subject");
@@ -127,27 +112,19 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
-/* The lists behind the options; argp frees it. */
-static char *help_filter(int key, const char *text, void *input) {
-    char *made = NULL;
-    size_t bytes;
-    FILE *file;
-
-    (void)input;
-    if (key != ARGP_KEY_HELP_POST_DOC)
-        return (char *)(uintptr_t)text;
-    file = open_memstream(&made, &bytes);
-    if (!file)
-        return (char *)(uintptr_t)text;
+static void list_choices(FILE *file) {
     fputs("Subjects:\n", file);
     for (const struct micro_subject *s = micro_subjects; s->name; s++)
         fprintf(file, "  %-15s%s\n", s->name, s->what);
     fputs("\nScenarios:\n ", file);
     for (size_t i = 0; micro_scenarios[i]; i++)
         fprintf(file, " %s", micro_scenarios[i]);
-    fprintf(file, "\n\n%s", text);
-    fclose(file);
-    return made;
+    fputc('\n', file);
+}
+
+static char *help_filter(int key, const char *text, void *input) {
+    (void)input;
+    return help_with_list(key, text, list_choices);
 }
 
 /* ------------------------------------------------------------------ choosing ---- */
@@ -171,7 +148,7 @@ static int choose_subjects(struct micro *micro) {
         if (micro_subject_is_there(s, why, sizeof why)) {
             micro->subjects[micro->subject_count++] = s;
         } else if (count == 0) {
-            join(micro->absent, sizeof micro->absent, s->name);
+            help_join(micro->absent, sizeof micro->absent, s->name);
         } else {
             fprintf(stderr, "weir: --subject %s: %s\n", s->name, why);
             return 0;

@@ -194,14 +194,16 @@ static inline unsigned node_rank(const node *n, uint64_t mark) {
 /* Adds an entry to a node that is not full: from the end, since a class seldom holds many, and what
  * comes is often the smallest key. */
 static inline void node_add(node *n, uint64_t mark, uint32_t value) {
-    unsigned at = n->count++;
+    uint64_t *key = &n->key[n->count];
+    uint32_t *v = &n->value[n->count];
 
-    for (; at > 0 && n->key[at - 1] > mark; at--) {
-        n->key[at] = n->key[at - 1];
-        n->value[at] = n->value[at - 1];
+    for (; key != n->key && key[-1] > mark; key--, v--) {
+        key[0] = key[-1];
+        v[0] = v[-1];
     }
-    n->key[at] = mark;
-    n->value[at] = value;
+    *key = mark;
+    *v = value;
+    n->count++;
 }
 
 /* Takes out the entry at `at`. */
@@ -213,6 +215,24 @@ static inline void node_cut(node *n, unsigned at) {
         n->value[at] = n->value[at + 1];
     }
     n->key[last] = NONE;
+}
+
+/* Takes out the entry with this mark, which is there: from the end, as node_add. */
+static inline void node_drop(node *n, uint64_t mark) {
+    unsigned i = --n->count;
+    uint64_t key = n->key[i];
+    uint32_t value = n->value[i];
+
+    n->key[i] = NONE;
+    while (key != mark) {
+        uint64_t next_key = n->key[--i];
+        uint32_t next_value = n->value[i];
+
+        n->key[i] = key;
+        n->value[i] = value;
+        key = next_key;
+        value = next_value;
+    }
 }
 
 /* Takes the last `count` entries of `from` to the front of `to`. */
@@ -313,12 +333,24 @@ static ref tree_insert(pool *p, ref r, uint64_t mark, uint32_t value, uint64_t *
     return cut | (r & 1);
 }
 
-/* Adds `mark` where a leaf is full.  1, or 0 if memory ran out. */
-static int tree_split(pool *p, ref *root, uint64_t mark, uint32_t value) {
+/* Adds `mark`.  1, or 0 if memory ran out. */
+static int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
     uint64_t bound;
+    node *leaf;
     ref above;
     ref right;
 
+    if (*root == 0) {
+        if (!pool_reserve(p, 1)) {
+            return 0;
+        }
+        *root = node_take(p);
+    }
+    leaf = leaf_for(p, *root, mark);
+    if (leaf->count < SLOTS) {
+        node_add(leaf, mark, value);
+        return 1;
+    }
     if (!pool_reserve(p, tree_height(p, *root) + 1)) {
         return 0;
     }
@@ -329,24 +361,6 @@ static int tree_split(pool *p, ref *root, uint64_t mark, uint32_t value) {
         node_add(node_of(p, above), bound, right);
         *root = above | 1;
     }
-    return 1;
-}
-
-/* Adds `mark`.  1, or 0 if memory ran out. */
-static inline int tree_put(pool *p, ref *root, uint64_t mark, uint32_t value) {
-    node *leaf;
-
-    if (*root == 0) {
-        if (!pool_reserve(p, 1)) {
-            return 0;
-        }
-        *root = node_take(p);
-    }
-    leaf = leaf_for(p, *root, mark);
-    if (leaf->count == SLOTS) {
-        return tree_split(p, root, mark, value);
-    }
-    node_add(leaf, mark, value);
     return 1;
 }
 
@@ -376,7 +390,7 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
     unsigned at;
 
     if (is_leaf(r)) {
-        node_cut(n, node_rank(n, mark));
+        node_drop(n, mark);
         return;
     }
     at = child_of(n, mark);
@@ -386,22 +400,16 @@ static void tree_erase(pool *p, ref r, uint64_t mark) {
     }
 }
 
-/* Takes out what is at `at` of `leaf`, one of the tree's.  The root, 0 if the tree has come to an
- * end. */
-static ref tree_cut(pool *p, ref root, node *leaf, unsigned at) {
-    node *n;
+/* Takes out `mark`, which is in `leaf`; the root is no leaf.  The root. */
+static ref tree_cut(pool *p, ref root, node *leaf, uint64_t mark) {
+    node *n = node_of(p, root);
     ref only;
 
-    if (leaf->count > (is_leaf(root) ? 0 : SPARSE)) {
-        node_cut(leaf, at);
-        if (leaf->count > 0) {
-            return root;
-        }
-        node_give(p, root);
-        return 0;
+    if (leaf->count > SPARSE) {
+        node_drop(leaf, mark);
+        return root;
     }
-    tree_erase(p, root, leaf->key[at]);
-    n = node_of(p, root);
+    tree_erase(p, root, mark);
     if (n->count > 1) {
         return root;
     }
@@ -438,39 +446,95 @@ static const node *tree_up_to(const pool *p, ref r, uint64_t mark, unsigned *at)
 
 /* ---------------------------------------------------------------- the set -- */
 
-int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
+/* An insert that needs memory, or a class with more than one node. */
+static __attribute__((noinline)) int insert_deep(struct weir__bestfit *f, uint64_t key,
+                                                 uint32_t value) {
     struct weir__bestfit_slot *s;
+    int first;
 
     if (weir__bestfit_octave(key) >= f->reach) {
         return table_grow(f, weir__bestfit_octave(key) + 1) && weir__bestfit_insert(f, key, value);
     }
     s = &f->slot[weir__bestfit_class(key)];
-    if (key > s->key) {
-        return tree_put(f->pool, &s->others, mark_of(key), value);
-    }
-    if (!tree_put(f->pool, &s->others, mark_of(s->key), s->value)) {
+    first = key < s->key;
+    if (!tree_put(f->pool, &s->others, mark_of(first ? s->key : key), first ? s->value : value)) {
         return 0;
     }
+    if (first) {
+        s->key = key;
+        s->value = value;
+    }
+    return 1;
+}
+
+int weir__bestfit_insert_more(struct weir__bestfit *f, uint64_t key, uint32_t value) {
+    struct weir__bestfit_slot *s;
+    node *leaf;
+
+    if (weir__bestfit_octave(key) >= f->reach) {
+        return insert_deep(f, key, value);
+    }
+    s = &f->slot[weir__bestfit_class(key)];
+    if (s->others == 0) {
+        if (f->pool->spares == 0) {
+            return insert_deep(f, key, value);
+        }
+        s->others = node_take(f->pool);
+    }
+    leaf = node_of(f->pool, s->others);
+    if (!is_leaf(s->others) || leaf->count == SLOTS) {
+        return insert_deep(f, key, value);
+    }
+    if (key > s->key) {
+        node_add(leaf, mark_of(key), value);
+        return 1;
+    }
+    leaf->key[leaf->count] = mark_of(s->key);
+    leaf->value[leaf->count] = s->value;
+    leaf->count++;
     s->key = key;
     s->value = value;
     return 1;
 }
 
-void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
+/* An erase in a class with more than one node. */
+static __attribute__((noinline)) void erase_deep(struct weir__bestfit *f, uint64_t key) {
     struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
     node *leaf;
-    unsigned at;
 
-    if (s->key == key) { /* the next one moves up */
+    if (s->key == key) {
         leaf = leaf_last(f->pool, s->others);
-        at = leaf->count - 1;
-        s->key = key_of(leaf->key[at]);
-        s->value = leaf->value[at];
+        key = key_of(leaf->key[leaf->count - 1]);
+        s->key = key;
+        s->value = leaf->value[leaf->count - 1];
     } else {
         leaf = leaf_for(f->pool, s->others, mark_of(key));
-        at = node_rank(leaf, mark_of(key));
     }
-    s->others = tree_cut(f->pool, s->others, leaf, at);
+    s->others = tree_cut(f->pool, s->others, leaf, mark_of(key));
+}
+
+void weir__bestfit_erase_more(struct weir__bestfit *f, uint64_t key) {
+    struct weir__bestfit_slot *s = &f->slot[weir__bestfit_class(key)];
+    node *leaf = node_of(f->pool, s->others);
+    unsigned last;
+
+    if (!is_leaf(s->others)) {
+        erase_deep(f, key);
+        return;
+    }
+    last = leaf->count - 1;
+    if (s->key == key) { /* the next one moves up */
+        s->key = key_of(leaf->key[last]);
+        s->value = leaf->value[last];
+        leaf->key[last] = NONE;
+        leaf->count = last;
+    } else {
+        node_drop(leaf, mark_of(key));
+    }
+    if (last == 0) {
+        node_give(f->pool, s->others);
+        s->others = 0;
+    }
 }
 
 /* Its class is in use, but the smallest key is not large enough. */

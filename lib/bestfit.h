@@ -50,9 +50,8 @@ typedef uint32_t weir__bestfit_ref;
 
 struct weir__bestfit_pool {
     struct weir__hostmem *host;
-    struct weir__bestfit_node
-        *node;    /* by number, which starts at 1; all may move when one is added */
-    void *memory; /* where they stand, aligned to a cache line */
+    struct weir__bestfit_node *node; /* by number, from 1 on; an insert may move them */
+    void *memory;                    /* where they stand, aligned to a cache line */
     size_t bytes;
     uint32_t nodes; /* with number 0 */
     uint32_t spare; /* empty ones, chained through value[0] */
@@ -66,12 +65,13 @@ struct weir__bestfit_slot {
     weir__bestfit_ref others;
 };
 
-/* Octaves and classes are numbered as keys name them: the first octave is 1, and the last but one. */
+/* Octaves and classes go by the numbers that keys have for them: octaves from 1 on.  One more stays
+ * empty, so that a search may begin behind the last class. */
 struct weir__bestfit {
     uint64_t octaves;                      /* bit per octave in use */
     uint64_t used[WEIR__BESTFIT_BITS + 2]; /* by octave: bit per class in use */
-    struct weir__bestfit_slot *slot;       /* by class, from that of key 0 on */
-    size_t reach; /* octaves with slots; grows with the largest size seen */
+    struct weir__bestfit_slot *slot;       /* by class, of the octaves below `reach` */
+    size_t reach;                          /* grows with the largest size seen */
     struct weir__bestfit_pool *pool;
 };
 
@@ -172,17 +172,13 @@ static inline int weir__bestfit_insert(struct weir__bestfit *f, uint64_t key, ui
 static inline void weir__bestfit_erase(struct weir__bestfit *f, uint64_t key) {
     size_t octave = weir__bestfit_octave(key);
     size_t c = weir__bestfit_class(key);
-    uint64_t used;
 
     if (f->slot[c].others != 0) {
         weir__bestfit_erase_more(f, key);
         return;
     }
-    used = f->used[octave] & ~(UINT64_C(1) << c % WEIR__BESTFIT_CLASSES);
-    f->used[octave] = used;
-    if (used == 0) {
-        f->octaves &= ~(UINT64_C(1) << octave);
-    }
+    f->used[octave] ^= UINT64_C(1) << c % WEIR__BESTFIT_CLASSES;
+    f->octaves ^= (uint64_t)(f->used[octave] == 0) << octave; /* no branch: it is as often as not */
 }
 
 /* The value of `key` in *value and 1, or 0. */

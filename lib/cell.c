@@ -291,6 +291,13 @@ static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
     return WEIR_CELL_TAKEN;
 }
 
+int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address) {
+    struct weir_span *out = NULL;
+
+    return c->store->leavings + WEIR_CELL_RECENT < WEIR_CELL_LEAVING &&
+           put_whole(c, s, address, 1, &out) == WEIR_CELL_TAKEN;
+}
+
 /* A slot of another cell's slab. */
 static int put_stray(struct weir_cell *c, struct weir_span *s, uint64_t address) {
     struct weir_strays *strays = c->store->small[s->size_class].strays;

@@ -380,6 +380,9 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
 int weir__cell_put(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                    struct weir_span **out);
 
+/* Takes a live whole block back as weir__cell_put does with `alone`: 1, or 0 and nothing was done. */
+int weir__cell_leave(struct weir_cell *c, struct weir_span *s, uint64_t address);
+
 /* There is room in the letter box, whose lock is held: without end, as long as its owner allocates. */
 static inline int weir__cell_has_room(struct weir_cell *c) {
     struct weir_box *box = &c->box;

@@ -16,8 +16,8 @@
 #define CACHE_LINE ((size_t)64)
 #define LEAST_BUCKETS ((size_t)8)
 #define MOST_BUCKETS ((size_t)UINT32_MAX / 8)
-#define RECORD_BYTES (sizeof(struct weir__chunk) + sizeof(struct weir__chunk_tag) + 1)
-#define BUCKET_BYTES (8 * RECORD_BYTES + sizeof(uint64_t) + 1)
+#define RECORD_BYTES (sizeof(struct weir__chunk) + sizeof(struct weir__chunk_tag) + 2)
+#define BUCKET_BYTES (8 * RECORD_BYTES + 1)
 
 /* An empty table of so many buckets.  1, or 0 if memory ran out. */
 static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t buckets) {
@@ -32,15 +32,14 @@ static int table_make(struct weir__chunks *t, struct weir__hostmem *host, size_t
     start = ((uintptr_t)t->memory + CACHE_LINE - 1) & ~(uintptr_t)(CACHE_LINE - 1);
     t->chunk = (struct weir__chunk *)start;
     t->tag = (struct weir__chunk_tag *)(t->chunk + slots);
-    t->prints = (uint64_t *)(t->tag + slots);
-    t->kind = (uint8_t *)(t->prints + buckets);
+    t->print = (uint8_t *)(t->tag + slots);
+    t->kind = t->print + slots;
     t->passed = t->kind + slots;
-    memset(t->prints, 0, buckets * sizeof *t->prints);
-    memset(t->kind, 0, slots + buckets); /* and passed */
+    memset(t->print, 0, 2 * slots + buckets); /* and kind and passed */
     t->buckets = buckets;
     t->shift = 64 - (unsigned)__builtin_ctzll(buckets);
     t->room = weir__chunks_limit(buckets);
-    t->prints[0] = 0x80;
+    t->print[0] = 0x80;
     t->chunk[0].address = 0;
     return 1;
 }
@@ -90,6 +89,38 @@ int weir__chunks_grow(struct weir__chunks *t, struct weir__hostmem *host, size_t
     return 1;
 }
 
+size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket) {
+    do {
+        if (t->passed[bucket] != UINT8_MAX) {
+            t->passed[bucket]++;
+        }
+        bucket = (bucket + 1) & (t->buckets - 1);
+    } while ((~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7)) == 0);
+    return bucket;
+}
+
+void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last) {
+    for (; bucket != last; bucket = (bucket + 1) & (t->buckets - 1)) {
+        if (t->passed[bucket] != UINT8_MAX) {
+            t->passed[bucket]--;
+        }
+    }
+}
+
+uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, uint64_t prints,
+                                 uint64_t address, unsigned kind) {
+    for (size_t i = 1; i < t->buckets && t->passed[bucket] != 0; i++) {
+        uint32_t id;
+
+        bucket = (bucket + 1) & (t->buckets - 1);
+        id = weir__chunks_find_in(t, bucket, prints, address, kind);
+        if (id != 0) {
+            return id;
+        }
+    }
+    return 0;
+}
+
 int weir__chunks_check(const struct weir__chunks *t) {
     size_t used = 0;
     size_t steps = 0;
@@ -97,16 +128,12 @@ int weir__chunks_check(const struct weir__chunks *t) {
 
     for (size_t i = 1; i < t->buckets * 8; i++) {
         uint64_t hash = t->chunk[i].address * WEIR__CHUNKS_FACTOR;
-        uint64_t print = t->prints[i / 8] >> (i % 8 * 8) & 0xff;
 
-        if (t->kind[i] == 0) {
-            if (print != 0) {
-                return 0;
-            }
-            continue;
-        }
-        if (print != weir__chunks_print(hash)) {
+        if (t->print[i] != (t->kind[i] == 0 ? 0 : weir__chunks_print(hash))) {
             return 0;
+        }
+        if (t->kind[i] == 0) {
+            continue;
         }
         for (size_t b = weir__chunks_bucket(t, hash); b != i / 8; b = (b + 1) & (t->buckets - 1)) {
             if (t->passed[b] == 0) {

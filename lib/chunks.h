@@ -17,6 +17,7 @@
 #include "hostmem.h"
 
 #include <stdint.h>
+#include <string.h>
 
 #define WEIR__CHUNKS_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio */
 #define WEIR__CHUNKS_ONES UINT64_C(0x0101010101010101)   /* one in each byte */
@@ -44,13 +45,13 @@ struct weir__chunk_tag {
 struct weir__chunks {
     struct weir__chunk *chunk; /* by number, as are tag and kind */
     struct weir__chunk_tag *tag;
-    uint8_t *kind;    /* 0: no record */
-    uint64_t *prints; /* by bucket: a byte is 0, or 0x80 and seven bits of the hash */
-    uint8_t *passed;  /* by bucket: records that had to go further; 255: no longer counted */
-    unsigned shift;   /* of a hash to its bucket */
-    size_t buckets;   /* a power of two */
-    size_t room;      /* records that can be added before the table must grow */
-    void *memory;     /* all of the above */
+    uint8_t *kind;   /* 0: no record */
+    uint8_t *print;  /* 0, or 0x80 and seven bits of the hash; a bucket's are a word */
+    uint8_t *passed; /* by bucket: records that had to go further; 255: no longer counted */
+    unsigned shift;  /* of a hash to its bucket */
+    size_t buckets;  /* a power of two */
+    size_t room;     /* records that can be added before the table must grow */
+    void *memory;    /* all of the above */
     size_t bytes;
 };
 
@@ -79,66 +80,83 @@ static inline size_t weir__chunks_bucket(const struct weir__chunks *t, uint64_t 
 }
 
 /* Of bits below those of the bucket, however large the table is. */
-static inline uint64_t weir__chunks_print(uint64_t hash) {
-    return (hash >> 24 & 0x7f) | 0x80;
+static inline uint8_t weir__chunks_print(uint64_t hash) {
+    return (uint8_t)(hash >> 24) | 0x80;
 }
 
-/* The record of that address and kind, or 0.  A byte of `same` has its top bit set where the print
- * is equal, or, rarely, above such a byte, which the address then settles. */
+/* The prints of a bucket, the first of them lowest. */
+static inline uint64_t weir__chunks_prints(const struct weir__chunks *t, size_t bucket) {
+    uint64_t word;
+
+    memcpy(&word, &t->print[8 * bucket], sizeof word);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
+/* The record of that address and kind in a bucket, or 0.  A byte of `same` has its top bit set where
+ * the print is equal, or, rarely, above such a byte, which the address then settles. */
+static inline uint32_t weir__chunks_find_in(const struct weir__chunks *t, size_t bucket,
+                                            uint64_t prints, uint64_t address, unsigned kind) {
+    uint64_t differ = weir__chunks_prints(t, bucket) ^ prints;
+    uint64_t same = (differ - WEIR__CHUNKS_ONES) & ~differ & (WEIR__CHUNKS_ONES << 7);
+
+    for (; same != 0; same &= same - 1) {
+        size_t id = bucket * 8 + (unsigned)__builtin_ctzll(same) / 8;
+
+        if (t->chunk[id].address == address && t->kind[id] == kind) {
+            return (uint32_t)id;
+        }
+    }
+    return 0;
+}
+
+/* The same in the buckets after `bucket`, which records had to pass. */
+uint32_t weir__chunks_find_after(const struct weir__chunks *t, size_t bucket, uint64_t prints,
+                                 uint64_t address, unsigned kind);
+
 static inline uint32_t weir__chunks_find(const struct weir__chunks *t, uint64_t address,
                                          unsigned kind) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
     uint64_t prints = weir__chunks_print(hash) * WEIR__CHUNKS_ONES;
     size_t bucket = weir__chunks_bucket(t, hash);
+    uint32_t id = weir__chunks_find_in(t, bucket, prints, address, kind);
 
-    for (size_t i = 0; i < t->buckets; i++) {
-        uint64_t differ = t->prints[bucket] ^ prints;
-        uint64_t same = (differ - WEIR__CHUNKS_ONES) & ~differ & (WEIR__CHUNKS_ONES << 7);
-
-        for (; same != 0; same &= same - 1) {
-            size_t id = bucket * 8 + (size_t)__builtin_ctzll(same) / 8;
-
-            if (t->chunk[id].address == address && t->kind[id] == kind) {
-                return (uint32_t)id;
-            }
-        }
-        if (t->passed[bucket] == 0) {
-            return 0;
-        }
-        bucket = (bucket + 1) & (t->buckets - 1);
-    }
-    return 0;
+    return id != 0 || t->passed[bucket] == 0
+               ? id
+               : weir__chunks_find_after(t, bucket, prints, address, kind);
 }
+
+/* A bucket with an empty place, of those after `bucket`, which is full.  Notes that it was passed. */
+size_t weir__chunks_pass(struct weir__chunks *t, size_t bucket);
+/* Undoes that for a record that ended up in `last`. */
+void weir__chunks_unpass(struct weir__chunks *t, size_t bucket, size_t last);
 
 /* A record for `address`; there is room.  The caller fills it, its kind too. */
 static inline uint32_t weir__chunks_add(struct weir__chunks *t, uint64_t address) {
     uint64_t hash = address * WEIR__CHUNKS_FACTOR;
     size_t bucket = weir__chunks_bucket(t, hash);
-    uint64_t empty = ~t->prints[bucket] & (WEIR__CHUNKS_ONES << 7);
-    unsigned i;
+    uint64_t empty = ~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7);
+    uint32_t id;
 
-    while (empty == 0) {
-        if (t->passed[bucket] != UINT8_MAX) {
-            t->passed[bucket]++;
-        }
-        bucket = (bucket + 1) & (t->buckets - 1);
-        empty = ~t->prints[bucket] & (WEIR__CHUNKS_ONES << 7);
+    if (empty == 0) {
+        bucket = weir__chunks_pass(t, bucket);
+        empty = ~weir__chunks_prints(t, bucket) & (WEIR__CHUNKS_ONES << 7);
     }
-    i = (unsigned)__builtin_ctzll(empty) / 8;
-    t->prints[bucket] |= weir__chunks_print(hash) << (8 * i);
+    id = (uint32_t)(bucket * 8) + (unsigned)__builtin_ctzll(empty) / 8;
+    t->print[id] = weir__chunks_print(hash);
     t->room--;
-    return (uint32_t)(bucket * 8 + i);
+    return id;
 }
 
 static inline void weir__chunks_remove(struct weir__chunks *t, uint32_t id) {
     size_t bucket = weir__chunks_bucket(t, t->chunk[id].address * WEIR__CHUNKS_FACTOR);
 
-    for (; bucket != id / 8; bucket = (bucket + 1) & (t->buckets - 1)) {
-        if (t->passed[bucket] != UINT8_MAX) {
-            t->passed[bucket]--;
-        }
+    if (bucket != id / 8) {
+        weir__chunks_unpass(t, bucket, id / 8);
     }
-    t->prints[bucket] &= ~(UINT64_C(0xff) << (8 * (id % 8)));
+    t->print[id] = 0;
     t->kind[id] = 0;
     t->room++;
 }

@@ -24,6 +24,8 @@
 
 /* What `alloc` answers, and only with may_grow 0: served it would have to grow.  No public status. */
 #define WEIR_ENGINE_DRY ((weir_status)1)
+/* What `give` may answer when all is well.  No public status. */
+#define WEIR_ENGINE_DUE ((weir_status)2)
 
 /* Ids under which `give` takes a block back, beside those of streams.  OBSERVED: the host has seen
  * that all its uses are done.  UNKNOWN: nobody knows when they will be. */
@@ -68,7 +70,8 @@ struct weir_engine {
                         struct weir_use_list *uses);
     /* Frees a block without any driver call, under a stream's id known from before, as a free on that
      * stream whose event its owner's next call, or `tend`, records; or under OBSERVED or UNKNOWN: then nobody has
-     * it before the device was waited for.  OK or E_NOT_OWNED.  NULL: the engine cannot. */
+     * it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and `tend` would
+     * record.  NULL: the engine cannot. */
     weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
     /* In a call on that stream, which is not being captured: records the event that what was given
      * back waits for, if one is due, and lets go what the release threshold does not let it keep.

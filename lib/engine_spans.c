@@ -15,7 +15,8 @@
  *                W doubles every 16 swaps.  A swap costs driver calls; a load that keeps needing them
  *                has sizes that do not come in separate crowds, and reluctance is of no use to it.
  *                But while the reserve is more than a tenth above all that was ever in use at once,
- *                memory is what is wasted, not calls: then a swap counts for a 16th.
+ *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
+ *                from when the regions last became more than ever.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -54,19 +55,19 @@
 #define UNIT ((size_t)32 << 20)
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
-enum { RELUCTANCE = 2, PATIENCE = 256, SWAP_WEIGHT = 16 };
+enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
 
 struct spans {
     struct weir_host *host;
     const struct weir_engine *inner;
     void *under;           /* the inner engine */
     CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
-    int knows_streams;     /* the driver has stream ids */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
-    size_t reluctance;
-    unsigned impatience;                  /* W doubles when it reaches PATIENCE */
-    uint64_t threshold;                   /* bytes in idle regions that are kept after a free */
+    double reluctance;
+    unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
+    uint64_t most;                  /* bytes that were ever in regions */
+    uint64_t threshold;             /* bytes in idle regions that are kept after a free */
     uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
 
@@ -169,22 +170,30 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
 
 /* The largest idle region that a request may cut. */
 static size_t cuts_up_to(const struct spans *s, size_t bytes) {
-    size_t most;
+    double most = s->reluctance * (double)bytes;
 
-    if (!weir__size_mul(bytes, s->reluctance, &most))
+    if (most >= (double)SIZE_MAX)
         return SIZE_MAX;
-    return most > UNIT ? most : UNIT;
+    return most > (double)UNIT ? (size_t)most : UNIT;
+}
+
+/* 1 every so often. */
+static int is_out_of_patience(unsigned *count, unsigned patience) {
+    if (++*count < patience)
+        return 0;
+    *count = 0;
+    return 1;
 }
 
 static void count_swap(struct spans *s, uint64_t reserve) {
-    int wasteful = reserve - s->blocks.in_use_peak > reserve / 11;
+    uint64_t peak = s->blocks.in_use_peak;
 
-    s->impatience += wasteful ? 1 : SWAP_WEIGHT;
-    if (s->impatience < PATIENCE)
-        return;
-    s->impatience = 0;
-    if (s->reluctance <= SIZE_MAX / 2)
-        s->reluctance *= 2;
+    if (reserve < peak || reserve - peak <= reserve / 11) {
+        if (is_out_of_patience(&s->swaps, PATIENCE))
+            s->reluctance *= 2;
+    } else if (is_out_of_patience(&s->wasteful_swaps, PATIENCE_WASTEFUL)) {
+        s->reluctance *= 1.5;
+    }
 }
 
 /* Bytes of the reserve that are in no region. */
@@ -230,6 +239,10 @@ static weir_status find_room(struct spans *s, const struct request *r, uint64_t 
 
     weir__suballoc_survey(&s->blocks, r->id);
     status = make_room(s, r, reserve, needed);
+    if (s->blocks.total + needed > s->most) { /* still growing */
+        s->most = s->blocks.total + needed;
+        s->wasteful_swaps = 0;
+    }
     if (status == WEIR_OK)
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
@@ -310,7 +323,7 @@ static weir_status spans_alloc(void *engine, size_t bytes, weir_stream stream, u
     weir_status status = id ? WEIR_OK : weir__engine_capture(s->host, stream);
     CUresult result = CUDA_SUCCESS;
 
-    if (status == WEIR_E_CAPTURE || (status == WEIR_OK && !s->knows_streams)) {
+    if (status == WEIR_E_CAPTURE) {
         status = s->inner->alloc(s->under, bytes, stream, 0, may_grow, block, grew);
     } else if (status == WEIR_OK) {
         if (id == 0)
@@ -485,11 +498,8 @@ static void spans_figures(void *engine, weir_statistics *out) {
         out->in_use += below.in_use - total;
     }
     /* Regions are no blocks: the inner engine's peaks count where there was never one. */
-    out->requested_peak =
-        raise_peak(&s->requested_peak,
-                   s->knows_streams ? out->requested_peak : below.requested_peak, out->requested);
-    out->in_use_peak = raise_peak(
-        &s->in_use_peak, s->knows_streams ? out->in_use_peak : below.in_use_peak, out->in_use);
+    out->requested_peak = raise_peak(&s->requested_peak, out->requested_peak, out->requested);
+    out->in_use_peak = raise_peak(&s->in_use_peak, out->in_use_peak, out->in_use);
     weir__lock_give(&s->lock);
     out->reserve = below.reserve;
     out->reserve_peak = below.reserve_peak;
@@ -524,7 +534,6 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     s->host = host;
     s->inner = inner;
-    s->knows_streams = (host->driver->capabilities & WEIR_CAP_STREAM_ID) != 0;
     s->reluctance = RELUCTANCE;
     s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
     status = inner->open(host, &s->under);

@@ -84,8 +84,10 @@ struct weir_front {
     _Atomic(struct table *) by_id;     /* and of default streams */
     _Atomic uint64_t demand;           /* rises when a request did not fit; read by every request */
     int checks;                        /* options.stream_checks */
-    int sheds;        /* there is a release threshold: what goes back is seen to at once */
-    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
+    int sheds;         /* there is a release threshold: what goes back is seen to at once */
+    _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
+                        * for more, and nobody waits for the reserve to fall */
+    uint64_t idle_ns;  /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_lock records;           /* guards the page map's writers and the records of spans */
@@ -100,7 +102,7 @@ struct weir_front {
     pthread_mutex_t lock;             /* guards what follows */
     struct weir_cell *cells;          /* all of them */
     struct weir_cell *loose;          /* of these, the one that counts what no other cell does */
-    _Atomic size_t keys;              /* in the tables; read without the lock */
+    size_t streams;                   /* cells that have or had a key */
     size_t default_streams;           /* cells that go by id, but for bound ones */
     size_t cached;                    /* cells that have a store */
     struct weir_order order;          /* for fences alone */
@@ -111,6 +113,9 @@ struct weir_front {
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
+    uint64_t
+        lately[2]; /* the most that was in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks; /* when this one began */
 };
 
 /* ---- the tables of cells ----------------------------------------------------------------------- */
@@ -339,13 +344,14 @@ static struct weir_span *whole_begin(struct weir_front *f, CUdeviceptr base, siz
 }
 
 /* Forgets a span before its block goes back: once the engine has it, it may be another's at once.  The
- * record of a whole block stays where it is, unless there are very many: as long as it is not live it
- * says no more than that no block starts there. */
+ * record of a whole block stays where it is, empty, unless there are very many. */
 static void span_end(struct weir_front *f, struct weir_span *s) {
     int whole = s->slot_units == 0;
 
-    if (whole && f->wholes <= WHOLES_KEPT)
+    if (whole && f->wholes <= WHOLES_KEPT) {
+        s->bytes = 0;
         return;
+    }
     weir__lock_take(&f->records);
     weir__pagemap_set(&f->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
     span_drop(f, s);
@@ -353,16 +359,20 @@ static void span_end(struct weir_front *f, struct weir_span *s) {
     weir__lock_give(&f->records);
 }
 
-/* Gives idle spans back under a stream's id, or what else `give` takes. */
-static void give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+/* Gives idle spans back under a stream's id, or what else `give` takes.  1 if `tend` has to do. */
+static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id) {
+    int due = 0;
+
     while (spans) {
         struct weir_span *s = spans;
         CUdeviceptr base = s->base;
 
         spans = s->next;
         span_end(f, s);
-        (void)f->ops->give(f->engine, base, id); /* a live block of the engine: it cannot refuse */
+        /* A live block of the engine: it cannot refuse. */
+        due |= f->ops->give(f->engine, base, id) == WEIR_ENGINE_DUE;
     }
+    return due;
 }
 
 /* ---- strays and batches ------------------------------------------------------------------------ */
@@ -455,11 +465,11 @@ static void send_home(struct weir_front *f, struct weir_strays *strays, struct w
 
 /* In a call on the cell's stream that the driver has vouched for: the engine sees to what was given
  * back. */
-static void tend(struct weir_front *f, const struct weir_cell *c, weir_stream stream) {
+static void tend(struct weir_front *f, uint64_t id, weir_stream stream) {
     int before = weir__driver_result;
 
     if (f->ops->tend)
-        f->ops->tend(f->engine, stream, atomic_load_explicit(&c->id, memory_order_relaxed));
+        f->ops->tend(f->engine, stream, id);
     weir__set_driver_result(before);
 }
 
@@ -481,14 +491,30 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     pthread_mutex_unlock(&f->lock);
 }
 
+static inline int is_alone(const struct weir_front *f) {
+    return atomic_load_explicit(&f->alone, memory_order_relaxed);
+}
+
 static int is_calm(const struct weir_front *f) {
     return atomic_load_explicit(&f->calm, memory_order_relaxed) >= CALM;
+}
+
+/* What a cell may keep if so much is in use; the caller holds `lock`. */
+static size_t share(const struct weir_front *f, uint64_t in_use) {
+    uint64_t bytes = weir__budget_of_in_use(&f->host->options.front_cache, in_use, f->in_use_peak) /
+                     (f->cached ? f->cached : 1);
+
+    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && bytes < CELL_LEAST)
+        bytes = CELL_LEAST;
+    if (bytes > f->host->threshold) /* what is kept here cannot go at a synchronisation */
+        bytes = f->host->threshold;
+    return (size_t)bytes;
 }
 
 /* What the cells hold and hand out, for the sums; the caller holds `lock`. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
     int64_t requested = weir__cell_now(&c->requested), in_use = weir__cell_now(&c->in_use);
-    uint64_t budget, posted, posted_in_use;
+    uint64_t now, posted, posted_in_use;
 
     (void)weir__cell_posted(c, &posted, &posted_in_use);
     requested -= (int64_t)posted;
@@ -501,16 +527,23 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         f->requested_peak = (uint64_t)f->requested;
     if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
         f->in_use_peak = (uint64_t)f->in_use;
-    budget = weir__budget_of_in_use(&f->host->options.front_cache,
-                                    f->in_use > 0 ? (uint64_t)f->in_use : 0, f->in_use_peak);
-    budget /= f->cached ? f->cached : 1;
-    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && budget < CELL_LEAST)
-        budget = CELL_LEAST;
-    if (budget > f->host->threshold) /* what is kept here cannot go at a synchronisation */
-        budget = f->host->threshold;
-    atomic_store_explicit(&c->most, (size_t)budget, memory_order_relaxed);
-    atomic_store_explicit(&c->most_whole, is_calm(f) ? (size_t)(budget - budget / 4) : 0,
+    now = f->in_use > 0 ? (uint64_t)f->in_use : 0;
+    if (now > f->lately[0])
+        f->lately[0] = now;
+    atomic_store_explicit(&c->most, share(f, f->lately[f->lately[1] > f->lately[0]]),
                           memory_order_relaxed);
+    /* Less of what should join its neighbours. */
+    now = share(f, now);
+    atomic_store_explicit(&c->most_whole, is_calm(f) ? now / 2 : 0, memory_order_relaxed);
+}
+
+/* What was in use before the last span of time counts no more; the caller holds `lock`. */
+static void age(struct weir_front *f, uint64_t now) {
+    if (f->host->driver->ticks_to_ns(now - f->span_ticks) < f->idle_ns)
+        return;
+    f->span_ticks = now;
+    f->lately[1] = f->lately[0];
+    f->lately[0] = 0;
 }
 
 /* Looks after a cell whose turn it is, in a call on its stream that the driver has vouched for. */
@@ -521,6 +554,7 @@ static void look_after(struct weir_front *f, struct weir_cell *c, weir_stream st
     size_t most;
 
     pthread_mutex_lock(&f->lock);
+    age(f, now);
     tell(f, c);
     expired = f->host->driver->ticks_to_ns(now - c->looked_ticks) >= f->idle_ns;
     if (expired)
@@ -657,7 +691,8 @@ static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint6
         c = take_silent(f);
     if (!c && (!full || to_bind) && table_reserve(f, key)) {
         c = cell_make(f);
-        f->keys += c != NULL;
+        if (c && ++f->streams > 1)
+            atomic_store_explicit(&f->alone, 0, memory_order_relaxed);
         f->default_streams += c && by_id;
     }
     if (c) {
@@ -993,7 +1028,7 @@ static void catch_up(struct weir_front *f, struct weir_cell *c, weir_stream stre
         look_after(f, c, stream);
     if (wanted)
         (void)give_all(f, c, stream);
-    tend(f, c, stream);
+    tend(f, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
 }
 
 /* Nothing in the cell: from the engine. */
@@ -1094,33 +1129,62 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
     return 1;
 }
 
-/* A miss of a cell that has nothing to catch up with: the driver need not be asked again. */
+/* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
+ * engine is asked next.  The caller holds the cell's lock. */
+static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_harvest *leaving) {
+    weir__cell_drop_leaving(c, leaving);
+    if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_calm(f) &&
+        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
+        weir__cell_due(c); /* whole blocks may stay again */
+}
+
+/* A small block that the cell does not have: if there is nothing to catch up with the driver need not be
+ * asked again. */
 static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, struct weir_cell *c,
                                                         uint64_t key, uint64_t id, size_t bytes,
                                                         weir_stream stream, void **block) {
-    struct weir_harvest h = {0};
-    int taken = weir__bias_take(&c->lock);
+    struct weir_harvest leaving = {0};
+    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
     weir_status status;
-    int plain = is_ready(f, c) && is_its(c, key, id);
 
-    if (plain)
-        weir__cell_drop_leaving(c, &h);
-    if (plain && is_calm(f) && atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 &&
-        atomic_load_explicit(&c->most, memory_order_relaxed) > 0)
-        weir__cell_due(c); /* whole blocks may stay again */
-    if (id == 0)           /* vouched for */
+    if (id == 0) /* vouched for */
         id = atomic_load_explicit(&c->id, memory_order_relaxed);
-    if (plain && bytes <= WEIR_SPAN_SMALL)
+    if (plain) {
+        note_miss(f, c, &leaving);
         pin(c);
+    }
     weir__bias_give(&c->lock, taken);
-    give_spans(f, h.spans, id);
-    if (plain && bytes > WEIR_SPAN_SMALL && fetch_whole(f, c, bytes, stream, id, block))
-        return WEIR_OK;
-    if (!plain || bytes > WEIR_SPAN_SMALL)
+    if (!plain)
         return alloc_slow(f, bytes, stream, block);
+    give_spans(f, leaving.spans, id);
     status = alloc_fresh(f, c, id, bytes, stream, block);
     unpin(c);
     return status;
+}
+
+/* A whole block, from the cell or, as most are, from the engine. */
+static __attribute__((noinline)) weir_status alloc_whole(struct weir_front *f, struct weir_cell *c,
+                                                         uint64_t key, uint64_t id, size_t bytes,
+                                                         weir_stream stream, void **block) {
+    struct weir_harvest leaving = {0};
+    int taken = weir__bias_take(&c->lock), plain = is_ready(f, c) && is_its(c, key, id);
+    CUdeviceptr address = plain ? weir__cell_take_whole(c, bytes) : 0;
+
+    if (id == 0) /* vouched for */
+        id = atomic_load_explicit(&c->id, memory_order_relaxed);
+    if (address)
+        count_hit(c);
+    else if (plain)
+        note_miss(f, c, &leaving);
+    weir__bias_give(&c->lock, taken);
+    if (address) {
+        *block = (void *)(uintptr_t)address;
+        return WEIR_OK;
+    }
+    give_spans(f, leaving.spans, id);
+    if (plain && fetch_whole(f, c, bytes, stream, id, block))
+        return WEIR_OK;
+    return alloc_slow(f, bytes, stream, block);
 }
 
 /* The cell by which a call on the stream goes, if there is one; a default stream's id is asked. */
@@ -1133,23 +1197,42 @@ static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, u
     return *key ? cell_of(f, *key) : NULL;
 }
 
-/* Every request but a hit of a stream that is vouched for, on a lock that is biased to its thread. */
+/* For a stream that the driver has named, or the program vouches for (`id` 0). */
+static inline __attribute__((always_inline)) weir_status
+alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes,
+          weir_stream stream, void **block) {
+    CUdeviceptr address;
+
+    if (bytes > WEIR_SPAN_SMALL)
+        return alloc_whole(f, c, key, id, bytes, stream, block);
+    address = take(f, c, key, id, bytes);
+    if (__builtin_expect(!address, 0))
+        return alloc_miss(f, c, key, id, bytes, stream, block);
+    *block = (void *)(uintptr_t)address;
+    return WEIR_OK;
+}
+
+/* Every request that is not as ordinary as the following two. */
 static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
                                                           weir_stream stream, void **block) {
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
-    if (c && (id != 0 || is_vouched_for(f, c, stream) || ask(f, stream, &id))) {
-        CUdeviceptr address = take(f, c, key, id, bytes);
+    if (!c || (id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id)))
+        return alloc_slow(f, bytes, stream, block);
+    return alloc_for(f, c, key, id, bytes, stream, block);
+}
 
-        if (address) {
-            *block = (void *)(uintptr_t)address;
-            return WEIR_OK;
-        }
-        return alloc_miss(f, c, key, id, bytes, stream, block);
-    }
-    return alloc_slow(f, bytes, stream, block);
+/* On a stream that goes by its handle, of which the driver must be asked. */
+static __attribute__((noinline)) weir_status alloc_checked(struct weir_front *f,
+                                                           struct weir_cell *c, size_t bytes,
+                                                           weir_stream stream, void **block) {
+    unsigned long long id = 0;
+
+    if (__builtin_expect(!ask(f, stream, &id), 0))
+        return alloc_slow(f, bytes, stream, block);
+    return alloc_for(f, c, (uintptr_t)stream, id, bytes, stream, block);
 }
 
 /* Hits on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
@@ -1214,8 +1297,10 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
                               void **block) {
     struct weir_cell *c;
 
-    if (!find_by_handle(f, stream, &c) || !is_vouched_for(f, c, stream))
+    if (!find_by_handle(f, stream, &c))
         return alloc_asking(f, bytes, stream, block);
+    if (!is_vouched_for(f, c, stream))
+        return alloc_checked(f, c, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)
         return alloc_whole_at_once(f, c, bytes, stream, block);
     if (!enter_at_once(f, c))
@@ -1312,12 +1397,6 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
-/* No other stream is there that could have what this one frees, before it asks for more, and nobody
- * waits for the reserve to fall. */
-static inline int is_alone(const struct weir_front *f) {
-    return !f->sheds && atomic_load_explicit(&f->keys, memory_order_relaxed) == 1;
-}
-
 /* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked; *known: of the stream that what was in the cell was freed on. */
 static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
@@ -1349,7 +1428,8 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
     if (id == 0 && is_vouched_for(f, c, stream))
         id = known;
     same = known != 0 && (id != 0 || ask(f, stream, &id)) && id == known;
-    give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN);
+    if (give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
+        tend(f, known, stream);
 }
 
 /* Room for a stray in a cell that has no more. */
@@ -1475,12 +1555,25 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
-    weir_status status =
-        s ? free_by_cell(f, s, block, stream, uses) : free_other(f, block, stream, uses);
+    weir_status status = s && s->bytes > 0 ? free_by_cell(f, s, block, stream, uses)
+                                           : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
         weir__engine_log_free(f->host, block, status);
     return status;
+}
+
+/* A whole block that makes others leave, or leaves at once. */
+static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, struct weir_cell *c,
+                                                          struct weir_span *s, CUdeviceptr block,
+                                                          weir_stream stream) {
+    int done = 0;
+
+    if (weir__bias_try(&c->lock)) {
+        done = is_ready(f, c) && weir__cell_leave(c, s, block);
+        weir__bias_leave(&c->lock);
+    }
+    return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
 }
 
 /* By a thread beside the one that the cell's lock is biased to, or with something to catch up with. */
@@ -1500,9 +1593,11 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 
     if (__builtin_expect(!s || !find_by_handle(f, stream, &c), 0))
         return weir__front_free_used(f, block, stream, NULL);
-    if (__builtin_expect(!bring_back(f, c, s, block), 0))
-        return free_beside(f, c, s, block, stream);
-    return WEIR_OK;
+    if (__builtin_expect(bring_back(f, c, s, block), 1))
+        return WEIR_OK;
+    if (s->slot_units == 0 && is_alone(f))
+        return free_leaving(f, c, s, block, stream);
+    return free_beside(f, c, s, block, stream);
 }
 
 /* ---- binding ----------------------------------------------------------------------------------- */
@@ -1542,7 +1637,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     pthread_mutex_unlock(&f->lock);
     if (last) { /* the stream may end now: an event covers what it leaves */
         (void)give_all(f, c, stream);
-        tend(f, c, stream);
+        tend(f, atomic_load_explicit(&c->id, memory_order_relaxed), stream);
         unpin(c);
     }
     return status;
@@ -1656,6 +1751,8 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->demand = 1; /* above a cell's pass that is none */
     f->checks = host->options.stream_checks != WEIR_SWITCH_OFF;
     f->sheds = host->threshold < host->device_total;
+    f->alone = !f->sheds;
+    f->span_ticks = host->driver->ticks();
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
     weir__order_open(&f->order, host, nothing_observed, NULL);

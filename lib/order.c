@@ -15,12 +15,12 @@
 
 enum {
     YOUNG = 16,           /* frees that have an event each */
-    BATCH = 16,           /* frees that share one while unsettled; or */
     UNSETTLED = 2048,     /* frees */
+    SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
 };
-#define BATCH_BYTES (UINT64_C(64) << 10)
+#define LEAST_WORTH (UINT64_C(64) << 10)
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
@@ -145,11 +145,14 @@ static void open_free(struct weir_order *o, struct weir_order_stream *s, size_t 
     }
     s->open_bytes += bytes;
     o->open_bytes += bytes;
+    s->held -= (int64_t)bytes;
+    s->fallen += bytes;
 }
 
 /* Nothing of the stream is open any more. */
 static void cover(struct weir_order *o, struct weir_order_stream *s) {
     s->covered = s->sequence;
+    s->fallen = 0;
     if (s->open == 0)
         return;
     unlink_from(o, &o->silent, s);
@@ -329,21 +332,31 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
-static int is_due(const struct weir_order *o, const struct weir_order_stream *s) {
+/* What the stream holds has fallen to its low, or nearly. */
+static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
+    uint64_t worth = o->worth > LEAST_WORTH ? o->worth : LEAST_WORTH;
+
+    return s->fallen >= worth &&
+           (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
+}
+
+int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
     if (!o->several || s->open == 0)
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry)
         return 1;
-    return o->sequence < o->unsettled_until && (s->open >= BATCH || s->open_bytes >= BATCH_BYTES);
+    return o->sequence < o->unsettled_until && is_low(o, s);
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     int result = weir__driver_result;
 
-    if (!is_due(o, s))
+    if (!weir__order_is_due(o, s))
         return;
     if (record(o, s, stream, s->sequence) == WEIR_OK) {
         cover(o, s);
+        if (s->held < s->low || s->dry_seen != o->dry)
+            s->low = s->held;
         s->dry_seen = o->dry;
         weir__order_observe(o, s);
     } else { /* tried again at a later call */

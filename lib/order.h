@@ -12,6 +12,7 @@
  *   silent     a stream with open frees: only its owner's next call will tell of them
  *   quiet      a stream of which nothing is open and no mark waits: it may be forgotten
  *   dry        a stream is dry when it finds nothing that it may use
+ *   held       by a stream: bytes that it has taken less those that it has freed, whoever took them
  *   fence      events on several streams at once, for a block that more than one of them uses
  *
  * Where events are recorded.  Only inside calls that pass the stream (recording on another thread's
@@ -20,16 +21,21 @@
  * One event covers all frees of a stream so far.
  *
  * When.  While there is only one stream never.  With several an event is worth what it lets others
- * have, which is nothing once each has what it needs.  So:
+ * have.  A stream uses what it frees again and again while it is at work, and an event in the midst of
+ * that gives others next to nothing; what matters is what it leaves when its burst is over, and then
+ * it may not call for long.  So events follow how much a stream holds (has taken, and not freed yet):
  *   young      a stream's first 16 frees have an event each: it may end after any call, and can then
  *              be asked no more;
- *   asked      somebody ran dry since the stream recorded last: it records what is open;
- *   unsettled  for 2,048 frees after the second stream showed up, and after each time that somebody
- *              ran dry, a stream records when 16 frees or 64 KiB are open: memory then moves before
- *              anybody has to ask, and the reserve stays small;
+ *   asked      somebody ran dry since it recorded last: it records what is open, wherever it stands,
+ *              and what it holds then is its low until it holds less;
+ *   low        for 2,048 frees after the second stream showed up, and after each time that somebody
+ *              ran dry, a stream records when it holds no more than at its low, or little more: as far
+ *              as anybody can know, a burst has ended.  Only if that has fallen by `worth` since its
+ *              last event: 64 KiB, or a part of all memory where that is more;
  *   settled    otherwise nothing is recorded.
- * A load whose streams live on each other's memory runs dry when it has settled, grows a little, and in
- * the end each stream has enough of its own.
+ * So a burst costs an event, whatever goes on in it, and who runs dry finds all that others have freed
+ * but a little.  A load whose streams live on each other's memory runs dry when it has settled, grows
+ * a little, and in the end each stream has enough of its own.
  *
  * Cost.  A stream is found in a hash table.  A glance asks about at most 32 events, of the streams that
  * have marks, and goes on where the last one left off.  A new stream pays for old ones: two that have
@@ -56,7 +62,7 @@ typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequen
 struct weir_order_mark;
 struct weir_order_stream;
 
-enum { WEIR_ORDER_SILENT_CALLS = 8192 };
+enum { WEIR_ORDER_SILENT_CALLS = 512 };
 
 /* First to last by next. */
 struct weir_order_list {
@@ -75,6 +81,9 @@ struct weir_order_stream {
     uint64_t frees;                             /* on it so far */
     size_t open;                                /* of these, such that no event covers, */
     uint64_t open_bytes;                        /* and their bytes */
+    int64_t held;                               /* bytes; below 0: it frees what others took */
+    int64_t low;                                /* held when it last recorded, */
+    uint64_t fallen;                            /* and how far held is below its peak since */
     uint64_t dry_seen;                          /* value of order.dry when it last recorded */
     uint64_t called;                            /* value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
@@ -98,6 +107,7 @@ struct weir_order {
     uint64_t open_bytes;      /* of all streams */
     int several;              /* order matters: a second stream was seen, or stream 0 */
     uint64_t unsettled_until; /* a sequence */
+    uint64_t worth;           /* bytes that are worth an event; set by the owner, 64 KiB at least */
     uint64_t dry;             /* times that a stream found nothing that it may use */
     CUevent *spare;           /* events to use again */
     size_t spare_count, spare_capacity;
@@ -129,6 +139,15 @@ struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint
 /* For every operation on `stream`, which is `s`: records for its open frees by the rules above.  What
  * the driver refuses is tried again at a later call. */
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+/* The stream looked up last has taken so many bytes. */
+static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
+    struct weir_order_stream *s = o->recent;
+
+    if (!s)
+        return;
+    s->held += (int64_t)bytes;
+    s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
+}
 /* A free of so many bytes on `s`: its sequence.  It is open until tend records. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
 /* A free on `s` that has an event of its own at once: its sequence in *sequence.  An error: as if
@@ -137,7 +156,9 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
                                      weir_stream stream, uint64_t *sequence);
 /* There is more than one stream, as far as the owner knows. */
 void weir__order_several(struct weir_order *o);
-/* Somebody ran dry: every stream records what is open at its owner's next call. */
+/* tend would record. */
+int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
+/* Somebody ran dry: every stream is asked to record what is open at its owner's next call. */
 void weir__order_dry(struct weir_order *o);
 
 /* Takes the stream's completed marks off; 1 if there was one. */
@@ -149,7 +170,7 @@ int weir__order_look_around(struct weir_order *o, size_t most);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
 /* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:
- * no event covers it, and the stream was not heard of for the last 8,192 calls. */
+ * no event covers it, and the stream was not heard of for the last 512 calls. */
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the

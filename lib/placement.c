@@ -74,24 +74,25 @@ struct weir_placement {
     unsigned shift;          /* log2 of the granularity */
     int several;             /* a second stream, or stream 0, was seen */
     uint64_t mask;           /* granularity - 1 */
+    uint64_t limit;          /* the most bytes that, rounded, overflow neither size_t nor a key */
     uint64_t waste;          /* of the split rule, in granules, rounded up */
     uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
     struct pace pace;        /* of the only stream */
     struct weir__chunks all; /* the records */
+    size_t used;             /* granules in live blocks */
     size_t strays;
-    size_t used;      /* granules in live blocks */
     size_t requested; /* bytes asked for live blocks */
+    size_t tagged;    /* granules in tagged chunks */
     size_t blocks;
-    size_t tagged; /* granules in tagged chunks */
     struct weir__bestfit clean;
 
     /* the last take, for as long as nothing else has happened */
     uint64_t last_address; /* NOWHERE: something has */
-    uint64_t last_want;
-    size_t last_most;
-    uint64_t last_stream; /* only if `several` */
     uint32_t last_taken;
     uint32_t parked; /* last_taken, if it was given back meanwhile; else 0 */
+    uint64_t last_want;
+    uint64_t last_stream; /* only if `several` */
+    size_t last_most;
 
     struct stream *recent;   /* looked up last, or NULL */
     struct stream **streams; /* open addressing by id, at most half full */
@@ -425,9 +426,9 @@ static int strays_adopt(struct weir_placement *p) {
 /* ------------------------------------------------------------------- parking -- */
 
 /* A block that is given back as the very next thing after it was taken is parked: it counts as free
- * but is laid out as if it were live.  If the next thing is a take of the same size, the block is
- * what that take gets: all is as it was when it was the best fit.  Anything else unparks it first,
- * which is the free that was put off. */
+ * but is laid out as if it were live.  If the next thing is a take of the same size within the same
+ * bounds by the same stream, the block is what that take gets: all is as it was when it was the best
+ * fit.  Anything else unparks it first, which is the free that was put off. */
 static void parked_settle(struct weir_placement *p) {
     uint32_t id = p->parked;
 
@@ -536,16 +537,23 @@ static void second_stream(struct weir_placement *p) {
     strays_adopt(p);
 }
 
-/* Notes that `stream` takes or frees. */
-static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
-    if (p->several || (stream == p->only && stream != 0)) {
+/* Another than the only stream takes or frees, or there are several. */
+static void stream_note(struct weir_placement *p, uint64_t stream) {
+    if (p->several) {
         return;
     }
     if (p->only == 0 && stream != 0) {
         p->only = stream;
-        return;
+    } else {
+        second_stream(p);
     }
-    second_stream(p);
+}
+
+/* Notes that `stream` takes or frees. */
+static inline void stream_seen(struct weir_placement *p, uint64_t stream) {
+    if (stream != p->only || stream == 0) {
+        stream_note(p, stream);
+    }
 }
 
 /* ---------------------------------------------------------------------- take -- */
@@ -609,9 +617,7 @@ static int take_reserve(struct weir_placement *p) {
 }
 
 /* A free chunk that is a whole region of more than `most` granules. */
-static inline int is_spared(const struct weir_placement *p, uint32_t id, uint64_t most) {
-    const struct weir__chunk *c = &p->all.chunk[id];
-
+static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
     return c->size > most && c->prev == c->next; /* both are the border */
 }
 
@@ -628,71 +634,34 @@ INLINE struct weir__bestfit_hit first_from(const struct weir_placement *p, const
     return tagged.key < clean.key ? tagged : clean;
 }
 
-/* Cuts chunk `id` to `want` and links what remains behind it; its sets and lists are untouched. */
-INLINE uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t want) {
-    struct weir__chunk *c = &p->all.chunk[id];
-    uint64_t address = c->address + want;
-    uint64_t size = c->size - want;
-    uint32_t next = c->next;
+/* What is left of chunk `id`, which has left its set, when it is cut at `address`: `size` granules
+ * that take its place. */
+INLINE void rest_settle(struct weir_placement *p, struct stream *own, uint32_t id, uint64_t address,
+                        uint64_t size) {
     uint32_t rest = weir__chunks_add(&p->all, address);
-    struct weir__chunk *r = &p->all.chunk[rest];
+    struct weir__chunk *chunk = p->all.chunk;
+    struct weir__chunk *c = &chunk[id];
+    struct weir__chunk *r = &chunk[rest];
+    uint32_t next = c->next;
 
     r->address = address;
     r->size = size;
     r->prev = id;
     r->next = next;
     r->sequence = c->sequence;
-    p->all.chunk[next].prev = rest;
+    chunk[next].prev = rest;
     c->next = rest;
-    c->size = want;
-    return rest;
-}
-
-/* What remains of chunk `id`, which has left its set, takes its place. */
-INLINE void rest_settle(struct weir_placement *p, struct stream *own, uint32_t id, uint32_t rest) {
-    int kept = weir__bestfit_insert(own == NULL ? &p->clean : &own->fit,
-                                    key_of(&p->all.chunk[rest]), rest);
-
     p->all.kind[rest] = own == NULL ? CLEAN : TAGGED;
-    if (own != NULL && kept) {
-        list_replace(p, own, id, rest);
-    } else if (own != NULL) {
-        list_remove(p, own, id);
-        p->all.tag[rest].stream = own->id;
-    }
-    if (!kept) {
+    if (!weir__bestfit_insert(own == NULL ? &p->clean : &own->fit, weir__bestfit_key(size, address),
+                              rest)) {
         p->all.kind[rest] |= STRAY;
         p->strays++;
-    }
-}
-
-/* Makes a live block of what was found; `own` if it carries that stream's tag, else NULL. */
-INLINE void take_carve(struct weir_placement *p, struct stream *own, struct weir__bestfit_hit hit,
-                       uint64_t want) {
-    uint32_t id = hit.value;
-    struct weir__chunk *c = &p->all.chunk[id];
-    uint32_t next = c->next;
-    uint64_t size = c->size;
-
-    weir__bestfit_erase(own == NULL ? &p->clean : &own->fit, hit.key);
-    if (size >= 2 * want || size - want >= p->waste) {
-        rest_settle(p, own, id, chunk_cut(p, id, want));
-        size = want;
-    } else if (own != NULL) {
-        list_remove(p, own, id);
-    }
-    if (own != NULL) {
-        p->tagged -= size;
-    }
-    if (p->all.kind[next] ==
-        BORDER) { /* only a region's last chunk can reach above its high mark */
-        struct region *r = &p->region[p->all.chunk[next].region];
-        uint64_t end = c->address + size;
-
-        if (end > r->high) {
-            p->extent += end - r->high;
-            r->high = end;
+        if (own != NULL) {
+            list_remove(p, own, id);
+            p->all.tag[rest].stream = own->id;
         }
+    } else if (own != NULL) {
+        list_replace(p, own, id, rest);
     }
 }
 
@@ -703,16 +672,54 @@ static inline void block_show(const struct weir_placement *p, const struct weir_
     out->size = c->size << p->shift;
 }
 
-INLINE void block_begin(struct weir_placement *p, uint32_t id, size_t bytes,
-                        struct weir_placement_block *out) {
-    struct weir__chunk *c = &p->all.chunk[id];
-
+/* Chunk `id`, so many granules at `address`, is a block from here on. */
+INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address, uint64_t size,
+                        size_t bytes, struct weir_placement_block *out) {
     p->all.kind[id] = LIVE;
-    c->requested = bytes;
-    p->used += c->size;
+    p->used += size;
     p->requested += bytes;
     p->blocks++;
-    block_show(p, c, out);
+    out->address = address << p->shift;
+    out->requested = bytes;
+    out->size = size << p->shift;
+}
+
+/* The block `id`, of a region's last chunk, ends at `end`: no other can reach above a high mark. */
+static inline void mark_high(struct weir_placement *p, uint32_t border, uint64_t end) {
+    struct region *r = &p->region[p->all.chunk[border].region];
+
+    if (end > r->high) {
+        p->extent += end - r->high;
+        r->high = end;
+    }
+}
+
+/* Makes a live block of the free chunk `id` with that key; `own` if it carries that stream's tag,
+ * else NULL. */
+INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id, uint64_t key,
+                       uint64_t want, size_t bytes, struct weir_placement_block *out) {
+    struct weir__chunk *c = &p->all.chunk[id];
+    uint64_t address = c->address;
+    uint64_t size = c->size;
+    uint64_t rest = size - want;
+    uint32_t next = c->next;
+
+    weir__bestfit_erase(own == NULL ? &p->clean : &own->fit, key);
+    if (rest >= (want < p->waste ? want : p->waste)) {
+        rest_settle(p, own, id, address + want, rest);
+        size = want;
+        c->size = want;
+    } else if (own != NULL) {
+        list_remove(p, own, id);
+    }
+    if (own != NULL) {
+        p->tagged -= size;
+    }
+    if (p->all.kind[next] == BORDER) {
+        mark_high(p, next, address + size);
+    }
+    c->requested = bytes;
+    block_begin(p, id, address, size, bytes, out);
 }
 
 /* The parked block again.  What was cut off from it would have joined it and been cut off anew. */
@@ -727,7 +734,8 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
     } else if (p->all.kind[c->next] == CLEAN) {
         p->all.chunk[c->next].sequence = c->sequence;
     }
-    block_begin(p, id, bytes, out);
+    c->requested = bytes;
+    block_begin(p, id, c->address, c->size, bytes, out);
 }
 
 /* Takes the best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
@@ -735,7 +743,7 @@ INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, siz
                 size_t most, struct weir_placement_block *out) {
     struct weir__bestfit_hit hit = first_from(p, own, weir__bestfit_key(want, 0));
 
-    while (hit.key != WEIR__BESTFIT_NONE && is_spared(p, hit.value, most >> p->shift)) {
+    while (hit.key != WEIR__BESTFIT_NONE && is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
         hit = first_from(p, own, hit.key + 1);
     }
     if (hit.key == WEIR__BESTFIT_NONE) {
@@ -745,8 +753,8 @@ INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, siz
     p->last_taken = hit.value;
     p->last_want = want;
     p->last_most = most;
-    take_carve(p, own != NULL && p->all.kind[hit.value] == TAGGED ? own : NULL, hit, want);
-    block_begin(p, hit.value, bytes, out);
+    take_carve(p, own != NULL && p->all.kind[hit.value] == TAGGED ? own : NULL, hit.value, hit.key,
+               want, bytes, out);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -756,14 +764,14 @@ static int take_clean(struct weir_placement *p, uint64_t want, size_t bytes, siz
     return take(p, NULL, want, bytes, most, out);
 }
 
-static int take_own(struct weir_placement *p, uint64_t want, size_t bytes, uint64_t stream,
-                    size_t most, struct weir_placement_block *out) {
-    p->last_stream = stream;
-    return take(p, stream_find(p, stream), want, bytes, most, out);
+static int take_tagged(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
+                       size_t most, struct weir_placement_block *out) {
+    return take(p, own, want, bytes, most, out);
 }
 
-int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
-                                size_t most, struct weir_placement_block *out) {
+/* A take for which there is something to be seen to first. */
+static int take_prepared(struct weir_placement *p, size_t bytes, uint64_t stream, size_t most,
+                         struct weir_placement_block *out) {
     size_t rounded;
     uint64_t want;
 
@@ -778,15 +786,26 @@ int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t
     }
     unpark(p);
     stream_seen(p, stream);
-    if ((p->all.room <= p->regions || p->strays > 0) && !take_reserve(p)) {
+    if (!take_reserve(p)) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     if (want >> WEIR__BESTFIT_BITS != 0) {
         return WEIR_PLACEMENT_NO_FIT;
     }
+    p->last_stream = stream;
     /* The stream is looked up here and not before: bringing strays in may have forgotten it. */
-    return p->several && stream != 0 ? take_own(p, want, bytes, stream, most, out)
-                                     : take_clean(p, want, bytes, most, out);
+    return p->several && stream != 0
+               ? take_tagged(p, stream_find(p, stream), want, bytes, most, out)
+               : take_clean(p, want, bytes, most, out);
+}
+
+int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                size_t most, struct weir_placement_block *out) {
+    if (bytes - 1 < p->limit && stream == p->only && stream != 0 && p->parked == 0 &&
+        p->all.room > p->regions && p->strays == 0) {
+        return take_clean(p, (bytes + p->mask) >> p->shift, bytes, most, out);
+    }
+    return take_prepared(p, bytes, stream, most, out);
 }
 
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
@@ -895,34 +914,57 @@ static inline uint32_t block_find(const struct weir_placement *p, uint64_t addre
     return granule == p->last_address ? p->last_taken : weir__chunks_find(&p->all, granule, LIVE);
 }
 
+/* The block `id` is live no more; what it was in *out. */
+INLINE void block_end(struct weir_placement *p, uint32_t id, uint64_t address,
+                      struct weir_placement_block *out) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+    uint64_t size = c->size;
+    size_t requested = c->requested;
+
+    p->used -= size;
+    p->requested -= requested;
+    p->blocks--;
+    if (out != NULL) {
+        out->address = address;
+        out->requested = requested;
+        out->size = size << p->shift;
+    }
+}
+
+/* The free of a block, which has ended, where `stream` is not the only one, or not yet. */
+static void give_several(struct weir_placement *p, uint32_t id, uint64_t stream,
+                         uint64_t sequence) {
+    int park = p->all.chunk[id].address == p->last_address;
+
+    unpark(p);
+    stream_seen(p, stream);
+    if (p->several) {
+        give_tagged(p, id, stream, sequence, park);
+    } else {
+        p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+        settle_clean(p, id);
+    }
+}
+
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,
                          uint64_t sequence, struct weir_placement_block *out) {
+    uint64_t granule = address >> p->shift;
     uint32_t id = block_find(p, address);
-    struct weir__chunk *c = &p->all.chunk[id];
-    int park = c->address == p->last_address;
 
     if (id == 0) {
         return diagnose(unparked(p), address, NULL);
     }
-    if (!park || p->several || stream != p->only) {
-        unpark(p);
-        stream_seen(p, stream);
-    }
-    if (out != NULL) {
-        block_show(p, c, out);
-    }
-    p->used -= c->size;
-    p->requested -= c->requested;
-    p->blocks--;
-    if (p->several) {
-        give_tagged(p, id, stream, sequence, park);
+    block_end(p, id, address, out);
+    if (stream != p->only || stream == 0) {
+        give_several(p, id, stream, sequence);
         return WEIR_PLACEMENT_OK;
     }
-    c->sequence = pace_admit(&p->pace, sequence);
-    if (park) {
+    p->all.chunk[id].sequence = pace_admit(&p->pace, sequence);
+    if (granule == p->last_address) {
         park_block(p, id);
     } else {
-        settle_clean(p, id);
+        unpark(p);
+        settle(p, NULL, id);
     }
     return WEIR_PLACEMENT_OK;
 }
@@ -1007,6 +1049,10 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
     p->host = host;
     p->mask = rule->granularity - 1;
     p->shift = (unsigned)__builtin_ctzll(rule->granularity);
+    p->limit = (SIZE_MAX >> p->shift >> WEIR__BESTFIT_BITS != 0
+                    ? (UINT64_C(1) << WEIR__BESTFIT_BITS << p->shift) - 1
+                    : SIZE_MAX) -
+               p->mask;
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
     if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
         weir__hostmem_resize(&host, p, 0, 0);
@@ -1142,8 +1188,7 @@ int weir__placement_add_freed(struct weir_placement *p, uint64_t base, size_t by
     }
     /* Its one chunk, and no other, has this key. */
     hit = weir__bestfit_from(&p->clean, weir__bestfit_key(bytes >> p->shift, base >> p->shift));
-    take_carve(p, NULL, hit, bytes >> p->shift);
-    block_begin(p, hit.value, bytes, &block);
+    take_carve(p, NULL, hit.value, hit.key, bytes >> p->shift, bytes, &block);
     return weir__placement_give(p, base, stream, sequence, NULL);
 }
 

@@ -28,8 +28,11 @@ enum { PENDING_GLANCE = 2 };
 enum { GLANCE = 32 };
 
 /* Stranded bytes for which a growing request would rather wait for the device. */
-#define STRANDED_LEAST (UINT64_C(64) << 20)
-enum { STRANDED_PART = 8 }; /* of the reserve */
+#define STRANDED_LEAST (UINT64_C(32) << 20)
+enum { STRANDED_PART = 32 }; /* of the reserve */
+
+/* Of all memory, what is worth an event. */
+enum { WORTH_PART = 256 };
 
 /* A free that waits for other streams: the block stays placed until the fence is done. */
 struct weir_suballoc_pending {
@@ -80,6 +83,7 @@ void weir__suballoc_close(struct weir_suballoc *s) {
 /* ---- accounts -------------------------------------------------------------------------------- */
 
 static void account(struct weir_suballoc *s, const struct weir_placement_block *block) {
+    weir__order_taken(&s->order, block->size);
     s->in_use += block->size;
     s->requested += block->requested;
     if (s->in_use > s->in_use_peak)
@@ -114,7 +118,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* The region around an address; NULL: it lies in none. */
-static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uint64_t address) {
+static struct weir_suballoc_region *region_search(const struct weir_suballoc *s, uint64_t address) {
     size_t low = 0, high = s->region_count;
 
     while (low < high) { /* the first region that ends above the address */
@@ -128,7 +132,26 @@ static struct weir_suballoc_region *region_of(const struct weir_suballoc *s, uin
     return low < s->region_count && s->regions[low].base <= address ? &s->regions[low] : NULL;
 }
 
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address) {
+/* Which slot of region_seen or place_seen an address has. */
+static inline size_t seen_slot(uint64_t address) {
+    return (address >> WEIR_SUBALLOC_UNIT_BITS) % WEIR_SUBALLOC_UNITS;
+}
+
+/* The same, but first a look where the last one of the address's unit was found.  It may be gone or
+ * stand elsewhere since: whether it has the address is asked of what stands there now. */
+static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t address) {
+    uint32_t *seen = &s->region_seen[seen_slot(address)];
+    struct weir_suballoc_region *r;
+
+    if (*seen < s->region_count && address - s->regions[*seen].base < s->regions[*seen].bytes)
+        return &s->regions[*seen];
+    r = region_search(s, address);
+    if (r)
+        *seen = (uint32_t)(r - s->regions);
+    return r;
+}
+
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
     return region_of(s, address) != NULL;
 }
 
@@ -137,15 +160,14 @@ static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uin
     struct weir_suballoc_region *r = s->regions;
 
     if (!s->rule.newest_first)
-        return region_of(s, place);
+        return region_search(s, place);
     while (place - r->place >= r->bytes)
         r++;
     return r;
 }
 
 /* As the placement's functions, of the block at an address. */
-static int find(const struct weir_suballoc *s, CUdeviceptr block,
-                struct weir_placement_block *out) {
+static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
     return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
@@ -161,10 +183,13 @@ static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_
              : WEIR_PLACEMENT_FOREIGN;
 }
 
-/* Which of `places` has this place, or is the first below it. */
-static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
+/* Which of `places` has this place; one does.  It is looked for as a region is. */
+static size_t place_index(struct weir_suballoc *s, uint64_t place) {
+    uint32_t *seen = &s->place_seen[seen_slot(place)];
     size_t low = 0, high = s->region_count;
 
+    if (*seen < high && place - s->places[*seen].place < s->places[*seen].bytes)
+        return *seen;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -173,6 +198,7 @@ static size_t place_index(const struct weir_suballoc *s, uint64_t place) {
         else
             low = middle + 1;
     }
+    *seen = (uint32_t)low;
     return low;
 }
 
@@ -352,12 +378,12 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
         weir__order_freed(&s->order, on, was.size);
     }
     unaccount(s, &was);
-    return WEIR_OK;
+    return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-/* Tells the placement.  Memory that came in the order of one stream is as if it had been freed
+/* Tells the placement.  Memory that came in the order of one stream is as if it had been taken and freed
  * there. */
 static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint64_t place,
                         size_t bytes, uint64_t id) {
@@ -368,7 +394,13 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
     on = weir__order_stream(&s->order, id);
     if (!on)
         return WEIR_PLACEMENT_NO_MEMORY;
+    weir__order_taken(&s->order, bytes);
     return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
+}
+
+static void count_total(struct weir_suballoc *s, uint64_t total) {
+    s->total = total;
+    s->order.worth = total / WORTH_PART;
 }
 
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
@@ -406,7 +438,7 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
     regions[at] =
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
     s->region_count++;
-    s->total += bytes;
+    count_total(s, s->total + bytes);
     return WEIR_PLACEMENT_OK;
 }
 
@@ -442,7 +474,7 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
         (void)weir__placement_remove(s->placement[r->small], r->place);
     else
         (void)weir__placement_withdraw(s->placement[r->small], r->place, id);
-    s->total -= r->bytes;
+    count_total(s, s->total - r->bytes);
     if (s->rule.newest_first) {
         size_t i = place_index(s, r->place);
 

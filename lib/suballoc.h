@@ -55,6 +55,10 @@ struct weir_suballoc_place {
     size_t bytes;
 };
 
+/* The addresses of a unit, a region's least size as a rule, lie in one region or in few. */
+#define WEIR_SUBALLOC_UNIT_BITS 25
+#define WEIR_SUBALLOC_UNITS 64 /* as many are told apart */
+
 /* Not moved while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
@@ -65,6 +69,8 @@ struct weir_suballoc {
     size_t region_count, region_capacity;
     struct weir_suballoc_place *places; /* newest_first: of the same regions, from high to low */
     size_t place_capacity;
+    /* By unit, where among them the one stood that was found last; another may stand there now. */
+    uint32_t region_seen[WEIR_SUBALLOC_UNITS], place_seen[WEIR_SUBALLOC_UNITS];
     uint64_t total;                        /* bytes in all regions */
     struct weir_suballoc_pending *pending; /* oldest first */
     struct weir_suballoc_pending **pending_end;
@@ -119,7 +125,7 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
                        uint64_t id);
 /* 1 if the address lies in a region. */
-int weir__suballoc_holds(const struct weir_suballoc *s, uint64_t address);
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
  * of the regions. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);

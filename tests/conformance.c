@@ -2178,12 +2178,7 @@ static void add_others(TCase *tests) {
 }
 
 static TCase *add_case(Suite *suite, const char *name, void (*fixture)(void)) {
-    TCase *tests = tcase_create(name);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, fixture, close_device);
-    suite_add_tcase(suite, tests);
-    return tests;
+    return suite_add_case(suite, name, 120, fixture, close_device);
 }
 
 static Suite *make_suite(void) {

@@ -108,7 +108,9 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
 	tests/check-installed \
+	tests/model_device.h \
 	tests/refuse.h \
+	tests/suite.h \
 	tests/support.h \
 	tests/gpu/bundle \
 	tests/gpu/run \

@@ -12,6 +12,8 @@
 
 #include <weir/weir.h>
 
+#include "suite.h"
+
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -113,17 +115,6 @@ static inline weir_statistics check_identities(weir_allocator *allocator) {
     front = s.front_hits + s.front_misses_young + s.front_misses_empty + s.front_misses_capture;
     MUST(front == 0 || front == s.allocs); /* the front is off, or on */
     return s;
-}
-
-static inline int run_suite(Suite *suite, enum fork_status fork) {
-    SRunner *runner = srunner_create(suite);
-    int failed;
-
-    srunner_set_fork_status(runner, fork);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }
 
 #endif

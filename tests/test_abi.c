@@ -15,6 +15,8 @@
 
 #include <weir/weir.h>
 
+#include "suite.h"
+
 #if defined(__LP64__)
 #define STRUCT(type, bytes, alignment)                                                             \
     _Static_assert(sizeof(type) == (bytes) && _Alignof(type) == (alignment), #type)
@@ -275,15 +277,9 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("abi");
     TCase *all = tcase_create("all");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, every_value_stands_above);
     tcase_add_test(all, functions_have_their_types);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -5,6 +5,7 @@
  * into one key is tested along with the trees.  Chunks are disjoint, as the set demands: each has a
  * slot of address space of its own, larger than any chunk. */
 #include "bestfit.h"
+#include "suite.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -302,8 +303,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("bestfit");
     TCase *keys = tcase_create("keys"), *runs = tcase_create("runs");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(keys, keys_order_by_size_then_address);
     tcase_add_test(keys, keys_at_the_limits);
@@ -316,9 +315,5 @@ int main(void) {
     tcase_add_loop_test(runs, a_second_key_needs_a_node, 0, 4);
     suite_add_tcase(suite, runs);
 
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

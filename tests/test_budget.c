@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_budget.c: amounts of memory as bytes of a device. */
 #include "budget.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -104,8 +105,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("budget");
     TCase *tests = tcase_create("budget");
-    SRunner *runner;
-    int failed;
 
     tcase_add_loop_test(tests, test_amount, 0, (int)COUNT(cases));
     tcase_add_test(tests, test_largest_device);
@@ -113,9 +112,5 @@ int main(void) {
     tcase_add_test(tests, test_share_of_what_is_in_use);
     tcase_add_test(tests, test_shares_rise);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

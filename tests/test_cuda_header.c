@@ -10,6 +10,8 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "suite.h"
+
 static struct {
     weir_allocator *allocator;
     size_t bytes;
@@ -132,8 +134,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("cuda_header");
     TCase *all = tcase_create("all");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, calls_go_to_the_default_allocator);
     tcase_add_test(all, stream_0_is_what_the_file_was_compiled_for);
@@ -142,9 +142,5 @@ int main(void) {
     tcase_add_test(all, every_status_has_an_error);
     tcase_add_test(all, driver_results_pass_through);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -7,6 +7,7 @@
  * needed, and one that is there is not touched.
  */
 #include "driver.h"
+#include "suite.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -745,17 +746,11 @@ static Suite *driver_suite(void) {
 
 int main(int argc, char **argv) {
     ssize_t length = readlink("/proc/self/exe", own_path, sizeof own_path - 1);
-    SRunner *runner;
-    int failed;
 
     if (length <= 0)
         snprintf(own_path, sizeof own_path, "%s", argv[0]);
     for (size_t i = 0; argc == 2 && i < sizeof children / sizeof children[0]; i++)
         if (strcmp(argv[1], children[i].word) == 0)
             return children[i].run();
-    runner = srunner_create(driver_suite());
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(driver_suite(), CK_FORK_GETENV);
 }

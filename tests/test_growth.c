@@ -13,6 +13,7 @@
 
 #include "settings.h"
 #include "size.h"
+#include "suite.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define KIB ((size_t)1 << 10)
@@ -386,8 +387,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("growth");
     TCase *tests = tcase_create("growth");
-    SRunner *runner;
-    int failed;
 
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_set_timeout(tests, 60);
@@ -404,9 +403,5 @@ int main(void) {
     tcase_add_test(tests, test_others_halve_the_way);
     tcase_add_test(tests, test_size_arithmetic);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "histogram.h"
+#include "suite.h"
 
 static struct weir_histogram h;
 
@@ -134,8 +135,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("histogram");
     TCase *tests = tcase_create("histogram");
-    SRunner *runner;
-    int failed;
 
     tcase_add_checked_fixture(tests, clear, NULL);
     tcase_add_test(tests, test_empty);
@@ -146,9 +145,5 @@ int main(void) {
     tcase_add_test(tests, test_rank_is_not_one_too_high);
     tcase_add_test(tests, test_threads_lose_nothing);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -17,6 +17,7 @@ static void *refusing_calloc(size_t count, size_t bytes) {
 
 #define calloc refusing_calloc
 #include "map.c"
+#include "suite.h"
 #undef calloc
 
 static struct weir_map map;
@@ -197,8 +198,6 @@ int main(void) {
     Suite *suite = suite_create("map");
     TCase *tests = tcase_create("map"), *memory = tcase_create("host memory"),
           *random = tcase_create("random");
-    SRunner *runner;
-    int failed;
 
     tcase_add_checked_fixture(tests, begin, end);
     tcase_add_test(tests, an_empty_map_holds_nothing);
@@ -217,9 +216,5 @@ int main(void) {
     tcase_add_loop_test(random, a_long_random_run_as_the_array, 0, 4);
     suite_add_tcase(suite, random);
 
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -18,6 +18,7 @@
 
 #include "driver.h"
 #include "model/model.h"
+#include "suite.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -1785,12 +1786,7 @@ END_TEST
 /* ------------------------------------------------------------------ the suite ---- */
 
 static TCase *add_case(Suite *suite, const char *name) {
-    TCase *tcase = tcase_create(name);
-
-    tcase_add_checked_fixture(tcase, set_up, check_model);
-    tcase_set_timeout(tcase, 60);
-    suite_add_tcase(suite, tcase);
-    return tcase;
+    return suite_add_case(suite, name, 60, set_up, check_model);
 }
 
 static void add_devices(Suite *suite) {
@@ -1909,16 +1905,10 @@ static void add_rest(Suite *suite) {
 
 int main(void) {
     Suite *suite = suite_create("model");
-    SRunner *runner;
-    int failed;
 
     add_devices(suite);
     add_pools(suite);
     add_units(suite);
     add_rest(suite);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -16,6 +16,7 @@
 
 #include "driver.h"
 #include "model/model.h"
+#include "suite.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -1170,12 +1171,7 @@ END_TEST
 /* ------------------------------------------------------------------ the suite ---- */
 
 static TCase *add_case(Suite *suite, const char *name) {
-    TCase *tcase = tcase_create(name);
-
-    tcase_add_checked_fixture(tcase, set_up, check_model);
-    tcase_set_timeout(tcase, 60);
-    suite_add_tcase(suite, tcase);
-    return tcase;
+    return suite_add_case(suite, name, 60, set_up, check_model);
 }
 
 static void add_graphs(Suite *suite) {
@@ -1233,14 +1229,8 @@ static void add_captures(Suite *suite) {
 
 int main(void) {
     Suite *suite = suite_create("model-graph");
-    SRunner *runner;
-    int failed;
 
     add_graphs(suite);
     add_captures(suite);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -18,6 +18,7 @@
 
 #include "result.h"
 #include "text.h"
+#include "suite.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
@@ -1751,15 +1752,9 @@ static TCase *environment_tests(void) {
 
 int main(void) {
     Suite *suite = suite_create("options");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, text_tests());
     suite_add_tcase(suite, struct_tests());
     suite_add_tcase(suite, environment_tests());
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -5,19 +5,14 @@
  * id is all that the rest takes.  The last part goes through the public interface, where ten thousand
  * streams must leave neither memory nor time behind.
  */
-#include "support.h"
+#include "model_device.h"
 
 #include <string.h>
 
-#include "model/model.h"
 #include "order.h"
-
-#define MS UINT64_C(1000000)
 
 enum { YOUNG = 16, UNSETTLED = 2048, FORGET_CALLS = 16384 };
 
-static const struct weir_driver *driver;
-static CUstream A, B;
 static uint64_t a_id, b_id;
 static struct weir_host host;
 static struct weir_order order;
@@ -30,33 +25,15 @@ static void tell(void *context, uint64_t id, uint64_t sequence) {
     told_times++;
 }
 
-static uint64_t id_of(CUstream stream) {
-    unsigned long long id;
-
-    CU(driver->cuStreamGetId(stream, &id));
-    return id;
-}
-
 static void start_device(void) {
-    struct weir_driver_failure failure;
-
-    driver = weir__driver_open("model", &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
-    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB}), 0);
+    start_model(8 * GIB);
     memset(&host, 0, sizeof host);
     host.driver = driver;
-    CU(driver->cuDevicePrimaryCtxRetain(&host.context, 0));
-    CU(driver->cuCtxPushCurrent(host.context));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    host.context = primary;
     a_id = id_of(A);
     b_id = id_of(B);
     told_times = 0;
     weir__order_open(&order, &host, tell, &order);
-}
-
-static void busy(CUstream stream, uint64_t ns) {
-    CU(weir__model_kernel(stream, ns));
 }
 
 static struct weir_order_stream *stream_of(uint64_t id) {
@@ -130,23 +107,84 @@ START_TEST(a_young_stream_records_each_free) {
 }
 END_TEST
 
-START_TEST(unsettled_streams_record_by_number_and_bytes) {
+/* A takes blocks of so many bytes. */
+static void take_often(size_t bytes, int times) {
+    while (times-- > 0) {
+        (void)weir__order_stream(&order, a_id);
+        weir__order_taken(&order, bytes);
+    }
+}
+
+/* One event when A holds as little as it did when it was asked, whatever went on before. */
+START_TEST(a_burst_ends_with_one_event) {
+    uint64_t before, sequence;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    take_often(20 * MIB, 1);
+    free_on(A, a_id, MIB); /* it is asked */
+    for (int burst = 0; burst < 3; burst++) {
+        before = records();
+        take_often(10 * MIB, 10);
+        for (int i = 0; i < 20; i++) {
+            free_often(A, a_id, 10 * MIB, 4);
+            take_often(10 * MIB, 4);
+        }
+        free_often(A, a_id, 10 * MIB, 9);
+        MUST_EQ(records() - before, 0);
+        sequence = free_on(A, a_id, 10 * MIB);
+        MUST_EQ(records() - before, 1);
+        MUST_EQ(told_sequence, sequence);
+    }
+}
+END_TEST
+
+/* What is not worth it has no event, and nearly as low is low. */
+START_TEST(an_event_must_be_worth_it) {
     uint64_t before;
 
     settle();
     weir__order_dry(&order);
-    free_on(A, a_id, 1); /* the demand */
+    free_on(A, a_id, MIB);
     before = records();
-    free_often(A, a_id, 1000, 15);
+    for (int i = 0; i < 100; i++) {
+        take_often(64 * KIB - 1, 1);
+        free_on(A, a_id, 64 * KIB - 1);
+    }
     MUST_EQ(records() - before, 0);
-    free_on(A, a_id, 1000);
-    MUST_EQ(records() - before, 1);
-    free_often(A, a_id, 30 * KIB, 2);
-    MUST_EQ(records() - before, 1);
-    free_on(A, a_id, 30 * KIB);
-    MUST_EQ(records() - before, 2);
+    take_often(64 * KIB, 1);
     free_on(A, a_id, 64 * KIB);
-    MUST_EQ(records() - before, 3);
+    MUST_EQ(records() - before, 1);
+    order.worth = MIB;
+    take_often(MIB, 10);
+    free_often(A, a_id, MIB, 8);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, MIB); /* one is left */
+    MUST_EQ(records() - before, 2);
+}
+END_TEST
+
+/* A stream that is asked records wherever it stands, and that is as low as it must come then. */
+START_TEST(who_is_asked_learns_a_new_low) {
+    uint64_t before;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    free_on(A, a_id, MIB);
+    take_often(10 * MIB, 10);
+    before = records();
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 0);
+    weir__order_dry(&order);
+    weir__order_tend(&order, stream_of(a_id), A);
+    MUST_EQ(records() - before, 1);
+    take_often(10 * MIB, 5);
+    free_often(A, a_id, 10 * MIB, 4);
+    MUST_EQ(records() - before, 1);
+    free_on(A, a_id, 10 * MIB);
+    MUST_EQ(records() - before, 2);
 }
 END_TEST
 
@@ -430,13 +468,14 @@ static void end_order(void) {
 
 int main(void) {
     Suite *suite = suite_create("order");
-    TCase *alone = tcase_create("alone"), *whole = tcase_create("whole");
+    TCase *alone = suite_add_case(suite, "alone", 120, start_device, end_order);
+    TCase *whole = suite_add_case(suite, "whole", 300, start_device, end_order);
 
-    tcase_add_checked_fixture(alone, start_device, end_order);
-    tcase_set_timeout(alone, 120);
     tcase_add_test(alone, one_stream_records_nothing);
     tcase_add_test(alone, a_young_stream_records_each_free);
-    tcase_add_test(alone, unsettled_streams_record_by_number_and_bytes);
+    tcase_add_test(alone, a_burst_ends_with_one_event);
+    tcase_add_test(alone, an_event_must_be_worth_it);
+    tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
     tcase_add_test(alone, a_refused_record_is_tried_again);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
@@ -446,11 +485,7 @@ int main(void) {
     tcase_add_test(alone, ended_streams_are_forgotten);
     tcase_add_test(alone, open_frees_are_not_forgotten);
     tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
-    tcase_add_checked_fixture(whole, start_device, end_order);
-    tcase_set_timeout(whole, 300);
     tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
     tcase_add_loop_test(whole, steady_streams_record_nothing, 0, SERVED);
-    suite_add_tcase(suite, alone);
-    suite_add_tcase(suite, whole);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "config.h"
+#include "suite.h"
 
 /* The program itself exports nothing, so what is found here comes from the library. */
 START_TEST(internal_names_stay_inside) {
@@ -53,16 +54,10 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("library");
     TCase *all = tcase_create("shared");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(all, internal_names_stay_inside);
     tcase_add_test(all, the_version_is_the_packages);
     tcase_add_loop_test(all, a_block_from_each_engine, 0, sizeof engines / sizeof *engines);
     suite_add_tcase(suite, all);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -7,24 +7,20 @@
  * The random run at the end writes a pattern into each block and reads it back on the stream of the
  * free: whoever was given the memory too early has spoilt it.
  */
-#include "support.h"
+#include "model_device.h"
 
 #include <string.h>
 
 #include "calls.h"
 #include "engine.h"
-#include "model/model.h"
 #include "refuse.h"
 #include "settings.h"
 
-#define MS UINT64_C(1000000)
 #define NOWHERE ((CUdeviceptr)0x1234000)
 
 static const struct weir_engine *const tables[] = {&weir__engine_spans_pool,
                                                    &weir__engine_spans_platform};
 
-static const struct weir_driver *driver;
-static CUstream A, B, C;
 static struct weir_host host;
 static struct weir_books books;
 static const struct weir_engine *ops;
@@ -33,17 +29,9 @@ static void *engine;
 /* ---- the device and the engine --------------------------------------------------------------- */
 
 static void start_device(void) {
-    struct weir_driver_failure failure;
-
-    driver = weir__driver_open("model", &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
-    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
+    start_model(4 * GIB);
     memset(&host, 0, sizeof host);
-    CU(driver->cuDevicePrimaryCtxRetain(&host.context, 0));
-    CU(driver->cuCtxPushCurrent(host.context));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&C, CU_STREAM_NON_BLOCKING));
+    host.context = primary;
 }
 
 static void begin_on(const struct weir_driver *table, const struct weir_engine *engine_ops,
@@ -85,19 +73,13 @@ static uint64_t reserve(void) {
 
 /* Nothing is left on the device afterwards. */
 static void end(void) {
-    size_t free_bytes, total;
-    const char *wrong;
-
     CU(driver->cuCtxSynchronize());
     ops->reclaim(engine, NULL);
     MUST_EQ(figures().in_use, 0);
     ops->close(engine);
     weir__books_close(&books);
-    CU(driver->cuCtxSynchronize());
-    CU(driver->cuMemGetInfo(&free_bytes, &total));
-    MUST_EQ(free_bytes, 4 * GIB);
-    wrong = weir__model_pool_check();
-    ck_assert_msg(wrong == NULL, "%s", wrong);
+    MUST_EQ(device_free(), 4 * GIB);
+    check_model();
 }
 
 static weir_status try_take(size_t bytes, CUstream stream, int may_grow, CUdeviceptr *block,
@@ -133,15 +115,12 @@ static void give(CUdeviceptr block, CUstream stream) {
     OK(ops->free(engine, block, stream, NULL));
 }
 
-static void busy(CUstream stream, uint64_t ns) {
-    CU(weir__model_kernel(stream, ns));
-}
+/* 1 if an event is due. */
+static int give_silently(CUdeviceptr block, uint64_t id) {
+    weir_status status = ops->give(engine, block, id);
 
-static uint64_t id_of(CUstream stream) {
-    unsigned long long id = 0;
-
-    CU(driver->cuStreamGetId(stream, &id));
-    return id;
+    MUST(status == WEIR_OK || status == WEIR_ENGINE_DUE);
+    return status == WEIR_ENGINE_DUE;
 }
 
 /* ---- counting calls -------------------------------------------------------------------------- */
@@ -401,6 +380,27 @@ START_TEST(reluctance_fades) {
 }
 END_TEST
 
+/* While memory is wasted, of which a tenth was never in use, patience lasts longer. */
+START_TEST(reluctance_fades_late_where_memory_is_wasted) {
+    CUdeviceptr a, b;
+    int swaps = 0;
+
+    begin(tables[0]);
+    for (int i = 0; i < 400; i++) {
+        count_from_here();
+        a = take(289 * MIB, A);
+        give(a, A);
+        b = take(20 * MIB, A);
+        give(b, A);
+        swaps += regions_given() > 0;
+        MUST_LE(reserve(), 320 * MIB);
+    }
+    MUST_EQ(regions_given(), 0);
+    MUST(swaps > 200 && swaps < 320);
+    end();
+}
+END_TEST
+
 START_TEST(dry_before_growth_and_swaps) {
     CUdeviceptr block, large;
     weir_statistics before;
@@ -550,10 +550,10 @@ START_TEST(given_on_a_stream_is_ordered_there) {
     other = take(30 * MIB, B);
     busy(A, 5 * MS);
     count_from_here();
-    OK(ops->give(engine, block, id_of(A)));
+    MUST(give_silently(block, id_of(A)));
     MUST_EQ(all_calls() - calls(WEIR_ENTRY_cuStreamGetId), 0);
     take_again(block, 30 * MIB, A); /* its own at once */
-    OK(ops->give(engine, block, id_of(A)));
+    MUST(give_silently(block, id_of(A)));
     give(other, B);
     other = take(60 * MIB, B); /* not B's */
     MUST(block < other || block >= other + 60 * MIB);
@@ -563,6 +563,58 @@ START_TEST(given_on_a_stream_is_ordered_there) {
     take_again(block, 31 * MIB, C);
     MUST_EQ(regions_taken(), 0);
     give(block, C);
+    give(other, B);
+    end();
+}
+END_TEST
+
+/* Who gives back is told when an event is due, and `tend` records one for all. */
+START_TEST(tending_records_what_is_due) {
+    CUdeviceptr block[20];
+
+    begin(tables[_i]);
+    give(take(MIB, B), B);
+    for (int i = 0; i < 20; i++)
+        block[i] = take(MIB, A);
+    for (int i = 0; i < 10; i++) /* young */
+        MUST(give_silently(block[i], id_of(A)));
+    count_from_here();
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 1);
+    for (int i = 10; i < 19; i++)
+        (void)give_silently(block[i], id_of(A));
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
+    for (int i = 0; i < 5; i++)
+        block[i] = take(2 * MIB, A);
+    MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work */
+    ops->tend(engine, A, id_of(A));
+    MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
+    for (int i = 1; i < 5; i++)
+        give(block[i], A);
+    give(block[19], A);
+    end();
+}
+END_TEST
+
+/* The first stream has recorded nothing, and may never be heard of again. */
+START_TEST(what_the_first_stream_leaves_serves_before_growth) {
+    CUdeviceptr block, other;
+
+    begin(tables[_i]);
+    block = take(60 * MIB, A);
+    give(block, A);
+    other = take(20 * MIB, B);
+    MUST_EQ(reserve(), 96 * MIB);
+    for (int i = 0; i < 600; i++)
+        give(take(MIB, B), B);
+    busy(A, 5 * MS);
+    take_again(block, 60 * MIB, B);
+    MUST_LE(5 * MS, weir__model_now_ns());
+    MUST_EQ(reserve(), 96 * MIB);
+    give(block, B);
     give(other, B);
     end();
 }
@@ -581,7 +633,7 @@ START_TEST(giving_asks_nothing) {
         give(block[i], i % 2 == 0 ? A : B); /* with events */
     count_from_here();
     for (int i = 20; i < 100; i++)
-        OK(ops->give(engine, block[i], id++));
+        (void)give_silently(block[i], id++);
     MUST_EQ(all_calls(), 0);
     MUST_EQ(figures().in_use, 0);
     end();
@@ -646,24 +698,6 @@ START_TEST(a_finite_threshold_gives_idle_regions_back) {
     count_from_here();
     give(take(120 * MIB, A), A);
     MUST_EQ(regions_given(), 0);
-    end();
-}
-END_TEST
-
-/* Streams cannot be told apart: the driver does it all. */
-START_TEST(without_ids_all_goes_to_the_inner_engine) {
-    struct weir_driver old = *driver;
-    CUdeviceptr block;
-
-    old.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
-    begin_on(&old, tables[_i], UINT64_MAX, UINT64_MAX);
-    block = take(MIB, A);
-    MUST_EQ(figures().in_use, MIB);
-    MUST_EQ(figures().in_use_peak, MIB);
-    count_from_here();
-    give(block, A);
-    MUST_EQ(regions_given(), 1);
-    MUST_EQ(figures().in_use_peak, MIB);
     end();
 }
 END_TEST
@@ -754,7 +788,7 @@ static void end_block(struct live *l, size_t at, uint64_t *random) {
     CU(driver->cuMemcpyDtoHAsync(samples[at][0], l->block, SAMPLE, l->stream));
     CU(driver->cuMemcpyDtoHAsync(samples[at][1], l->block + l->bytes - SAMPLE, SAMPLE, l->stream));
     if (next_random(random) % 4 == 0)
-        OK(ops->give(engine, l->block, id_of(l->stream)));
+        (void)give_silently(l->block, id_of(l->stream));
     else
         give(l->block, l->stream);
     l->block = 0;
@@ -805,12 +839,7 @@ END_TEST
 #define BOTH(test) tcase_add_loop_test(tests, test, 0, 2)
 
 static TCase *add_case(Suite *suite, const char *name) {
-    TCase *tests = tcase_create(name);
-
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, start_device, NULL);
-    suite_add_tcase(suite, tests);
-    return tests;
+    return suite_add_case(suite, name, 120, start_device, NULL);
 }
 
 static void add_order(TCase *tests) {
@@ -827,6 +856,7 @@ static void add_growth(TCase *tests) {
     BOTH(a_swap_does_not_raise_the_reserve);
     tcase_add_test(tests, a_swap_takes_the_smallest_that_is_enough);
     BOTH(reluctance_fades);
+    tcase_add_test(tests, reluctance_fades_late_where_memory_is_wasted);
     BOTH(dry_before_growth_and_swaps);
     tcase_add_test(tests, preallocated_reserve_is_not_dry);
     tcase_add_test(tests, a_region_does_not_leave_on_another_stream);
@@ -838,11 +868,12 @@ static void add_back(TCase *tests) {
     BOTH(given_as_observed_serves_all);
     BOTH(given_as_unknown_waits_for_the_device);
     BOTH(given_on_a_stream_is_ordered_there);
+    BOTH(tending_records_what_is_due);
+    BOTH(what_the_first_stream_leaves_serves_before_growth);
     BOTH(giving_asks_nothing);
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
     tcase_add_test(tests, a_finite_threshold_gives_idle_regions_back);
-    BOTH(without_ids_all_goes_to_the_inner_engine);
 }
 
 static void add_faults(TCase *tests) {

@@ -12,6 +12,7 @@
 
 #include "log.h"
 #include "result.h"
+#include "suite.h"
 
 /* ------------------------------------------------------------------- statuses ---- */
 
@@ -177,8 +178,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("status");
     TCase *tests = tcase_create("status");
-    SRunner *runner;
-    int failed;
 
     tcase_add_loop_test(tests, test_status, 0, STATUSES);
     tcase_add_test(tests, test_unknown_status);
@@ -187,9 +186,5 @@ int main(void) {
     tcase_add_test(tests, test_log_keeps_errno);
     tcase_add_test(tests, test_long_log_line);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

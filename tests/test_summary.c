@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "summary.h"
+#include "suite.h"
 
 enum { MOST = 16 };
 
@@ -89,8 +90,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("summary");
     TCase *tests = tcase_create("summary");
-    SRunner *runner;
-    int failed;
 
     tcase_add_test(tests, test_median);
     tcase_add_test(tests, test_settled_after_three);
@@ -98,9 +97,5 @@ int main(void) {
     tcase_add_test(tests, test_never_grew);
     tcase_add_test(tests, test_giving_back_counts_as_change);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

@@ -12,6 +12,8 @@
 
 #include <weir/trace.h>
 
+#include "suite.h"
+
 struct text {
     const char *at;
     size_t left;
@@ -373,8 +375,6 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("trace");
     TCase *tests = tcase_create("trace");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_every_operation);
@@ -391,9 +391,5 @@ int main(void) {
     tcase_add_test(tests, test_invalid_arguments);
     tcase_add_test(tests, test_many_lines);
     suite_add_tcase(suite, tests);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite, CK_FORK_GETENV);
 }

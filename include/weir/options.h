@@ -19,7 +19,8 @@ extern "C" {
  *   OF_TOTAL    `value` millionths of the device's memory: 750000 is 75%
  *   OF_FREE     `value` millionths of what is free on the device when the amount is first needed
  *   MAX         no bound, or all there is
- *   OF_IN_USE   `value` millionths of the allocator's bytes in use; for front_cache alone */
+ *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this span of
+ *               front_idle_ms and the one before; for front_cache alone */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* model_device.h: a device model of its own for each test, with three streams.
+ *
+ * For one file of a suite: what it opens is that file's own.
+ */
+#ifndef WEIR_TEST_MODEL_DEVICE_H
+#define WEIR_TEST_MODEL_DEVICE_H
+
+#include "support.h"
+
+#include "driver.h"
+#include "model/model.h"
+
+#define MS UINT64_C(1000000)
+
+static const struct weir_driver *driver;
+static CUcontext primary; /* current from start_model on */
+static CUstream A, B, C;  /* non-blocking */
+
+static inline void start_model(uint64_t capacity) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = capacity}), 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&C, CU_STREAM_NON_BLOCKING));
+}
+
+/* Gives the stream so much work. */
+static inline void busy(CUstream stream, uint64_t ns) {
+    CU(weir__model_kernel(stream, ns));
+}
+
+static inline uint64_t id_of(CUstream stream) {
+    unsigned long long id = 0;
+
+    CU(driver->cuStreamGetId(stream, &id));
+    return id;
+}
+
+/* Bytes, once all work is done. */
+static inline size_t device_free(void) {
+    size_t free_bytes, total;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    return free_bytes;
+}
+
+/* The model's own accounts agree. */
+static inline void check_model(void) {
+    const char *wrong = weir__model_pool_check();
+
+    ck_assert_msg(wrong == NULL, "%s", wrong);
+}
+
+#endif

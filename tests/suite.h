@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* suite.h: how a suite of Check's is put together and run.  Must not know: what it tests. */
+#ifndef WEIR_TEST_SUITE_H
+#define WEIR_TEST_SUITE_H
+
+#include <check.h>
+
+/* A case of the suite, of which each test may take so many seconds. */
+static inline TCase *suite_add_case(Suite *suite, const char *name, double seconds, SFun set_up,
+                                    SFun tear_down) {
+    TCase *tests = tcase_create(name);
+
+    tcase_set_timeout(tests, seconds);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    suite_add_tcase(suite, tests);
+    return tests;
+}
+
+/* What main returns. */
+static inline int run_suite(Suite *suite, enum fork_status fork) {
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    srunner_set_fork_status(runner, fork);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
+
+#endif
