@@ -8,6 +8,10 @@
 _Static_assert(offsetof(struct weir_cell, lock.busy) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");
 
+_Static_assert(offsetof(struct weir_span, next) == 64 &&
+                   offsetof(struct weir_span, posted_next) == 128,
+               "a slab's record has a cache line for each who writes");
+
 int weir__cell_open(struct weir_cell *c) {
     if (!c->store)
         c->store = calloc(1, sizeof *c->store);
@@ -93,6 +97,46 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
     strays->room = room;
     k->strays = strays;
     return 1;
+}
+
+uint64_t weir__cell_take_further(struct weir_cell *c, size_t bytes) {
+    unsigned size_class = weir__span_class(bytes);
+    struct weir_strays *strays = c->store->small[size_class].strays;
+    struct weir_stray *stray;
+
+    if (c->store->open[size_class])
+        weir__cell_unlink(c, c->store->open[size_class]);
+    if (c->store->open[size_class])
+        return weir__cell_take_home(c, bytes);
+    if (!strays || strays->count == 0)
+        return 0;
+    stray = &strays->stray[--strays->count];
+    atomic_store_explicit(&stray->span->slot[stray->slot], (uint32_t)bytes, memory_order_relaxed);
+    weir__cell_account(c, (int64_t)bytes, (int64_t)stray->span->slot_units * WEIR_SPAN_UNIT);
+    return weir__span_address(stray->span, stray->slot);
+}
+
+uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes) {
+    struct weir_cell_store *store = c->store;
+    size_t pages = weir__cell_pages(bytes);
+    unsigned i = store->recents;
+    struct weir_span *s;
+
+    do
+        if (i-- == 0)
+            return 0;
+    while (store->pages[weir__cell_at(store, i)] != pages);
+    s = store->recent[weir__cell_at(store, i)];
+    store->recents--;
+    if (i < store->unused)
+        store->unused--;
+    for (; i < store->recents; i++) {
+        unsigned to = weir__cell_at(store, i), from = weir__cell_at(store, i + 1);
+
+        store->pages[to] = store->pages[from];
+        store->recent[to] = store->recent[from];
+    }
+    return weir__cell_hand_out(c, s, bytes);
 }
 
 static void add_span(struct weir_harvest *out, struct weir_span *s) {
@@ -202,6 +246,8 @@ void weir__cell_disown(struct weir_cell *c) {
             struct weir_span *s = c->store->open[i];
 
             weir__cell_unlink(c, s);
+            if (s->idle == 0)
+                continue;
             count_slabs(c, s, -1);
             atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
         }

@@ -58,7 +58,8 @@ struct weir_cell_class {
 };
 
 struct weir_cell_store {
-    struct weir_span *open[WEIR_SPAN_CLASSES]; /* slabs with idle slots; the first serves */
+    /* Slabs with idle slots; the first serves, and may have none left. */
+    struct weir_span *open[WEIR_SPAN_CLASSES];
     struct weir_cell_class small[WEIR_SPAN_CLASSES];
     unsigned oldest, recents;         /* whole blocks: a ring from `oldest` on */
     size_t whole;                     /* bytes of them */
@@ -229,6 +230,8 @@ static inline void weir__cell_unlink(struct weir_cell *c, struct weir_span *s) {
 static inline void weir__cell_link(struct weir_cell *c, struct weir_span *s) {
     struct weir_span **open = &c->store->open[s->size_class];
 
+    if (*open && (*open)->idle == 0)
+        weir__cell_unlink(c, *open);
     s->prev = NULL;
     s->next = *open;
     if (*open)
@@ -247,69 +250,65 @@ static inline int weir__cell_has_post(const struct weir_cell *c, size_t bytes) {
 /* Brings home what lies in the letter box. */
 void weir__cell_collect(struct weir_cell *c);
 
-/* A small block for `bytes` (1 to WEIR_SPAN_SMALL), or 0: there is none. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_small(struct weir_cell *c,
-                                                                            size_t bytes) {
-    unsigned size_class = weir__span_class(bytes);
-    struct weir_span *s = c->store->open[size_class];
-    uint64_t slot_bytes;
-    uint32_t slot;
+/* A small block for `bytes` (1 to WEIR_SPAN_SMALL) from the slab that serves its class, or 0: it is full,
+ * or there is none. */
+static inline __attribute__((always_inline)) uint64_t weir__cell_take_home(struct weir_cell *c,
+                                                                           size_t bytes) {
+    struct weir_span *s = c->store->open[weir__span_class(bytes)];
+    uint64_t slot_bytes, slot;
 
-    if (__builtin_expect(s != NULL, 1)) {
-        if (s->idle == s->slots)
-            weir__cell_less_idle(c, s->bytes);
-        slot = weir__span_take(s, (uint32_t)bytes);
-        if (s->idle == 0)
-            weir__cell_unlink(c, s);
-    } else {
-        struct weir_strays *strays = c->store->small[size_class].strays;
-        struct weir_stray *stray;
-
-        if (!strays || strays->count == 0)
-            return 0;
-        stray = &strays->stray[--strays->count];
-        s = stray->span;
-        slot = stray->slot;
-        atomic_store_explicit(&s->slot[slot], (uint32_t)bytes, memory_order_relaxed);
-    }
+    if (__builtin_expect(!s || s->idle == 0, 0))
+        return 0;
+    if (s->idle == s->slots)
+        weir__cell_less_idle(c, s->bytes);
+    slot = weir__span_take(s, (uint32_t)bytes);
     slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
     weir__cell_account(c, (int64_t)bytes, (int64_t)slot_bytes);
     return s->base + slot * slot_bytes;
 }
+
+/* The same from the next slab, or of the class's strays. */
+uint64_t weir__cell_take_further(struct weir_cell *c, size_t bytes);
 
 /* Where the i-th oldest whole block is in the ring. */
 static inline unsigned weir__cell_at(const struct weir_cell_store *store, unsigned i) {
     return (store->oldest + i) % WEIR_CELL_RECENT;
 }
 
-/* A whole block of just the pages that `bytes` need, the one freed last first, or 0. */
-static inline __attribute__((always_inline)) uint64_t weir__cell_take_whole(struct weir_cell *c,
-                                                                            size_t bytes) {
-    struct weir_cell_store *store = c->store;
-    size_t pages = bytes / WEIR_PAGE + (bytes % WEIR_PAGE != 0);
-    unsigned i = store->recents;
-    struct weir_span *s;
+/* The pages of a whole block for `bytes` (> 0). */
+static inline size_t weir__cell_pages(size_t bytes) {
+    return (bytes - 1) / WEIR_PAGE + 1;
+}
 
-    do
-        if (i-- == 0)
-            return 0;
-    while (store->pages[weir__cell_at(store, i)] != pages);
-    s = store->recent[weir__cell_at(store, i)];
-    store->recents--;
-    if (i < store->unused)
-        store->unused--;
-    for (; i < store->recents; i++) {
-        unsigned to = weir__cell_at(store, i), from = weir__cell_at(store, i + 1);
+/* Hands a whole block out that lies in the cell no more. */
+static inline __attribute__((always_inline)) uint64_t
+weir__cell_hand_out(struct weir_cell *c, struct weir_span *s, size_t bytes) {
+    size_t whole = s->bytes;
 
-        store->pages[to] = store->pages[from];
-        store->recent[to] = store->recent[from];
-    }
-    store->whole -= s->bytes;
-    weir__cell_less_idle(c, s->bytes);
+    c->store->whole -= whole;
+    weir__cell_less_idle(c, whole);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
-    weir__cell_account(c, (int64_t)bytes, (int64_t)s->bytes);
+    weir__cell_account(c, (int64_t)bytes, (int64_t)whole);
     return s->base;
 }
+
+/* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
+ * none. */
+static inline __attribute__((always_inline)) uint64_t weir__cell_take_last(struct weir_cell *c,
+                                                                           size_t bytes) {
+    struct weir_cell_store *store = c->store;
+    unsigned last = store->recents - 1, at = weir__cell_at(store, last);
+
+    if (__builtin_expect(store->recents == 0 || store->pages[at] != weir__cell_pages(bytes), 0))
+        return 0;
+    store->recents = last;
+    if (last < store->unused)
+        store->unused = last;
+    return weir__cell_hand_out(c, store->recent[at], bytes);
+}
+
+/* The last one that has, or 0. */
+uint64_t weir__cell_take_whole(struct weir_cell *c, size_t bytes);
 
 enum weir_cell_put {
     WEIR_CELL_TAKEN = 0,
@@ -320,7 +319,7 @@ enum weir_cell_put {
 /* Slots of one of the cell's slabs have come home, where `before` were. */
 static inline __attribute__((always_inline)) void
 weir__cell_welcome(struct weir_cell *c, struct weir_span *slab, uint32_t before) {
-    if (before == 0)
+    if (before == 0 && c->store->open[slab->size_class] != slab)
         weir__cell_link(c, slab);
     if (slab->idle == slab->slots) {
         slab->epoch = c->epoch;

@@ -52,17 +52,17 @@ static inline size_t weir__cell_table_slot(const struct weir_cell_entries *t, ui
 static inline __attribute__((always_inline)) int
 weir__cell_table_find(struct weir_cell_table *table, uint64_t key, struct weir_cell **cell) {
     const struct weir_cell_entries *t = atomic_load_explicit(&table->now, memory_order_acquire);
+    size_t i = weir__cell_table_slot(t, key);
+    uint64_t found;
 
-    for (size_t i = weir__cell_table_slot(t, key);; i = (i + 1) & t->mask) {
-        uint64_t found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire);
-
-        if (found == key) {
-            *cell = atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
-            return 1;
-        }
+    while (__builtin_expect(
+        (found = atomic_load_explicit(&t->entry[i].key, memory_order_acquire)) != key, 0)) {
         if (found == 0)
             return 0;
+        i = (i + 1) & t->mask;
     }
+    *cell = atomic_load_explicit(&t->entry[i].cell, memory_order_acquire);
+    return 1;
 }
 
 #endif

@@ -714,8 +714,12 @@ static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
 
 static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_cell *c,
                                                                   size_t bytes) {
-    return bytes <= WEIR_SPAN_SMALL ? weir__cell_take_small(c, bytes)
-                                    : weir__cell_take_whole(c, bytes);
+    CUdeviceptr block;
+
+    if (bytes > WEIR_SPAN_SMALL)
+        return weir__cell_take_whole(c, bytes);
+    block = weir__cell_take_home(c, bytes);
+    return block ? block : weir__cell_take_further(c, bytes);
 }
 
 /* There is nothing to catch up with.  The caller holds the cell's lock. */
@@ -996,32 +1000,53 @@ static __attribute__((noinline)) weir_status alloc_checked(struct weir_front *f,
     return alloc_for(f, c, (uintptr_t)stream, id, bytes, stream, block);
 }
 
-/* A hit on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
+/* Hits on a stream that goes by its handle and is vouched for, on a lock that is biased to this thread;
  * whatever is not, goes the long way.  Nothing is called but at the end, so that there is no frame to
  * make. */
-static inline __attribute__((always_inline)) weir_status
-alloc_at_once(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
-              void **block) {
-    CUdeviceptr address = 0;
 
+/* Takes the lock of a cell that has nothing to catch up with: 1, or 0 at once. */
+static inline __attribute__((always_inline)) int enter_at_once(const struct weir_front *f,
+                                                               struct weir_cell *c) {
     if (__builtin_expect(!weir__bias_try(&c->lock), 0))
-        return alloc_asking(f, bytes, stream, block);
+        return 0;
     if (__builtin_expect(is_ready(f, c), 1))
-        address = take_any(c, bytes);
-    if (__builtin_expect(!address, 0)) {
+        return 1;
+    weir__bias_leave(&c->lock);
+    return 0;
+}
+
+/* Gives it back, with the block that was found there (0: none). */
+static inline __attribute__((always_inline)) weir_status
+leave_with(struct weir_front *f, struct weir_cell *c, CUdeviceptr found, size_t bytes,
+           weir_stream stream, void **block) {
+    if (__builtin_expect(!found, 0)) {
         weir__bias_leave(&c->lock);
         return alloc_asking(f, bytes, stream, block);
     }
     count_hit(c);
     weir__bias_leave(&c->lock);
-    *block = (void *)(uintptr_t)address;
+    *block = (void *)(uintptr_t)found;
     return WEIR_OK;
+}
+
+/* The lock is taken. */
+static __attribute__((noinline)) weir_status alloc_older_whole(struct weir_front *f,
+                                                               struct weir_cell *c, size_t bytes,
+                                                               weir_stream stream, void **block) {
+    return leave_with(f, c, weir__cell_take_whole(c, bytes), bytes, stream, block);
 }
 
 static __attribute__((noinline)) weir_status alloc_whole_at_once(struct weir_front *f,
                                                                  struct weir_cell *c, size_t bytes,
                                                                  weir_stream stream, void **block) {
-    return alloc_at_once(f, c, bytes, stream, block);
+    CUdeviceptr found;
+
+    if (!enter_at_once(f, c))
+        return alloc_asking(f, bytes, stream, block);
+    found = weir__cell_take_last(c, bytes);
+    if (!found)
+        return alloc_older_whole(f, c, bytes, stream, block);
+    return leave_with(f, c, found, bytes, stream, block);
 }
 
 /* 1 and the cell of a created stream, or 0: NULL stands for no key, and other default streams have
@@ -1041,7 +1066,9 @@ weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream st
         return alloc_checked(f, c, bytes, stream, block);
     if (bytes > WEIR_SPAN_SMALL)
         return alloc_whole_at_once(f, c, bytes, stream, block);
-    return alloc_at_once(f, c, bytes, stream, block);
+    if (!enter_at_once(f, c))
+        return alloc_asking(f, bytes, stream, block);
+    return leave_with(f, c, weir__cell_take_home(c, bytes), bytes, stream, block);
 }
 
 /* ---- frees ------------------------------------------------------------------------------------- */
@@ -1279,12 +1306,11 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
  * done. */
 static inline __attribute__((always_inline)) int
 bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s, uint64_t address) {
-    int done = 0;
+    int done;
 
-    if (__builtin_expect(!weir__bias_try(&c->lock), 0))
+    if (!enter_at_once(f, c))
         return 0;
-    if (__builtin_expect(is_ready(f, c), 1))
-        done = weir__cell_put_plain(c, s, address);
+    done = weir__cell_put_plain(c, s, address);
     weir__bias_leave(&c->lock);
     return done;
 }

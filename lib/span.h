@@ -47,10 +47,11 @@ struct weir_span {
     _Atomic uint64_t asked; /* whole: by the caller; 0: not live */
 
     /* Guarded by the cell's lock. */
-    _Alignas(64) struct weir_span *next, *prev; /* in the list that it is on */
-    uint32_t idle;                              /* slab: slots at home, */
-    uint32_t head;                              /* the first of them, or SLOT_NONE */
-    uint32_t epoch;                             /* of the cell when its last slot came home */
+    _Alignas(64) struct weir_span *next; /* in the list that it is on */
+    struct weir_span *prev;
+    uint32_t idle;  /* slab: slots at home, */
+    uint32_t head;  /* the first of them, or SLOT_NONE */
+    uint32_t epoch; /* of the cell when its last slot came home */
 
     /* Slabs alone: the record of a whole block ends here.  Slots that lie in the cell's letter box,
      * under its lock. */

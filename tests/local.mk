@@ -116,6 +116,14 @@ EXTRA_DIST += \
 	tests/gpu/run \
 	tests/run-tap
 
+# What a developer runs who has Valgrind.
+EXTRA_PROGRAMS += tests/shared_lines
+tests_shared_lines_LDADD = lib/libweir-core.la
+EXTRA_DIST += tests/check-lines
+.PHONY: check-lines
+check-lines: tests/shared_lines
+	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/check-lines
+
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers)
