@@ -17,6 +17,13 @@
  *                But while the reserve is more than a tenth above all that was ever in use at once,
  *                memory is what is wasted, not calls: then W grows by half every 96 swaps, counted
  *                from when the regions last became more than ever.
+ *   Base.        A load of one stream comes down from each of its peaks.  When for the first time no
+ *                more than half of the peak is in use, all idle regions are swapped for one, the base,
+ *                where requests look first: what was cut up size by size on the way to the first peak
+ *                is whole again, and from then on best fit in one large region finds most places.
+ *                Idle must be a fifth of the reserve, and room for three of the largest request: else
+ *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
+ *                could not be swapped.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -30,8 +37,7 @@
  * may have all of it at once.
  *
  * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
- * pool engine turns into graph memory, and all of them below driver 12.0, where streams cannot be
- * told apart.
+ * pool engine turns into graph memory.
  *
  * A trim waits for the device where idle regions hold frees that were not observed, and gives regions
  * back on a stream of its own that runs nothing, so that the inner engine has them at once.
@@ -56,6 +62,7 @@
 /* Requests that are kept apart, so that small blocks that stay do not hold large regions. */
 #define SMALL ((size_t)512 << 10)
 enum { RELUCTANCE = 2, PATIENCE = 16, PATIENCE_WASTEFUL = 96 }; /* swaps */
+enum { BASE_PART = 5, BASE_REQUESTS = 3, LOOK_PART = 64 };
 
 struct spans {
     struct weir_host *host;
@@ -67,6 +74,10 @@ struct spans {
     double reluctance;
     unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
     uint64_t most;                  /* bytes that were ever in regions */
+    int has_base;                   /* or had one: there is one in a life */
+    size_t largest;                 /* request */
+    uint64_t deepest;               /* bytes that were free in the deepest valley, */
+    uint64_t looked_at;             /* and when a base was last thought of */
     uint64_t threshold;             /* bytes in idle regions that are kept after a free */
     uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
@@ -134,11 +145,10 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 }
 
 /* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
-static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, size_t bytes) {
-    int placed = base % GRANULARITY != 0
-                     ? WEIR_PLACEMENT_INVALID
-                     : weir__suballoc_add(&s->blocks, base, bytes,
-                                          weir__suballoc_is_small(&s->blocks, r->bytes), r->id);
+static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, size_t bytes,
+                   int kind) {
+    int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
+                                         : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
 
     if (placed != WEIR_PLACEMENT_OK)
         (void)s->inner->free(s->under, base, r->stream, NULL);
@@ -146,7 +156,8 @@ static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, s
 }
 
 /* Takes a region of `bytes` from the inner engine. */
-static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
+static weir_status extend_by(struct spans *s, const struct request *r, size_t bytes, int kind,
+                             int *grew) {
     CUdeviceptr base = 0;
     CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
     weir_status status =
@@ -154,7 +165,7 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
     int placed = WEIR_PLACEMENT_OK;
 
     if (status == WEIR_OK)
-        placed = take_in(s, r, base, bytes);
+        placed = take_in(s, r, base, bytes, kind);
     exchange_mode(s, mode);
     if (placed == WEIR_PLACEMENT_OK)
         return status;
@@ -164,6 +175,13 @@ static weir_status extend(struct spans *s, const struct request *r, size_t bytes
               "the driver placed a region at 0x%llx, which is no multiple of 16 KiB",
               (unsigned long long)base);
     return weir__engine_refuse(WEIR_E_DRIVER);
+}
+
+/* For the request. */
+static weir_status extend(struct spans *s, const struct request *r, size_t bytes, int *grew) {
+    int small = weir__suballoc_is_small(&s->blocks, r->bytes);
+
+    return extend_by(s, r, bytes, small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON, grew);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -291,10 +309,69 @@ static int is_busy(const struct spans *s, weir_stream stream) {
     return result == CUDA_ERROR_NOT_READY;
 }
 
+/* ---- the base -------------------------------------------------------------------------------- */
+
+/* Half of all that was ever in use is free, about as much as ever was, and more than when it was looked
+ * at last. */
+static int is_valley(struct spans *s) {
+    uint64_t idle = s->blocks.total - s->blocks.in_use;
+
+    if (s->blocks.order.several || s->threshold < UINT64_MAX ||
+        s->blocks.in_use > s->blocks.in_use_peak / 2)
+        return 0;
+    if (idle > s->deepest)
+        s->deepest = idle;
+    return idle + idle / LOOK_PART >= s->deepest && idle > s->looked_at + s->looked_at / LOOK_PART;
+}
+
+/* Idle regions and room, or 0: it is not worth it, or there is nothing to join. */
+static size_t size_of_base(struct spans *s, const struct request *r, uint64_t reserve) {
+    uint64_t idle = room_in(s, reserve);
+    size_t pieces = idle >= UNIT;
+
+    weir__suballoc_survey(&s->blocks, r->id);
+    for (size_t i = 0; i < s->blocks.region_count; i++) {
+        if (!s->blocks.regions[i].serves)
+            continue;
+        idle += s->blocks.regions[i].bytes;
+        pieces++;
+    }
+    if (pieces < 2 || idle < reserve / BASE_PART || idle / BASE_REQUESTS < s->largest ||
+        idle > SIZE_MAX)
+        return 0;
+    return weir__size_round_down((size_t)idle, UNIT);
+}
+
+/* Swaps all that is idle for one region, unless work is pending, so that nothing can be moved.  What
+ * cannot be had is had no worse without it. */
+static void make_base(struct spans *s, const struct request *r, int *grew) {
+    weir_status status = WEIR_OK;
+    size_t bytes, at;
+
+    if (s->blocks.region_count > 1 && is_busy(s, r->stream))
+        return;
+    s->looked_at = s->deepest;
+    bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
+    if (bytes == 0)
+        return;
+    s->has_base = 1;
+    while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
+        status = give_back(s, at, r->id, r->stream);
+    if (status == WEIR_OK)
+        (void)extend_by(s, r, bytes, WEIR_SUBALLOC_BASE, grew);
+}
+
+/* ---- a request from its beginning -------------------------------------------------------------- */
+
 static weir_status place(struct spans *s, const struct request *r, int *grew,
                          struct weir_placement_block *out) {
-    int placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
+    int placed;
 
+    if (r->bytes > s->largest)
+        s->largest = r->bytes;
+    if (!s->has_base && is_valley(s))
+        make_base(s, r, grew);
+    placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
         placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out);
     return placed == WEIR_PLACEMENT_NO_FIT ? place_at_last(s, r, grew, out) : placed_or(placed);

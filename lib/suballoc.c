@@ -44,19 +44,18 @@ struct weir_suballoc_pending {
 static void stream_observed(void *context, uint64_t id, uint64_t sequence) {
     struct weir_suballoc *s = context;
 
-    weir__placement_observe(s->placement[0], id, sequence);
-    if (s->placement[1])
-        weir__placement_observe(s->placement[1], id, sequence);
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_observe(s->placement[i], id, sequence);
 }
 
 weir_status weir__suballoc_open(struct weir_suballoc *s, struct weir_host *host,
                                 const struct weir_suballoc_rule *rule) {
     *s = (struct weir_suballoc){.rule = *rule, .next_place = FIRST_PLACE};
-    if (weir__placement_create(&rule->placement, &s->placement[0]) != WEIR_PLACEMENT_OK)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    if (rule->small > 0 &&
-        weir__placement_create(&rule->placement, &s->placement[1]) != WEIR_PLACEMENT_OK) {
-        weir__placement_destroy(s->placement[0]);
+    for (int i = 0; i < (rule->small > 0 ? WEIR_SUBALLOC_KINDS : 1); i++) {
+        if (weir__placement_create(&rule->placement, &s->placement[i]) == WEIR_PLACEMENT_OK)
+            continue;
+        while (i-- > 0)
+            weir__placement_destroy(s->placement[i]);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
     weir__order_open(&s->order, host, stream_observed, s);
@@ -74,8 +73,8 @@ void weir__suballoc_close(struct weir_suballoc *s) {
     }
     weir__order_close(&s->order);
     weir__map_clear(&s->pending_blocks);
-    weir__placement_destroy(s->placement[0]);
-    weir__placement_destroy(s->placement[1]);
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS; i++)
+        weir__placement_destroy(s->placement[i]);
     free(s->regions);
     free(s->places);
 }
@@ -102,7 +101,7 @@ void weir__suballoc_figures(const struct weir_suballoc *s, weir_statistics *out)
     struct weir_placement_figures figures;
 
     out->extent = out->host_bytes = 0;
-    for (int i = 0; i < 2 && s->placement[i]; i++) {
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         weir__placement_figures(s->placement[i], &figures);
         out->extent += figures.extent;
         out->host_bytes += figures.host_bytes;
@@ -170,7 +169,7 @@ static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uin
 static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_find(s->placement[r->small], r->place + (block - r->base), out)
+    return r ? weir__placement_find(s->placement[r->kind], r->place + (block - r->base), out)
              : WEIR_PLACEMENT_FOREIGN;
 }
 
@@ -178,7 +177,7 @@ static int give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id, uint64_
                 struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
 
-    return r ? weir__placement_give(s->placement[r->small], r->place + (block - r->base), id,
+    return r ? weir__placement_give(s->placement[r->kind], r->place + (block - r->base), id,
                                     sequence, out)
              : WEIR_PLACEMENT_FOREIGN;
 }
@@ -204,9 +203,13 @@ static size_t place_index(struct weir_suballoc *s, uint64_t place) {
 
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
-    int small = weir__suballoc_is_small(s, bytes);
-    int result = weir__placement_take_within(s->placement[small], bytes, id, most, out);
+    int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
+    int result = WEIR_PLACEMENT_NO_FIT;
 
+    if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
+        result = weir__placement_take(s->placement[WEIR_SUBALLOC_BASE], bytes, id, out);
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__placement_take_within(s->placement[kind], bytes, id, most, out);
     if (result == WEIR_PLACEMENT_OK && s->rule.newest_first) {
         const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
 
@@ -407,7 +410,7 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
     return bytes <= s->rule.small;
 }
 
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
                        uint64_t id) {
     uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
     struct weir_suballoc_region *regions =
@@ -426,7 +429,7 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
             return WEIR_PLACEMENT_NO_MEMORY;
         s->places = places;
     }
-    placed = place_region(s, s->placement[small], place, bytes, id);
+    placed = place_region(s, s->placement[kind], place, bytes, id);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
     if (s->rule.newest_first) {
@@ -436,8 +439,9 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
     for (; at > 0 && regions[at - 1].base > base; at--)
         regions[at] = regions[at - 1];
     regions[at] =
-        (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .small = small};
+        (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .kind = kind};
     s->region_count++;
+    s->bases += kind == WEIR_SUBALLOC_BASE;
     count_total(s, s->total + bytes);
     return WEIR_PLACEMENT_OK;
 }
@@ -463,18 +467,19 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
 
     for (size_t i = 0; i < s->region_count; i++)
         s->regions[i].idle = s->regions[i].serves = 1;
-    for (int small = 0; small < 2 && s->placement[small]; small++)
-        weir__placement_walk(s->placement[small], visit, &v);
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_walk(s->placement[i], visit, &v);
 }
 
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     struct weir_suballoc_region *r = &s->regions[at];
 
     if (id == OBSERVED)
-        (void)weir__placement_remove(s->placement[r->small], r->place);
+        (void)weir__placement_remove(s->placement[r->kind], r->place);
     else
-        (void)weir__placement_withdraw(s->placement[r->small], r->place, id);
+        (void)weir__placement_withdraw(s->placement[r->kind], r->place, id);
     count_total(s, s->total - r->bytes);
+    s->bases -= r->kind == WEIR_SUBALLOC_BASE;
     if (s->rule.newest_first) {
         size_t i = place_index(s, r->place);
 
@@ -531,7 +536,7 @@ static int is_much_stranded(const struct weir_suballoc *s, uint64_t reserve) {
     if (s->order.host->options.recovery_timeout_ms == UINT32_MAX || !s->order.several ||
         s->order.open_bytes + s->quarantined_bytes <= much) /* some of it may be in use again */
         return 0;
-    for (int i = 0; i < 2 && s->placement[i]; i++)
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
         weir__placement_walk(s->placement[i], count_stranded, &v);
     return v.bytes > much;
 }

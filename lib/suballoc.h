@@ -40,11 +40,19 @@ struct weir_suballoc_rule {
     int newest_first;
 };
 
+/* What a region serves. */
+enum {
+    WEIR_SUBALLOC_COMMON, /* requests that are not small; */
+    WEIR_SUBALLOC_SMALL,  /* those that are; */
+    WEIR_SUBALLOC_BASE,   /* those that are not, before any common one */
+    WEIR_SUBALLOC_KINDS
+};
+
 struct weir_suballoc_region {
     uint64_t base;
     size_t bytes;
     uint64_t place; /* where the placement has it: at its base, or below all older ones */
-    int small;      /* it serves small requests, or the others */
+    int kind;
     int idle;       /* as of the last survey: without live and pending blocks, */
     int serves;     /* and all of it free for the stream that was asked about */
 };
@@ -62,7 +70,9 @@ struct weir_suballoc_place {
 /* Not moved while it is open. */
 struct weir_suballoc {
     struct weir_suballoc_rule rule;
-    struct weir_placement *placement[2]; /* for small requests: [1], NULL if all share */
+    /* By kind of their regions; only the first, if all requests share them. */
+    struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
+    size_t bases; /* regions of that kind */
     uint64_t next_place;                 /* newest_first: places below it are free */
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
@@ -120,9 +130,9 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
 
 /* 1 if requests of so many bytes have regions of their own. */
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
-/* Adds a region for requests that are small or not, that the stream of that id may have at once, others when it was observed; OBSERVED:
- * everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int small,
+/* Adds a region of that kind (COMMON, if all share), that the stream of that id may have at once, others
+ * when it was observed; OBSERVED: everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
                        uint64_t id);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);

@@ -337,10 +337,11 @@ END_TEST
 
 /* Of several, the smallest that makes enough room. */
 START_TEST(a_swap_takes_the_smallest_that_is_enough) {
-    CUdeviceptr block[3], small;
+    CUdeviceptr block[3], small, held;
     static const size_t sizes[] = {320 * MIB, 96 * MIB, 160 * MIB};
 
     begin(tables[0]);
+    held = take(600 * MIB, A); /* no valley */
     for (int i = 0; i < 3; i++)
         block[i] = take(sizes[i], A);
     for (int i = 0; i < 3; i++)
@@ -351,7 +352,8 @@ START_TEST(a_swap_takes_the_smallest_that_is_enough) {
     take_again(block[0], 320 * MIB, A);
     take_again(block[2], 160 * MIB, A);
     MUST_EQ(regions_taken(), 1);
-    MUST_EQ(reserve(), 576 * MIB);
+    MUST_EQ(reserve(), 576 * MIB + 608 * MIB);
+    give(held, A);
     give(small, A);
     give(block[0], A);
     give(block[2], A);
@@ -498,6 +500,84 @@ START_TEST(a_refusal_gives_idle_regions_back) {
     weir__model_fail(entry, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, try_take(GIB, A, 1, &last, &grew));
     weir__model_faults_clear();
+    end();
+}
+END_TEST
+
+/* ---- the base -------------------------------------------------------------------------------- */
+
+enum { BASE_BLOCKS = 5 };
+static const size_t base_sizes[BASE_BLOCKS] = {100 * MIB, 60 * MIB, 120 * MIB, 130 * MIB, 40 * MIB};
+
+/* Down from a peak: the last block is left, and 480 MiB lie idle in four regions. */
+static CUdeviceptr go_down(void) {
+    CUdeviceptr block[BASE_BLOCKS];
+
+    for (int i = 0; i < BASE_BLOCKS; i++)
+        block[i] = take(base_sizes[i], A);
+    for (int i = 0; i < BASE_BLOCKS - 1; i++)
+        give(block[i], A);
+    MUST_EQ(reserve(), 544 * MIB);
+    count_from_here();
+    return block[BASE_BLOCKS - 1];
+}
+
+/* Idle regions become one, once. */
+START_TEST(the_first_valley_makes_a_base) {
+    CUdeviceptr left, block, large;
+
+    begin(tables[_i]);
+    left = go_down();
+    block = take(50 * MIB, A);
+    MUST_EQ(regions_given(), 4);
+    MUST_EQ(regions_taken(), 1);
+    MUST_EQ(reserve(), 544 * MIB);
+    large = take(400 * MIB, A);
+    MUST(large == block + 50 * MIB);
+    give(left, A);
+    give(large, A);
+    give(block, A);
+    for (int i = 0; i < 3; i++) {
+        block = take(450 * MIB, A);
+        large = take(20 * MIB, A);
+        give(block, A);
+        give(large, A);
+    }
+    MUST_EQ(regions_given(), 4);
+    MUST_EQ(regions_taken(), 1);
+    end();
+}
+END_TEST
+
+START_TEST(no_base_is_made_while_work_is_pending) {
+    CUdeviceptr left;
+
+    begin(tables[0]);
+    busy(A, 5 * MS);
+    left = go_down();
+    for (int i = 0; i < 3; i++)
+        give(take(50 * MIB, A), A);
+    MUST_EQ(regions_given() + regions_taken(), 0);
+    CU(driver->cuStreamSynchronize(A));
+    give(take(50 * MIB, A), A);
+    MUST_EQ(regions_given(), 4);
+    MUST_EQ(regions_taken(), 1);
+    give(left, A);
+    end();
+}
+END_TEST
+
+START_TEST(several_streams_make_no_base) {
+    CUdeviceptr left;
+
+    begin(tables[_i]);
+    give(take(MIB, B), B);
+    give(take(40 * MIB, A), A);
+    OK(ops->trim(engine, 0, WEIR_EVENT_TRIM, &(size_t){0}));
+    left = go_down();
+    give(take(50 * MIB, A), A);
+    MUST_EQ(regions_given() + regions_taken(), 0);
+    give(left, A);
     end();
 }
 END_TEST
@@ -857,6 +937,9 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, a_swap_takes_the_smallest_that_is_enough);
     BOTH(reluctance_fades);
     tcase_add_test(tests, reluctance_fades_late_where_memory_is_wasted);
+    BOTH(the_first_valley_makes_a_base);
+    tcase_add_test(tests, no_base_is_made_while_work_is_pending);
+    BOTH(several_streams_make_no_base);
     BOTH(dry_before_growth_and_swaps);
     tcase_add_test(tests, preallocated_reserve_is_not_dry);
     tcase_add_test(tests, a_region_does_not_leave_on_another_stream);
