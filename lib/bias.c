@@ -3,6 +3,7 @@
 #include "bias.h"
 
 #include <sched.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__linux__) && __has_include(<linux/membarrier.h>)
@@ -20,7 +21,8 @@
 #endif
 #endif
 
-enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 20 };
+enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
+enum { LASTING = 2 }; /* milliseconds, more or less */
 
 _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec"))) =
     WEIR_BIAS_NOBODY;
@@ -71,6 +73,14 @@ static uint32_t enlist(void) {
     return number;
 }
 
+/* Milliseconds, or about; goes round. */
+static uint32_t clock_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint32_t)((uint64_t)now.tv_sec * 1000 + ((uint64_t)now.tv_nsec >> 20));
+}
+
 static void take_away(struct weir_bias *bias) {
     atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
     barrier_everywhere();
@@ -78,29 +88,37 @@ static void take_away(struct weir_bias *bias) {
         if (spins >= 100)
             sched_yield();
     bias->last = 0;
-    if (bias->patience < LONGEST_PATIENCE)
+    if (clock_now() - bias->since >= LASTING)
+        bias->patience = FIRST_PATIENCE;
+    else if (bias->patience < LONGEST_PATIENCE)
         bias->patience *= 4;
 }
 
-void weir__bias_take_slow(struct weir_bias *bias, int as_guest) {
+int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
     uint32_t me = weir__bias_thread, owner;
 
     if (me == WEIR_BIAS_NOBODY)
         me = enlist();
-
     weir__lock_take(&bias->lock);
     if (bias->patience == 0)
         bias->patience = FIRST_PATIENCE;
     owner = atomic_load_explicit(&bias->owner, memory_order_relaxed);
+    if (owner != 0 && owner != me && manner == WEIR_BIAS_POLITE) {
+        weir__lock_give(&bias->lock);
+        return 0;
+    }
     if (owner != 0 && owner != me)
         take_away(bias);
-    if (as_guest)
-        return;
+    if (manner != WEIR_BIAS_USER)
+        return 1;
     if (bias->last != me) {
         bias->last = me;
         bias->run = 0;
     }
     /* Takes effect with the next take: until the give, `lock` keeps the others out. */
-    if (++bias->run >= bias->patience && can_revoke())
+    if (++bias->run >= bias->patience && can_revoke()) {
+        bias->since = clock_now();
         atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
+    }
+    return 1;
 }

@@ -10,8 +10,9 @@
  * needs it (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
  * From then on the lock is an ordinary one.  It is biased again to a thread that has taken it
- * `patience` times in a row; each revocation makes patience longer, so that a lock that two threads
- * really share does not change hands by system calls.
+ * `patience` times in a row.  A bias that was taken away within a millisecond or two makes patience longer, so
+ * that a lock that two threads really share does not change hands by system calls, which take
+ * microseconds; one that lasted makes it short again, as where threads come and go.
  *
  * Where membarrier is missing (Linux before 4.14), and under ThreadSanitizer, which cannot see it,
  * the lock is never biased.  Not fair, not recursive.
@@ -34,6 +35,7 @@ struct weir_bias {
     uint32_t last;         /* the thread that took `lock` last, */
     uint32_t run;          /* how often in a row, */
     uint32_t patience; /* and how often it must before the lock is biased to it; 0: not set yet */
+    uint32_t since;    /* when it was biased last, milliseconds or about */
 };
 
 /* This thread's number, never used again by another; NOBODY, to whom no lock is biased, before its
@@ -44,7 +46,15 @@ extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initia
 /* Asks the kernel, which takes milliseconds in a process that has threads, before the first bias. */
 void weir__bias_prepare(void);
 
-void weir__bias_take_slow(struct weir_bias *bias, int as_guest);
+/* As whom a thread comes that the lock is not biased to. */
+enum weir_bias_manner {
+    WEIR_BIAS_USER,
+    WEIR_BIAS_GUEST,  /* not to be given the bias for it, nor to spoil another's run */
+    WEIR_BIAS_POLITE, /* a guest that takes no bias away: it goes another way instead */
+};
+
+/* 1, or 0 and the lock is not taken: it is biased to another thread, and this one came politely. */
+int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner);
 
 /* Gives back what weir__bias_try took. */
 static inline void weir__bias_leave(struct weir_bias *bias) {
@@ -65,22 +75,19 @@ static inline __attribute__((always_inline)) int weir__bias_try(struct weir_bias
     return 0;
 }
 
-/* weir__bias_take, or as a guest. */
-static inline int weir__bias_enter(struct weir_bias *bias, int as_guest) {
+/* Takes the lock; what it returns is for the give. */
+static inline int weir__bias_take(struct weir_bias *bias) {
     if (weir__bias_try(bias))
         return 1;
-    weir__bias_take_slow(bias, as_guest);
+    (void)weir__bias_take_slow(bias, WEIR_BIAS_USER);
     return 0;
 }
 
-/* Takes the lock; what it returns is for the give. */
-static inline int weir__bias_take(struct weir_bias *bias) {
-    return weir__bias_enter(bias, 0);
-}
-
-/* The same for a thread that is not to be given the bias for it, nor to spoil another's run. */
-static inline int weir__bias_take_as_guest(struct weir_bias *bias) {
-    return weir__bias_enter(bias, 1);
+/* The same for a guest, polite or not: -1: it is biased to another thread, and not taken. */
+static inline int weir__bias_take_as_guest(struct weir_bias *bias, int politely) {
+    if (weir__bias_try(bias))
+        return 1;
+    return weir__bias_take_slow(bias, politely ? WEIR_BIAS_POLITE : WEIR_BIAS_GUEST) ? 0 : -1;
 }
 
 static inline void weir__bias_give(struct weir_bias *bias, int taken) {

@@ -314,6 +314,7 @@ enum weir_cell_put {
     WEIR_CELL_TAKEN = 0,
     WEIR_CELL_FULL,     /* there is no room for a stray */
     WEIR_CELL_NO_BLOCK, /* no live block starts there */
+    WEIR_CELL_ANOTHERS  /* the lock is biased to another thread, and was left to it */
 };
 
 /* Slots of one of the cell's slabs have come home, where `before` were. */

@@ -1160,13 +1160,15 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
-/* Puts a block into the cell; FULL also when it is not this stream's any more.  `id`: 0 where the
+/* Puts a block into the cell, or politely leaves the lock to another thread; FULL also when it is not this stream's any more.  `id`: 0 where the
  * driver was not asked; *known: of the stream that what was in the cell was freed on. */
 static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
-               struct weir_span *s, uint64_t address, struct weir_span **out, uint64_t *known,
-               int *wanted) {
-    int taken = weir__bias_take_as_guest(&c->lock), result = WEIR_CELL_FULL;
+               struct weir_span *s, uint64_t address, int politely, struct weir_span **out,
+               uint64_t *known, int *wanted) {
+    int taken = weir__bias_take_as_guest(&c->lock, politely), result = WEIR_CELL_FULL;
 
+    if (taken < 0)
+        return WEIR_CELL_ANOTHERS;
     if (c->serves && is_its(c, key, id)) {
         if (weir__cell_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
             weir__cell_collect(c);
@@ -1209,10 +1211,10 @@ static int put_with_room(struct weir_front *f, struct weir_cell *c, weir_stream 
                          struct weir_span *s, CUdeviceptr block) {
     struct weir_span *out = NULL;
     uint64_t known = 0;
-    int wanted, result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
+    int wanted, result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
 
     if (result == WEIR_CELL_FULL && s->slot_units && make_room(c, s))
-        result = put(f, c, key_of(stream, id), id, s, block, &out, &known, &wanted);
+        result = put(f, c, key_of(stream, id), id, s, block, 0, &out, &known, &wanted);
     if (out)
         give_up(f, c, stream, id, known, out);
     return result;
@@ -1283,14 +1285,18 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     uint64_t key, known = 0;
     struct weir_span *out = NULL;
     struct weir_cell *c;
-    int result = WEIR_CELL_FULL, wanted = 0;
+    int result = WEIR_CELL_FULL, wanted = 0, own;
 
     c = uses ? NULL : find(f, stream, &key, &id);
-    if (c && weir__cell_is_anothers(c) && s->slot_units &&
-        atomic_load_explicit(&s->cell, memory_order_relaxed) == c)
-        result = weir__cell_post(c, key, id, s, block);
-    if (c && result == WEIR_CELL_FULL)
-        result = put(f, c, key, id, s, block, &out, &known, &wanted);
+    own = c && s->slot_units && atomic_load_explicit(&s->cell, memory_order_relaxed) == c;
+    for (int politely = own; c; politely = 0) {
+        result = own && weir__cell_is_anothers(c) ? weir__cell_post(c, key, id, s, block)
+                                                  : WEIR_CELL_FULL;
+        if (result == WEIR_CELL_FULL)
+            result = put(f, c, key, id, s, block, politely, &out, &known, &wanted);
+        if (result != WEIR_CELL_ANOTHERS)
+            break;
+    }
     if (out)
         give_up(f, c, stream, id, known, out);
     if (result == WEIR_CELL_NO_BLOCK)
