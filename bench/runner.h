@@ -27,11 +27,12 @@ struct job {
     char contestant[32];    /* "": only look at the device */
     char device[64];        /* "": options.device is NULL */
     char device_source[64]; /* where the device was named, for messages; "" if nowhere */
+    int stretches;          /* time whole iterations, and tell of nothing else; not with work */
     double busy_factor;     /* work on the streams: busy.h; 0: none */
     weir_options options;
 };
 
-/* contestant NULL or "": a look at the device. options->device and device_source may be NULL.
+/* For single operations.  contestant NULL or "": a look at the device. options->device and device_source may be NULL.
  */
 void job_make(struct job *job, const char *contestant, double busy_factor,
               const weir_options *options, const char *device_source);
