@@ -27,7 +27,8 @@
 /* ----------------------------------------------------------------- flags ---- */
 
 static const struct argp_option flags[] = {
-    {"repeat", 'r', "N", 0, "Run each pair in N fresh processes; the table shows medians.", 0},
+    {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
+     0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
     {"busy", 'b', "FACTOR", 0,
      "Replay also with work on the streams: delays of FACTOR times the time that the trace took "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.h: one (trace, contestant) in a fresh process.
+/* runner.h: one replay in a fresh process.
  *
  * The parent starts the program anew with an internal subcommand, hands it a job and a tape, and
  * reads one JSON object back.  It never opens a driver itself: CUDA does not survive fork, and
