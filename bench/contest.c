@@ -247,10 +247,12 @@ static json_t *run_children(const struct contest *contest, const struct outcome 
              &contest->options, contest->device_source);
     if (outcome->busy_factor <= 0) {
         job.stretches = 1;
+        job.options.log = WEIR_LOG_NONE; /* what is logged is not said twice */
         stretches = runner_run(&job, tape_fd, message, message_bytes);
         if (!stretches)
             return NULL;
         job.stretches = 0;
+        job.options.log = contest->options.log;
     }
     result = runner_run(&job, tape_fd, message, message_bytes);
     if (result && stretches)
