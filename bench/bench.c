@@ -100,7 +100,7 @@ static int add_defaults(struct contest *contest) {
 }
 
 int weir_cmd_bench(int argc, char **argv) {
-    static const char doc[] = "Replays traces on all contestants, each pair in a fresh process.\v"
+    static const char doc[] = "Replays traces on all contestants, each pair in fresh processes.\v"
                               "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
                               "the name of a trace that "
                               "comes with weir; without any, all of those.\n\n"

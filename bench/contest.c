@@ -3,7 +3,9 @@
  *
  * Order: for each trace and repeat all contestants run one after another, and who begins moves on by
  * one each time, so that no contestant always inherits the same predecessor's leftovers (pages that
- * are to be scrubbed, clocks that have risen).
+ * are to be scrubbed, clocks that have risen).  Without work on the streams each has two children: one
+ * times iterations, then one single operations.  Iterations come first since it is their times that
+ * feel what a predecessor left, and that should not be always the same contestant.
  */
 #include "contest.h"
 
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "jsonfile.h"
+#include "merge.h"
 #include "progress.h"
 #include "runner.h"
 #include "shipped.h"
@@ -24,7 +27,8 @@
 /* ----------------------------------------------------------------- flags ---- */
 
 static const struct argp_option flags[] = {
-    {"repeat", 'r', "N", 0, "Run each pair in N fresh processes; the table shows medians.", 0},
+    {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
+     0},
     {"iterations", 'i', "N", 0, "Stop after N iterations of each trace.", 0},
     {"busy", 'b', "FACTOR", 0,
      "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
@@ -231,17 +235,45 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
     return 0;
 }
 
+/* As runner_run. */
+static json_t *run_children(const struct contest *contest, const struct outcome *outcome,
+                            char *message, size_t message_bytes) {
+    int tape_fd = contest->traces[outcome->trace].tape_fd;
+    json_t *stretches = NULL, *result;
+    const char *wrong = NULL;
+    struct job job;
+
+    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor,
+             &contest->options, contest->device_source);
+    if (outcome->busy_factor <= 0) {
+        job.stretches = 1;
+        job.options.log = WEIR_LOG_NONE; /* what is logged is not said twice */
+        stretches = runner_run(&job, tape_fd, message, message_bytes);
+        if (!stretches)
+            return NULL;
+        job.stretches = 0;
+        job.options.log = contest->options.log;
+    }
+    result = runner_run(&job, tape_fd, message, message_bytes);
+    if (result && stretches)
+        wrong = merge_stretches(result, stretches);
+    json_decref(stretches);
+    if (!wrong)
+        return result;
+    snprintf(message, message_bytes, "%s", wrong);
+    json_decref(result);
+    return NULL;
+}
+
 static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
     const struct contest_trace *trace = &contest->traces[outcome->trace];
     const char *contestant = contest->contestants[outcome->contestant];
     char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
-    struct job job;
 
     snprintf(what, sizeof what, "%s, %s%s", trace->header.name, contestant,
              outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
-    job_make(&job, contestant, outcome->busy_factor, &contest->options, contest->device_source);
-    outcome->result = runner_run(&job, trace->tape_fd, message, sizeof message);
+    outcome->result = run_children(contest, outcome, message, sizeof message);
     if (!outcome->result)
         outcome->error = strdup(message);
     tell_outcome(outcome, told, sizeof told);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* contest.h: every contestant on every trace, each in a fresh process: what `weir replay` and
+/* contest.h: every contestant on every trace, each in fresh processes: what `weir replay` and
  * `weir bench` have in common.
  *
  * Nothing is run before all traces are read and checked and the device has been looked at, and
@@ -36,7 +36,7 @@ struct contest_trace {
 
 struct contest {
     /* What was asked. */
-    uint64_t repeat;       /* fresh processes per (trace, contestant) */
+    uint64_t repeat;       /* runs of each (trace, contestant), in fresh processes */
     uint64_t iterations;   /* stop after this mark; 0: none */
     double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */

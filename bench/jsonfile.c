@@ -102,7 +102,7 @@ json_t *jsonfile_common(int argc, char **argv) {
     json_array_append_new(command, json_string(argv[0] + strlen("weir ")));
     for (int i = 1; i < argc; i++)
         json_array_append_new(command, json_string(argv[i]));
-    json_object_set_new(common, "schema", json_integer(1));
+    json_object_set_new(common, "schema", json_integer(2));
     json_object_set_new(common, "weir", json_string(weir_version()));
     json_object_set_new(common, "date", json_string(date));
     json_object_set_new(common, "host", json_string(uname(&host) == 0 ? host.nodename : ""));

@@ -35,7 +35,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 int weir_cmd_replay(int argc, char **argv) {
     static const char doc[] =
-        "Replays traces on one allocator, each in a fresh process, as fast as it can.\v"
+        "Replays traces on one allocator, each in fresh processes, as fast as it can.\v"
         "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
         "that "
         "comes with weir.\n\n"

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* replay_child.c: the child that replays one tape on one contestant and tells what it took.
  *
- * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.  Each
- * operation is a span of its own (span.h).
+ * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.
  * Nothing that is counted, and no decision, rests on own_ns.
+ *
+ * There are two kinds of child.  One times each operation as a span of its own (span.h): it knows
+ * latencies, and notices what single calls did.  But two fenced reads of the clock, and the books
+ * kept of them, cost as much as a short call, and take the caches and the overlap that the next one
+ * would have had.  The other kind times allocations and frees of an iteration as one stretch, and
+ * takes off what the same loop takes with an allocator that does nothing; its iterations are all
+ * that it tells.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
  * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
@@ -37,11 +43,13 @@ struct replay {
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
+    int stretches;      /* iterations are timed, not operations */
     double busy_factor; /* 0: no work on the streams */
     struct busy *busy;  /* NULL: likewise */
     void **addresses;   /* by block; NULL: not live */
     struct iteration *iterations;
     size_t iteration_count;
+    uint64_t *bare_ns;     /* stretches: by iteration, what the loop alone takes */
     struct iteration now;  /* the one under way */
     struct figures opened; /* before the first request */
     struct figures before; /* at the start of the iteration under way */
@@ -100,6 +108,20 @@ static uint64_t reliable_ns(const struct replay *replay, const struct span *span
 
 /* ------------------------------------------------------------ operations ---- */
 
+/* Requests may be refused for lack of memory. */
+static int check_refusal(struct replay *replay, const struct tape_op *op, weir_status status) {
+    replay->failed++;
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return 1;
+    return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
+                op->bytes, weir_status_message(status));
+}
+
+static int check_free(struct replay *replay, weir_status status) {
+    return status == WEIR_OK ||
+           fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
+}
+
 static int do_alloc(struct replay *replay, const struct tape_op *op) {
     const struct contestant *contestant = replay->contestant;
     CUstream stream = replay->streams[op->stream];
@@ -117,13 +139,7 @@ static int do_alloc(struct replay *replay, const struct tape_op *op) {
     if (contestant->after_slow && reliable_ns(replay, &span) >= SLOW_NS)
         contestant->after_slow(replay->allocator, reliable_ns(replay, &span));
     replay->addresses[op->block] = address;
-    if (status == WEIR_OK)
-        return 1;
-    replay->failed++;
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        return 1;
-    return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
-                op->bytes, weir_status_message(status));
+    return status == WEIR_OK || check_refusal(replay, op, status);
 }
 
 static int do_free(struct replay *replay, const struct tape_op *op) {
@@ -141,8 +157,7 @@ static int do_free(struct replay *replay, const struct tape_op *op) {
     span_end(&replay->clock, &start, &span);
     note_time(replay, &free_times, &span);
     replay->frees++;
-    return status == WEIR_OK ||
-           fail(replay, "free %" PRIu64 ": %s", replay->frees, weir_status_message(status));
+    return check_free(replay, status);
 }
 
 static int do_use(struct replay *replay, const struct tape_op *op) {
@@ -231,6 +246,118 @@ static int play(struct replay *replay) {
             return 0;
     }
     return 1;
+}
+
+/* -------------------------------------------------------------- stretches ---- */
+
+static int alloc_in_stretch(struct replay *replay, const struct tape_op *op) {
+    void *address = NULL;
+    weir_status status = replay->contestant->alloc(replay->allocator, op->block, op->bytes,
+                                                   replay->streams[op->stream], &address);
+
+    replay->allocs++;
+    replay->addresses[op->block] = address;
+    return status == WEIR_OK || check_refusal(replay, op, status);
+}
+
+static int free_in_stretch(struct replay *replay, const struct tape_op *op) {
+    void *address = replay->addresses[op->block];
+
+    if (!address)
+        return 1;
+    replay->addresses[op->block] = NULL;
+    replay->frees++;
+    return check_free(replay, replay->contestant->free(replay->allocator, op->block, address,
+                                                       replay->streams[op->stream]));
+}
+
+static void end_stretch(struct replay *replay, const struct span_start *start) {
+    struct span span = {0, 0, 0};
+
+    span_end(&replay->clock, start, &span);
+    replay->now.alloc_ns += span.ns;
+    replay->now.driver_ns += span.driver_ns;
+    replay->now.own_ns += span.own_ns;
+}
+
+/* Marks, waits and uses end a stretch and go to `other`; the next request or free begins one. */
+static int play_stretches(struct replay *replay,
+                          int (*other)(struct replay *replay, const struct tape_op *op)) {
+    const struct tape *tape = &replay->tape;
+    struct span_start start;
+    int under_way = 0;
+
+    for (uint64_t i = 0; i < tape->header->ops; i++) {
+        const struct tape_op *op = &tape->ops[i];
+
+        if (op->code == 'a' || op->code == 'f') {
+            if (!under_way)
+                span_begin(&replay->clock, &start);
+            under_way = 1;
+            if (!(op->code == 'a' ? alloc_in_stretch(replay, op) : free_in_stretch(replay, op)))
+                return 0;
+            continue;
+        }
+        if (under_way)
+            end_stretch(replay, &start);
+        under_way = 0;
+        if (!other(replay, op))
+            return 0;
+    }
+    return 1;
+}
+
+static weir_status bare_alloc(void *allocator, uint32_t block, size_t bytes, CUstream stream,
+                              void **out) {
+    static char dummy;
+
+    (void)allocator, (void)block, (void)bytes, (void)stream;
+    *out = &dummy;
+    return WEIR_OK;
+}
+
+static weir_status bare_free(void *allocator, uint32_t block, void *address, CUstream stream) {
+    (void)allocator, (void)block, (void)address, (void)stream;
+    return WEIR_OK;
+}
+
+static int bare_mark(struct replay *replay, const struct tape_op *op) {
+    if (op->code == 'm') {
+        replay->bare_ns[replay->iteration_count++] = replay->now.alloc_ns;
+        memset(&replay->now, 0, sizeof replay->now);
+    }
+    return 1;
+}
+
+/* Sets bare_ns, and leaves no other trace.  The first round warms up. */
+static int play_bare(struct replay *replay) {
+    static const struct contestant bare = {.name = "bare", .alloc = bare_alloc, .free = bare_free};
+    const struct contestant *contestant = replay->contestant;
+    const struct tape_header *header = replay->tape.header;
+    int good = 1;
+
+    replay->contestant = &bare;
+    for (int round = 0; round < 2 && good; round++) {
+        good = play_stretches(replay, bare_mark);
+        replay->iteration_count = 0;
+        memset(&replay->now, 0, sizeof replay->now);
+    }
+    replay->contestant = contestant;
+    replay->allocs = replay->frees = 0;
+    memset(replay->addresses, 0, header->blocks * sizeof *replay->addresses);
+    return good;
+}
+
+static void take_bare_off(struct replay *replay) {
+    for (size_t i = 0; i < replay->iteration_count; i++) {
+        struct iteration *it = &replay->iterations[i];
+        uint64_t *ns = replay->session.driver->charge ? &it->own_ns : &it->alloc_ns;
+        uint64_t bare = replay->bare_ns[i] < *ns ? replay->bare_ns[i] : *ns;
+
+        *ns -= bare;
+        if (ns == &it->own_ns)
+            it->alloc_ns -= bare;
+    }
 }
 
 /* Blocks that the trace leaves live; belongs to no figure. */
@@ -519,7 +646,9 @@ static int prepare_memory(struct replay *replay) {
     replay->session.live_peak_bytes = header->live_peak_bytes;
     replay->addresses = calloc(header->blocks ? header->blocks : 1, sizeof *replay->addresses);
     replay->iterations = calloc(header->marks ? header->marks : 1, sizeof *replay->iterations);
-    return (replay->addresses && replay->iterations) || fail(replay, "out of host memory");
+    replay->bare_ns = calloc(header->marks ? header->marks : 1, sizeof *replay->bare_ns);
+    return (replay->addresses && replay->iterations && replay->bare_ns) ||
+           fail(replay, "out of host memory");
 }
 
 static int open_contestant(struct replay *replay) {
@@ -558,16 +687,11 @@ static void release_device(struct replay *replay) {
     }
 }
 
-/* Opens, plays, tells.  The result, or NULL with replay->error. */
-static json_t *replay_all(struct replay *replay) {
+static json_t *measure_operations(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
-    if (!prepare_memory(replay) || !prepare_device(replay) || !prepare_work(replay))
-        return NULL;
-    if (!check(replay, "cuCtxGetCurrent",
-               span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)) ||
-        !open_contestant(replay) || !play(replay))
+    if (!open_contestant(replay) || !play(replay))
         return NULL;
     weir__driver_counts(calls);
     replay->contestant->figures(replay->allocator, &replay->last);
@@ -575,7 +699,31 @@ static json_t *replay_all(struct replay *replay) {
     result = result_json(replay, calls);
     if (!result)
         fail(replay, "out of host memory");
-    else if (!free_rest(replay) || !close_contestant(replay)) {
+    return result;
+}
+
+static json_t *measure_stretches(struct replay *replay) {
+    json_t *result;
+
+    if (!play_bare(replay) || !open_contestant(replay) || !play_stretches(replay, do_operation))
+        return NULL;
+    take_bare_off(replay);
+    result = json_pack("{s:o}", "iterations", iterations_json(replay));
+    if (!result)
+        fail(replay, "out of host memory");
+    return result;
+}
+
+/* Opens, plays, tells.  The result, or NULL with replay->error. */
+static json_t *replay_all(struct replay *replay) {
+    json_t *result;
+
+    if (!prepare_memory(replay) || !prepare_device(replay) || !prepare_work(replay) ||
+        !check(replay, "cuCtxGetCurrent",
+               span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)))
+        return NULL;
+    result = replay->stretches ? measure_stretches(replay) : measure_operations(replay);
+    if (result && (!free_rest(replay) || !close_contestant(replay))) {
         json_decref(result);
         result = NULL;
     }
@@ -654,6 +802,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
         return look_at_device(&settings, job.busy_factor);
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
+    replay.stretches = job.stretches;
     replay.busy_factor = job.busy_factor;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
@@ -670,6 +819,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     free(replay.streams);
     free(replay.addresses);
     free(replay.iterations);
+    free(replay.bare_ns);
     tape_unmap(&replay.tape);
     return result ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* runner.h: one (trace, contestant) in a fresh process.
+/* runner.h: one replay in a fresh process.
  *
  * The parent starts the program anew with an internal subcommand, hands it a job and a tape, and
  * reads one JSON object back.  It never opens a driver itself: CUDA does not survive fork, and
@@ -27,11 +27,12 @@ struct job {
     char contestant[32];    /* "": only look at the device */
     char device[64];        /* "": options.device is NULL */
     char device_source[64]; /* where the device was named, for messages; "" if nowhere */
+    int stretches;          /* time whole iterations, and tell of nothing else; not with work */
     double busy_factor;     /* work on the streams: busy.h; 0: none */
     weir_options options;
 };
 
-/* contestant NULL or "": a look at the device. options->device and device_source may be NULL.
+/* For single operations.  contestant NULL or "": a look at the device. options->device and device_source may be NULL.
  */
 void job_make(struct job *job, const char *contestant, double busy_factor,
               const weir_options *options, const char *device_source);

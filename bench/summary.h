@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct iteration {
-    uint64_t alloc_ns;
+    uint64_t alloc_ns;  /* allocations and frees: their sum, or timed as a whole */
     uint64_t driver_ns; /* modelled devices */
     uint64_t own_ns;    /* modelled devices */
     uint64_t stall_ns;

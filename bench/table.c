@@ -203,7 +203,7 @@ void table_print(FILE *file, const struct contest *contest) {
                       "GPU was used\n");
     fprintf(file, "the timer's own cost, %" PRIu64 " ns a call, is taken off", timer_cost(contest));
     if (contest->repeat > 1)
-        fprintf(file, "; medians of %" PRIu64 " fresh processes each", contest->repeat);
+        fprintf(file, "; medians of %" PRIu64 " runs each, in fresh processes", contest->repeat);
     fputc('\n', file);
     if (contest->busy_factor > 0)
         fprintf(file,

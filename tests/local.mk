@@ -55,6 +55,14 @@ unit_tests = \
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+if WEIR_PROGRAM
+unit_tests += tests/test_merge
+endif
+tests_test_merge_SOURCES = tests/test_merge.c bench/jsonfile.c bench/jsonfile.h bench/merge.c \
+	bench/merge.h bench/summary.c bench/summary.h
+tests_test_merge_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
 	tests/test_public_api \
