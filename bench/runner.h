@@ -32,8 +32,8 @@ struct job {
     weir_options options;
 };
 
-/* For single operations.  contestant NULL or "": a look at the device. options->device and device_source may be NULL.
- */
+/* For single operations.  contestant NULL or "": a look at the device.  options->device and
+ * device_source may be NULL. */
 void job_make(struct job *job, const char *contestant, double busy_factor,
               const weir_options *options, const char *device_source);
 

@@ -2,16 +2,16 @@
 /* bias.h: a lock that costs its usual taker nothing.
  *
  * For data that one thread uses for a long time before another does, as a stream's cache.  The lock is
- * biased to a thread: that thread goes in and out by two plain stores and two loads, without a locked instruction
- * (two of which cost as much as everything else that a hit does).  Any other thread first takes the
+ * biased to a thread: that thread goes in and out by two plain stores and two loads, without a locked
+ * instruction (two of which cost as much as everything else that a hit does).  Any other thread first takes the
  * bias away: it writes owner = 0, lets every running thread of the process pass a memory barrier
  * (membarrier(2)), and waits until the owner is outside.  The order that the owner's side leaves to
  * chance (its store of `busy` before its second load of `owner`) is thereby forced just when somebody
  * needs it (Dice, Huang, Yang: "Asymmetric Dekker synchronization", 2001).
  *
  * From then on the lock is an ordinary one.  It is biased again to a thread that has taken it
- * `patience` times in a row.  A bias that was taken away within a millisecond or two makes patience longer, so
- * that a lock that two threads really share does not change hands by system calls, which take
+ * `patience` times in a row.  A bias that was taken away within a millisecond or two makes patience
+ * longer, so that a lock that two threads really share does not change hands by system calls, which take
  * microseconds; one that lasted makes it short again, as where threads come and go.
  *
  * Where membarrier is missing (Linux before 4.14), and under ThreadSanitizer, which cannot see it,

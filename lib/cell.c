@@ -204,9 +204,9 @@ void weir__cell_let_go(struct weir_cell *c, struct weir_harvest *out) {
         store->leaving = s->next;
         add_span(out, s);
     }
-    weir__cell_less_idle(c, store->leaving_bytes);
+    weir__cell_less_idle(c, atomic_load_explicit(&c->leaving, memory_order_relaxed));
     store->leavings = 0;
-    store->leaving_bytes = 0;
+    atomic_store_explicit(&c->leaving, 0, memory_order_relaxed);
 }
 
 void weir__cell_drop_excess(struct weir_cell *c, struct weir_harvest *out) {
@@ -262,7 +262,9 @@ static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct we
         s->next = store->leaving;
         store->leaving = s;
         store->leavings++;
-        store->leaving_bytes += s->bytes;
+        atomic_store_explicit(&c->leaving,
+                              atomic_load_explicit(&c->leaving, memory_order_relaxed) + s->bytes,
+                              memory_order_relaxed);
         weir__cell_more_idle(c, s->bytes);
     } else {
         add_span(out, s);
@@ -273,6 +275,7 @@ static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct we
 static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address, int alone,
                      struct weir_span **out) {
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    /* Read once: it may change meanwhile. */
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
     struct weir_harvest given_up = {0};
 
@@ -284,7 +287,7 @@ static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
         weir__cell_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {
-        while (!weir__cell_put_plain(c, s, address))
+        while (!weir__cell_put_recent(c, s, address, most)) /* none is left: then there is room */
             leave(c, take_oldest(c), alone, &given_up);
     }
     *out = given_up.spans;

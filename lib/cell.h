@@ -6,7 +6,7 @@
  * stream.  Taking from it and putting into it touches nothing that another stream's thread writes.
  *
  * The lock is biased to the thread that uses the stream.  Everything but the atomic fields lies under
- * it; it is the innermost lock, and nothing is called under it that may block.
+ * it; nothing is called under it that may block, and no lock is taken but the letter box's.
  *
  * Glossary: span.h; and
  *   store      the idle blocks themselves; a cell has none before its stream has earned one
@@ -68,7 +68,6 @@ struct weir_cell_store {
     struct weir_span *recent[WEIR_CELL_RECENT];
     struct weir_span *leaving; /* chained by next */
     unsigned leavings;
-    size_t leaving_bytes;
 };
 
 /* Everything under its own lock, which is taken under the cell's or alone; `count` is read without. */
@@ -119,6 +118,7 @@ struct weir_cell {
     uint64_t pass; /* the demand at which hits may be had without catching up; or 0 */
     _Atomic uint64_t hits, frees;
     _Atomic size_t idle;
+    _Atomic size_t leaving;                 /* of these, in whole blocks that are leaving */
     struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
 
     /* Under the lock as well. */
@@ -205,8 +205,8 @@ static inline __attribute__((always_inline)) void weir__cell_more_idle(struct we
     size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed) + bytes;
 
     atomic_store_explicit(&c->idle, idle, memory_order_relaxed);
-    if (__builtin_expect(idle > atomic_load_explicit(&c->most, memory_order_relaxed) +
-                                    c->store->leaving_bytes,
+    if (__builtin_expect(idle - atomic_load_explicit(&c->leaving, memory_order_relaxed) >
+                             atomic_load_explicit(&c->most, memory_order_relaxed),
                          0))
         weir__cell_due(c);
 }
@@ -336,6 +336,28 @@ weir__cell_home(struct weir_cell *c, struct weir_span *slab, uint32_t slot) {
     weir__cell_welcome(c, slab, before);
 }
 
+/* Takes a live whole block back if there is room: at most `most` bytes in all.  1, or 0 and nothing was
+ * done. */
+static inline __attribute__((always_inline)) int
+weir__cell_put_recent(struct weir_cell *c, struct weir_span *s, uint64_t address, size_t most) {
+    struct weir_cell_store *store = c->store;
+    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+    size_t whole = store->whole + s->bytes;
+    unsigned last;
+
+    if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT || whole > most)
+        return 0;
+    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    store->whole = whole;
+    last = weir__cell_at(store, store->recents++);
+    store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
+    store->recent[last] = s;
+    weir__cell_more_idle(c, s->bytes);
+    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    weir__cell_raise(&c->frees);
+    return 1;
+}
+
 /* Takes a live block back, which the stream will use no more, if there is nothing more to it: a slot
  * of one of the cell's slabs, or a whole block that there is room for.  1, or 0 and nothing was done.
  * The cell has a store. */
@@ -352,27 +374,13 @@ weir__cell_put_plain(struct weir_cell *c, struct weir_span *s, uint64_t address)
             return 0;
         weir__cell_home(c, s, (uint32_t)slot);
         weir__cell_discount(c, (int64_t)asked, (int64_t)s->slot_units * WEIR_SPAN_UNIT);
-    } else if (s->slot_units) {
-        return 0;
-    } else {
-        struct weir_cell_store *store = c->store;
-        uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-        size_t whole = store->whole + s->bytes;
-        unsigned last;
-
-        if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT ||
-            whole > atomic_load_explicit(&c->most_whole, memory_order_relaxed))
-            return 0;
-        atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        store->whole = whole;
-        last = weir__cell_at(store, store->recents++);
-        store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
-        store->recent[last] = s;
-        weir__cell_more_idle(c, s->bytes);
-        weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+        weir__cell_raise(&c->frees);
+        return 1;
     }
-    weir__cell_raise(&c->frees);
-    return 1;
+    return s->slot_units
+               ? 0
+               : weir__cell_put_recent(c, s, address,
+                                       atomic_load_explicit(&c->most_whole, memory_order_relaxed));
 }
 
 /* Takes a live block back, which the stream will use no more.  The cell has a store.  *out, NULL

@@ -69,8 +69,8 @@ struct weir_engine {
     weir_status (*free)(void *engine, CUdeviceptr block, weir_stream stream,
                         struct weir_use_list *uses);
     /* Frees a block without any driver call, under a stream's id known from before, as a free on that
-     * stream whose event its owner's next call, or `tend`, records; or under OBSERVED or UNKNOWN: then nobody has
-     * it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and `tend` would
+     * stream whose event its owner's next call, or `tend`, records; or under OBSERVED or UNKNOWN: then
+     * nobody has it before the device was waited for.  OK or E_NOT_OWNED, or DUE: it is freed, and `tend` would
      * record.  NULL: the engine cannot. */
     weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
     /* In a call on that stream, which is not being captured: records the event that what was given

@@ -16,7 +16,7 @@
  * from its cell, look after it, or answer a demand.  A free need not ask.
  *
  * Ways back to the engine, all of them inside calls on the cell's own stream that have just asked the
- * driver who it is: more lies idle than the cap allows; it lay unused for long; somebody's request did
+ * driver who it is, or need not: more lies idle than the cap allows; it lay unused for long; somebody's request did
  * not fit (`demand` rises, and every cell gives what it has at its next request); its own request does
  * not fit.  The one exception waits for the device: weir__front_empty, for trims, out of memory and
  * the end.
@@ -25,8 +25,8 @@
  * serves at once.  Strays that pile up are sent home as a batch behind one event.
  *
  * Locks: `lock` guards the table's writers and the batches; under it the engine's own may be taken,
- * the records', or a cell's.  Those are innermost, and none of them is taken under another.  Hits take the
- * cell's alone.
+ * the records', or a cell's.  None of those is taken under another, but a letter box's under its
+ * cell's.  Hits take the cell's alone.
  *
  * Must not know: the public API, settings' names, how an engine places blocks.
  */
@@ -276,12 +276,13 @@ static size_t share(const struct weir_front *f, uint64_t in_use) {
 
 /* What the cells hold and hand out, for the sums; the caller holds `lock`. */
 static void tell(struct weir_front *f, struct weir_cell *c) {
-    int64_t requested = weir__cell_now(&c->requested), in_use = weir__cell_now(&c->in_use);
     uint64_t now, posted, posted_in_use;
+    int64_t requested, in_use;
 
+    /* The letter box first: what is fetched meanwhile is taken off twice, and no peak is too high. */
     (void)weir__cell_posted(c, &posted, &posted_in_use);
-    requested -= (int64_t)posted;
-    in_use -= (int64_t)posted_in_use;
+    requested = weir__cell_now(&c->requested) - (int64_t)posted;
+    in_use = weir__cell_now(&c->in_use) - (int64_t)posted_in_use;
     f->requested += requested - c->told_requested;
     f->in_use += in_use - c->told_in_use;
     c->told_requested = requested;
@@ -588,10 +589,7 @@ static size_t held_back(struct weir_front *f) {
 
     pthread_mutex_lock(&f->lock);
     for (struct weir_cell *c = f->cells; c; c = c->next) {
-        size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
-        size_t most = atomic_load_explicit(&c->most, memory_order_relaxed);
-
-        bytes += idle > most ? idle - most : 0;
+        bytes += atomic_load_explicit(&c->leaving, memory_order_relaxed);
     }
     pthread_mutex_unlock(&f->lock);
     return bytes;
@@ -921,7 +919,8 @@ static __attribute__((noinline)) weir_status alloc_miss(struct weir_front *f, st
     weir__bias_give(&c->lock, taken);
     if (!plain)
         return alloc_slow(f, bytes, stream, block);
-    give_spans(f, leaving.spans, id);
+    if (give_spans(f, leaving.spans, id))
+        tend(f, id, stream);
     status = alloc_fresh(f, c, id, bytes, stream, block);
     unpin(c);
     return status;
@@ -946,7 +945,7 @@ static __attribute__((noinline)) weir_status alloc_whole(struct weir_front *f, s
         *block = (void *)(uintptr_t)address;
         return WEIR_OK;
     }
-    give_spans(f, leaving.spans, id);
+    (void)give_spans(f, leaving.spans, id); /* the engine is called next, and sees to it */
     if (plain && fetch_whole(f, c, bytes, stream, id, block))
         return WEIR_OK;
     return alloc_slow(f, bytes, stream, block);
@@ -1133,7 +1132,8 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
         return WEIR_OK;
-    s = weir__records_whole(&f->records, base, bytes); /* there is a record: this one */
+    /* This one, or, where records do not stay, the one that was just given up. */
+    s = weir__records_whole(&f->records, base, bytes);
     if (s)
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
@@ -1160,8 +1160,9 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     return WEIR_OK;
 }
 
-/* Puts a block into the cell, or politely leaves the lock to another thread; FULL also when it is not this stream's any more.  `id`: 0 where the
- * driver was not asked; *known: of the stream that what was in the cell was freed on. */
+/* Puts a block into the cell, or politely leaves the lock to another thread (ANOTHERS); FULL also when it
+ * is not this stream's any more.  `id`: 0 where the driver was not asked; *known: of the stream that what
+ * was in the cell was freed on. */
 static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
                struct weir_span *s, uint64_t address, int politely, struct weir_span **out,
                uint64_t *known, int *wanted) {
@@ -1355,7 +1356,7 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, s
     return weir__front_free_used(f, block, stream, NULL);
 }
 
-/* Nothing is called but at the end, as in alloc_at_once. */
+/* Nothing is called but at the end, as in weir__front_alloc. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
     struct weir_span *s = weir__pagemap_get(&f->pages, block);
     struct weir_cell *c;

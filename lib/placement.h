@@ -32,8 +32,8 @@
  * Cost: every operation is O(log n) in the number of chunks, amortised over growth of the tables;
  * host memory is proportional to the number of chunks, never to the size of the regions.  Linear
  * are: the answers INTERIOR and FREE (in the chunks of the region), adding, removing, withdrawing and
- * finding regions (in the regions), the largest free chunk (in the streams), once the coming of the second
- * stream, and what follows a refusal of host memory.
+ * finding regions (in the regions), the largest free chunk (in the streams), once the coming of the
+ * second stream, and what follows a refusal of host memory.
  */
 #ifndef WEIR_PLACEMENT_H
 #define WEIR_PLACEMENT_H

@@ -11,8 +11,9 @@
 #include "hostmem.h"
 
 enum {
-    WHOLES_KEPT = 1 << 16, /* records of whole blocks, live or not, before those not live go */
-    RECORD_ALIGN = 128     /* processors fetch cache lines in pairs */
+    WHOLES_KEPT =
+        1 << 16,       /* records of whole blocks, live or not: with more none outlasts its block */
+    RECORD_ALIGN = 128 /* processors fetch cache lines in pairs */
 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */

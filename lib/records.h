@@ -5,8 +5,8 @@
  * Readers take no lock; whoever holds a live block's address finds its record.  A record is never given
  * back to the C library before the end, so that whoever holds any other address may look at one.
  *
- * The record of a whole block outlasts it, with bytes == 0, and serves the next block that begins there:
- * a block that comes and goes at one place costs no write to the page map.  It is whoever's the block
+ * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), and serves the
+ * next block that begins there: a block that comes and goes at one place costs no write to the page map.  It is whoever's the block
  * is.
  *
  * Must not know: cells, streams, engines, the driver.

@@ -53,8 +53,8 @@ struct weir_suballoc_region {
     size_t bytes;
     uint64_t place; /* where the placement has it: at its base, or below all older ones */
     int kind;
-    int idle;       /* as of the last survey: without live and pending blocks, */
-    int serves;     /* and all of it free for the stream that was asked about */
+    int idle;   /* as of the last survey: without live and pending blocks, */
+    int serves; /* and all of it free for the stream that was asked about */
 };
 
 /* Where a region lies in the placement's space. */
@@ -72,8 +72,8 @@ struct weir_suballoc {
     struct weir_suballoc_rule rule;
     /* By kind of their regions; only the first, if all requests share them. */
     struct weir_placement *placement[WEIR_SUBALLOC_KINDS];
-    size_t bases; /* regions of that kind */
-    uint64_t next_place;                 /* newest_first: places below it are free */
+    size_t bases;        /* regions of that kind */
+    uint64_t next_place; /* newest_first: places below it are free */
     struct weir_order order;
     struct weir_suballoc_region *regions; /* in order of base */
     size_t region_count, region_capacity;
@@ -132,8 +132,7 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
 int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 /* Adds a region of that kind (COMMON, if all share), that the stream of that id may have at once, others
  * when it was observed; OBSERVED: everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
-                       uint64_t id);
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square

@@ -732,6 +732,26 @@ END_TEST
 
 /* ---- how much is kept ------------------------------------------------------------------------ */
 
+/* What a stream that was alone has freed is there for the second one, however much may be kept. */
+START_TEST(a_second_stream_has_what_the_first_left) {
+    weir_options options = plain(KIND_POOL);
+    weir_allocator *a;
+    void *block[12];
+
+    options.front_cache = (weir_amount){4 * GIB, WEIR_AMOUNT_BYTES, 0};
+    a = make(&options);
+    for (int i = 0; i < 12; i++)
+        block[i] = take(a, 64 * MIB, A);
+    for (int i = 0; i < 12; i++)
+        give(a, block[i], A);
+    CU(driver->cuCtxSynchronize());
+    block[0] = take(a, 512 * MIB, B);
+    MUST_EQ(stats_of(a).reserve, 768 * MIB);
+    give(a, block[0], B);
+    end(a);
+}
+END_TEST
+
 static uint64_t idle_after_much(const weir_options *options) {
     weir_allocator *a = make(options);
     void *held = take(a, 100 * MIB, C);
@@ -1706,6 +1726,7 @@ static void add_capture(TCase *tests) {
 
 static void add_amounts(TCase *tests) {
     LOOP(tests, the_cap_is_kept, ENGINES);
+    tcase_add_test(tests, a_second_stream_has_what_the_first_left);
     LOOP(tests, idle_blocks_go_in_time, ENGINES);
     LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test_span.c: size classes, and the slots of a slab. */
+/* test_span.c: size classes, the slots of a slab, and the whole blocks that a cell keeps. */
 #include "support.h"
 
+#include <pthread.h>
+
+#include "cell.h"
 #include "span.h"
 
 /* A slab with room for `slots` slots at that address. */
@@ -133,6 +136,58 @@ START_TEST(states_do_not_overlap) {
 }
 END_TEST
 
+static atomic_int is_over;
+
+/* As the front does it: beside whoever holds the cell's lock. */
+static void *change_most(void *cell) {
+    struct weir_cell *c = cell;
+
+    for (unsigned i = 0; !atomic_load(&is_over); i++)
+        atomic_store_explicit(&c->most_whole, i / 64 % 2 ? 64 * MIB : 0, memory_order_relaxed);
+    return NULL;
+}
+
+/* What may be kept changes between any two looks at it: a cell gives up only what it has. */
+START_TEST(what_may_be_kept_changes_beside_a_put) {
+    enum { BLOCKS = 24, PUTS = 8000000 };
+    static struct weir_span block[BLOCKS];
+    struct weir_cell *c = aligned_alloc(_Alignof(struct weir_cell), sizeof *c);
+    int kept[BLOCKS] = {0}, count = 0;
+    pthread_t thread;
+
+    MUST(c != NULL);
+    memset(c, 0, sizeof *c);
+    MUST(weir__cell_open(c));
+    atomic_store(&c->most, GIB);
+    for (int i = 0; i < BLOCKS; i++)
+        block[i] = (struct weir_span){.base = (uint64_t)(i + 1) * MIB, .bytes = MIB};
+    MUST(pthread_create(&thread, NULL, change_most, c) == 0);
+    for (int put = 0; put < PUTS; put++) {
+        int i = put % BLOCKS;
+        struct weir_span *out = NULL;
+
+        if (kept[i])
+            continue;
+        atomic_store_explicit(&block[i].asked, MIB, memory_order_relaxed);
+        MUST(weir__cell_put(c, &block[i], block[i].base, 0, &out) == WEIR_CELL_TAKEN);
+        kept[i] = 1;
+        count++;
+        for (; out; out = out->next) {
+            int *gone = &kept[out - block];
+
+            MUST(*gone);
+            *gone = 0;
+            count--;
+        }
+        MUST_EQ(c->store->recents, (unsigned)count);
+    }
+    atomic_store(&is_over, 1);
+    pthread_join(thread, NULL);
+    weir__cell_close(c);
+    free(c);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("span");
     TCase *tests = tcase_create("span");
@@ -143,6 +198,7 @@ int main(void) {
     tcase_add_test(tests, slots_go_and_come_home);
     tcase_add_loop_test(tests, slots_come_home_from_the_letter_box, 0, 3);
     tcase_add_test(tests, states_do_not_overlap);
+    tcase_add_test(tests, what_may_be_kept_changes_beside_a_put);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }
