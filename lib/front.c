@@ -1578,7 +1578,7 @@ int weir__front_has_blocks(struct weir_front *f) {
     return live;
 }
 
-/* Peaks are exact while one cell alone has handed out anything. */
+/* Peaks are exact while one cell alone has handed out anything, but for what lay in its letter box. */
 static void read_peaks(struct weir_front *f, weir_statistics *out) {
     const struct weir_cell *only = NULL;
     int several = 0;
