@@ -298,7 +298,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
                           memory_order_relaxed);
     /* Less of what should join its neighbours. */
     now = share(f, now);
-    atomic_store_explicit(&c->most_whole, is_calm(f) ? now / 2 : 0, memory_order_relaxed);
+    atomic_store_explicit(&c->most_whole, is_calm(f) ? now - now / 4 : 0, memory_order_relaxed);
 }
 
 /* What was in use before the last span of time counts no more; the caller holds `lock`. */
