@@ -23,7 +23,8 @@
  *                is whole again, and from then on best fit in one large region finds most places.
  *                Idle must be a fifth of the reserve, and room for three of the largest request: else
  *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
- *                could not be swapped.
+ *                could not be swapped.  Nor does one whose reserve was taken beforehand: the swaps
+ *                take milliseconds, which is what taking it early was to spare.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -74,7 +75,7 @@ struct spans {
     double reluctance;
     unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
     uint64_t most;                  /* bytes that were ever in regions */
-    int has_base;                   /* or had one: there is one in a life */
+    int base_is_over;               /* it was made, as one in a life, or is not wanted */
     size_t largest;                 /* request */
     uint64_t deepest;               /* bytes that were free in the deepest valley, */
     uint64_t looked_at;             /* and when a base was last thought of */
@@ -354,7 +355,7 @@ static void make_base(struct spans *s, const struct request *r, int *grew) {
     bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
     if (bytes == 0)
         return;
-    s->has_base = 1;
+    s->base_is_over = 1;
     while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
         status = give_back(s, at, r->id, r->stream);
     if (status == WEIR_OK)
@@ -369,7 +370,7 @@ static weir_status place(struct spans *s, const struct request *r, int *grew,
 
     if (r->bytes > s->largest)
         s->largest = r->bytes;
-    if (!s->has_base && is_valley(s))
+    if (!s->base_is_over && is_valley(s))
         make_base(s, r, grew);
     placed = weir__suballoc_take(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes), out);
     if (placed == WEIR_PLACEMENT_NO_FIT && is_busy(s, r->stream))
@@ -490,10 +491,12 @@ static weir_status spans_grow(void *engine, uint64_t target, int cause) {
     struct spans *s = engine;
     uint64_t most = target < s->host->limit ? target : s->host->limit;
 
-    /* What was taken on request is not for the next free to give back. */
+    /* What was taken on request is not for the next free to give back, nor to be moved in the first
+     * iteration, which it was to make fast. */
     weir__lock_take(&s->lock);
     if (s->threshold < most)
         s->threshold = most;
+    s->base_is_over = 1;
     weir__lock_give(&s->lock);
     return s->inner->grow(s->under, target, cause);
 }

@@ -582,6 +582,23 @@ START_TEST(several_streams_make_no_base) {
 }
 END_TEST
 
+/* The first iteration was to be fast. */
+START_TEST(a_reserve_taken_beforehand_makes_no_base) {
+    CUdeviceptr left;
+
+    begin(tables[_i]);
+    if (ops->grow(engine, 544 * MIB, WEIR_EVENT_PREALLOC) != WEIR_OK) { /* not every engine can */
+        end();
+        return;
+    }
+    left = go_down();
+    give(take(50 * MIB, A), A);
+    MUST_EQ(regions_given() + regions_taken(), 0);
+    give(left, A);
+    end();
+}
+END_TEST
+
 /* ---- giving back ----------------------------------------------------------------------------- */
 
 START_TEST(given_as_observed_serves_all) {
@@ -940,6 +957,7 @@ static void add_growth(TCase *tests) {
     BOTH(the_first_valley_makes_a_base);
     tcase_add_test(tests, no_base_is_made_while_work_is_pending);
     BOTH(several_streams_make_no_base);
+    BOTH(a_reserve_taken_beforehand_makes_no_base);
     BOTH(dry_before_growth_and_swaps);
     tcase_add_test(tests, preallocated_reserve_is_not_dry);
     tcase_add_test(tests, a_region_does_not_leave_on_another_stream);
