@@ -77,6 +77,20 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     out->has_free = ask_free(driver, handle, &out->free);
 }
 
+/* An allocator turns the front off where streams cannot be told apart. */
+static void without_ids(struct info *info) {
+    weir_options *options = &info->settings.options;
+    weir_options completed;
+
+    if (info->device.driver->capabilities & WEIR_CAP_STREAM_ID)
+        return;
+    if (weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
+        completed.front != WEIR_SWITCH_ON)
+        return;
+    options->front = WEIR_SWITCH_OFF;
+    info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
+}
+
 /* `quiet`: the table itself will say that there is no GPU. */
 static int gather(struct info *info) {
     int code = weir_cli_settings_finish(&info->settings);
@@ -85,6 +99,7 @@ static int gather(struct info *info) {
         code = weir_cli_device_open(&info->settings, &info->device, 1);
     if (code != 0)
         return code;
+    without_ids(info);
     if (info->device.fell_back)
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
     else if (strcmp(info->device.driver->name, "cuda") != 0)

@@ -26,7 +26,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no trace was named; those shipped: weir bench");
+        argp_error(state, "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;

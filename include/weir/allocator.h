@@ -108,7 +108,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void 
 WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir_stream stream);
 
 /* Takes one weir_bind back; with the last the promise ends.  Call it while the stream lives.  Blocks
- * stay valid.  Destroying the allocator unbinds all streams.
+ * stay valid.  Destroying the allocator unbinds all streams.  With the front off it is OK, as weir_bind is.
  * E_INVALID: allocator NULL, or the stream is not bound: nothing changed; E_STREAM; E_DRIVER;
  * E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);

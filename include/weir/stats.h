@@ -120,8 +120,8 @@ struct weir_allocator;
 WEIR_API WEIR_CHECK_RESULT weir_status weir_stats(struct weir_allocator *allocator,
                                                   weir_statistics *out);
 
-/* Latencies of alloc (operation 0) or free (operation 1) so far.  E_INVALID: NULL, another
- * operation; E_NOT_SUPPORTED: options.latency is off; E_FORKED. */
+/* Latencies of alloc (operation 0) or free (operation 1) so far; out->size as for weir_stats.
+ * E_INVALID: NULL or size 0, another operation; E_NOT_SUPPORTED: options.latency is off; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_latencies(struct weir_allocator *allocator,
                                                       int operation, weir_latency *out);
 
@@ -136,7 +136,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_events(struct weir_allocator *alloca
 /* The word of a cause ("request", ...), "unknown" for any other number.  Static text. */
 WEIR_API const char *weir_event_cause_word(int cause);
 
-/* The last refusal on this thread, zeros if there was none.  E_INVALID: NULL or size 0. */
+/* The last refusal on this thread, zeros if there was none; out->size as for weir_stats.  E_INVALID: NULL or size 0. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_refusal(weir_refusal *out);
 
 #ifdef __cplusplus
