@@ -41,6 +41,22 @@ static inline void weir__hostmem_prefer_large_pages(void *memory, size_t bytes) 
 #endif
 }
 
+/* Has the kernel map all of it now, in one call where it can (Linux 5.14): touched page by page later,
+ * each costs its first user as much as several hits.  Whatever it answers is fine. */
+static inline void weir__hostmem_populate(void *memory, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page = (uintptr_t)4 << 10;
+    uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)memory + bytes) & ~(page - 1);
+
+    if (end > first)
+        (void)madvise((void *)first, end - first, MADV_POPULATE_WRITE);
+#else
+    (void)memory;
+    (void)bytes;
+#endif
+}
+
 /* Grows or shrinks `memory`, which holds `held` bytes (NULL and 0: none).  NULL if refused, and
  * then nothing changed; also NULL for bytes == 0, which never fails. */
 static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memory, size_t held,

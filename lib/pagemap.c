@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "hostmem.h"
+
 int weir__pagemap_open(struct weir_pagemap *map) {
     map->top = calloc(WEIR__PAGEMAP_TOP_SLOTS, sizeof *map->top);
     map->host_bytes = 0;
@@ -39,9 +41,10 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    leaf = calloc(1, sizeof *leaf); /* large enough that only what is touched is taken */
+    leaf = calloc(1, sizeof *leaf);
     if (!leaf)
         return NULL;
+    weir__hostmem_populate(leaf, sizeof *leaf);
     map->host_bytes += sizeof *leaf;
     atomic_store_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,

@@ -4,7 +4,8 @@
  * A radix tree of three levels over pages of 16 KiB, as in tcmalloc.  Reading takes three loads and no
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
- * go; of their host memory 8 bytes are touched for every 16 KiB of device memory that was ever in use.
+ * go: 2 MiB of host memory for every 4 GiB of addresses of which any was ever in use, mapped at once, as
+ * a page that is first touched in a hit would cost as much as ten.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
