@@ -54,6 +54,7 @@ static struct weir_span *make(struct weir_records *r, uint32_t slots) {
         if (!chunk)
             return NULL;
         weir__hostmem_prefer_large_pages(chunk, size);
+        weir__hostmem_populate(chunk, size);
         memset(chunk, 0, size);
         chunk->next = r->chunks;
         r->chunks = chunk;
