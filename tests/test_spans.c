@@ -361,43 +361,35 @@ START_TEST(a_swap_takes_the_smallest_that_is_enough) {
 }
 END_TEST
 
-/* A load that swaps each time is served without in the end. */
-START_TEST(reluctance_fades) {
-    CUdeviceptr a, b;
+/* A large block and a small one in turn: how often that made a swap; in the end it makes none. */
+static int swaps_of(size_t large, int turns) {
     int swaps = 0;
 
-    begin(tables[_i]);
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < turns; i++) {
         count_from_here();
-        a = take(320 * MIB, A);
-        give(a, A);
-        b = take(20 * MIB, A);
-        give(b, A);
+        give(take(large, A), A);
+        give(take(20 * MIB, A), A);
         swaps += regions_given() > 0;
         MUST_LE(reserve(), 320 * MIB);
     }
     MUST_EQ(regions_given(), 0);
-    MUST_EQ(swaps < 50, 1);
+    return swaps;
+}
+
+/* A load that swaps each time is served without in the end. */
+START_TEST(reluctance_fades) {
+    begin(tables[_i]);
+    MUST(swaps_of(320 * MIB, 100) < 50);
     end();
 }
 END_TEST
 
 /* While memory is wasted, of which a tenth was never in use, patience lasts longer. */
 START_TEST(reluctance_fades_late_where_memory_is_wasted) {
-    CUdeviceptr a, b;
-    int swaps = 0;
+    int swaps;
 
     begin(tables[0]);
-    for (int i = 0; i < 400; i++) {
-        count_from_here();
-        a = take(289 * MIB, A);
-        give(a, A);
-        b = take(20 * MIB, A);
-        give(b, A);
-        swaps += regions_given() > 0;
-        MUST_LE(reserve(), 320 * MIB);
-    }
-    MUST_EQ(regions_given(), 0);
+    swaps = swaps_of(289 * MIB, 400);
     MUST(swaps > 200 && swaps < 320);
     end();
 }
