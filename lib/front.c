@@ -16,10 +16,10 @@
  * from its cell, look after it, or answer a demand.  A free need not ask.
  *
  * Ways back to the engine, all of them inside calls on the cell's own stream that have just asked the
- * driver who it is, or need not: more lies idle than the cap allows; it lay unused for long; somebody's request did
- * not fit (`demand` rises, and every cell gives what it has at its next request); its own request does
- * not fit.  The one exception waits for the device: weir__front_empty, for trims, out of memory and
- * the end.
+ * driver who it is, or need not: more lies idle than the cap allows; it lay unused for long; somebody's
+ * request did not fit (`demand` rises, and every cell gives what it has at its next request); its own
+ * request does not fit; or the stream is alone and misses.  The one exception waits for the device:
+ * weir__front_empty, for trims, out of memory, the end, and growth while much is held back.
  *
  * Strays.  A slot that is freed on another stream than its slab's waits in that stream's cell, where it
  * serves at once.  Strays that pile up are sent home as a batch behind one event.
@@ -50,8 +50,8 @@ enum {
                             * then on whole blocks are kept */
     DEFAULT_STREAMS = 256, /* cells of default streams that are not bound: threads come and go, and
                             * theirs with them */
-    SLAB_DOUBLINGS = 3, /* and how far a slab grows beyond its least size as a class takes more */
-    GLANCE = 8          /* batches that are asked about at a time */
+    SLAB_DOUBLINGS = 3,    /* how far a slab grows beyond its least size as a class takes more */
+    GLANCE = 8             /* batches that are asked about at a time */
 };
 #define SLAB_LEAST ((size_t)64 << 10)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
@@ -88,8 +88,7 @@ struct weir_front {
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
-    uint64_t
-        lately[2]; /* the most that was in use in this span of idle_ns, and in the one before */
+    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
     uint64_t span_ticks; /* when this one began */
 };
 
@@ -588,9 +587,8 @@ static size_t held_back(struct weir_front *f) {
     size_t bytes = atomic_load_explicit(&f->stranded, memory_order_relaxed);
 
     pthread_mutex_lock(&f->lock);
-    for (struct weir_cell *c = f->cells; c; c = c->next) {
+    for (struct weir_cell *c = f->cells; c; c = c->next)
         bytes += atomic_load_explicit(&c->leaving, memory_order_relaxed);
-    }
     pthread_mutex_unlock(&f->lock);
     return bytes;
 }
@@ -636,9 +634,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
 static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
-    size_t bytes = SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS);
-
-    size_t slots = bytes / slot;
+    size_t slots = (SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS)) / slot;
 
     if (slots == 0)
         return 1;
@@ -865,7 +861,7 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     return status;
 }
 
-/* A whole block that the engine has at hand: 1, or 0 and nothing has changed. */
+/* A whole block, if the reserve need not grow for it: 1, or 0 and none is taken. */
 static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
                        uint64_t id, void **block) {
     size_t rounded = (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
