@@ -290,32 +290,51 @@ static struct micro_case *add(struct list *list, const char *scenario,
 static const char *thousands(uint64_t value, char text[32]) {
     if (value < 1000)
         snprintf(text, 32, "%" PRIu64, value);
-    else
+    else if (value < 1000000)
         snprintf(text, 32, "%" PRIu64 ",%03" PRIu64, value / 1000, value % 1000);
+    else
+        snprintf(text, 32, "%" PRIu64 ",%03" PRIu64 ",%03" PRIu64, value / 1000000,
+                 value / 1000 % 1000, value % 1000);
     return text;
+}
+
+static void pair_among(struct list *list, uint64_t live, size_t bytes) {
+    char column[32], count[32];
+    struct micro_case *added;
+
+    weir__bytes_show(bytes, column, sizeof column);
+    added = add(list, "pair", &pair_load, column,
+                "one thread, one stream, %s live blocks around%s", thousands(live, count),
+                live ? " (512B to 1MiB, half of those laid freed)" : "");
+    added->bytes = bytes;
+    added->live = live;
+    added->holes = 1;
+    added->smallest = 512;
+    added->largest = MIB;
+    added->by_octave = 1;
 }
 
 static void pair_cases(struct list *list) {
     static const size_t sizes[] = {512, 4 * KIB, 64 * KIB, MIB, 16 * MIB};
     static const uint64_t lives[] = {0, 1000, 100000};
-    char column[32], live[32];
+    static const size_t among_most[] = {4 * KIB, 64 * KIB, 16 * MIB};
+    struct micro_case *added;
+    char column[32], count[32];
 
     for (size_t l = 0; l < (list->micro->is_quick ? 2 : 3); l++)
-        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
-            struct micro_case *added;
-
-            weir__bytes_show(sizes[s], column, sizeof column);
-            added =
-                add(list, "pair", &pair_load, column,
-                    "one thread, one stream, %s live blocks around%s", thousands(lives[l], live),
-                    lives[l] ? " (512B to 1MiB, half of those laid freed)" : "");
-            added->bytes = sizes[s];
-            added->live = lives[l];
-            added->holes = 1;
-            added->smallest = 512;
-            added->largest = MIB;
-            added->by_octave = 1;
-        }
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+            pair_among(list, lives[l], sizes[s]);
+    /* Smaller ones, so that a GPU has the memory. */
+    for (size_t s = 0; !list->micro->is_quick && s < sizeof among_most / sizeof among_most[0]; s++) {
+        weir__bytes_show(among_most[s], column, sizeof column);
+        added = add(list, "pair", &pair_load, column,
+                    "one thread, one stream, %s live blocks around (4KiB to 36KiB)",
+                    thousands(1000000, count));
+        added->bytes = among_most[s];
+        added->live = 1000000;
+        added->smallest = 4 * KIB;
+        added->largest = 36 * KIB;
+    }
 }
 
 static void churn_cases(struct list *list) {
