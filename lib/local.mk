@@ -56,6 +56,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_host.c \
 	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
+	lib/model/model_oracle.c \
 	lib/model/model_pool.c \
 	lib/model/model_profile.c \
 	lib/model/model_profile.h \

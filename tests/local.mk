@@ -42,6 +42,7 @@ unit_tests = \
 	tests/test_model \
 	tests/test_model_graph \
 	tests/test_options \
+	tests/test_oracle \
 	tests/test_order \
 	tests/test_pagemap \
 	tests/test_placement \

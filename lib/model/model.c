@@ -452,6 +452,7 @@ static void drop_everything(void) {
         weir__model_streams_drop(&weir__model.devices[i].context);
     }
     weir__model_graphs_drop();
+    weir__model_oracle_reset();
     slab_clear(&weir__model.streams);
     slab_clear(&weir__model.events);
     slab_clear(&weir__model.pools);

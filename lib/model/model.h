@@ -34,6 +34,16 @@ void weir__model_advance(uint64_t ns);
 
 /* Launches work of that length on a stream, as a kernel would; under capture it becomes a step. */
 CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns);
+/* The same, of work that reads and writes these bytes (> 0) for an owner: a number of the caller's
+ * that stands for one block of his, from its allocation to its free, and never for another. */
+CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
+                         uint64_t duration_ns);
+/* NULL, or the first use since the last reset that was not ordered behind what another owner did with
+ * the same bytes, or that its memory's return to the driver is not ordered behind, with what both sides
+ * knew: streams by id, each with the number of its operation.  Static text. */
+const char *weir__model_fault(void);
+/* Uses since the last reset. */
+uint64_t weir__model_uses(void);
 
 /* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do
  * all later ones if `for_good`.  One plan per entry; a new one replaces it.  k = 0 removes it. */

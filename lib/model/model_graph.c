@@ -146,6 +146,7 @@ void weir__model_graph_block_free(struct model_block *freed, const struct model_
 
     if (stream && device->graph_end_ns < stream->end_ns)
         device->graph_end_ns = stream->end_ns;
+    weir__model_oracle_freed(block->all.key, block->mapped, stream);
     weir__model_tree_remove(&weir__model.blocks, &block->block.node);
     make_inaccessible(block);
     block->allocated = 0;
@@ -408,6 +409,10 @@ static CUresult run_step(const struct model_step *step, struct model_stream *str
         return CUDA_SUCCESS;
     case STEP_KERNEL:
         weir__model_stream_work(stream, step->duration_ns);
+        return CUDA_SUCCESS;
+    case STEP_USE:
+        weir__model_stream_work(stream, step->duration_ns);
+        weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
         return CUDA_SUCCESS;
     default:
         if (step->bytes > 0 && !weir__model_block_around(step->address, step->bytes))

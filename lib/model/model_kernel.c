@@ -49,7 +49,7 @@ CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, un
                                     CUstream handle, void **parameters, void **extra) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream;
-    uint64_t duration_ns;
+    struct model_step step = {.kind = STEP_KERNEL};
 
     if ((void *)function != &delay_kernel)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -61,9 +61,9 @@ CUresult weir__model_cuLaunchKernel(CUfunction function, unsigned int grid_x, un
     stream = weir__model_stream(handle, &why);
     if (!stream)
         return why;
-    memcpy(&duration_ns, parameters[0], sizeof duration_ns);
+    memcpy(&step.duration_ns, parameters[0], sizeof step.duration_ns);
     weir__model_lock();
-    why = weir__model_stream_kernel(stream, duration_ns);
+    why = weir__model_stream_kernel(stream, &step);
     weir__model_unlock();
     return why;
 }

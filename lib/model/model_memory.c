@@ -365,8 +365,10 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
         link_direct(&device->leaving, direct);
         return;
     }
-    if (!stream)
+    if (!stream) {
         weir__model_wait_until(device->work_end_ns);
+        weir__model_oracle_seen_device(device->context.device);
+    }
     release_direct(direct);
 }
 
@@ -378,9 +380,15 @@ static CUresult free_block(CUdeviceptr address, struct model_stream *stream) {
         return CUDA_ERROR_INVALID_VALUE;
     if (stream)
         weir__model_stream_touch(stream);
-    if (block->of_graph)
+    if (block->of_graph) {
         weir__model_graph_block_free(block, stream);
-    else if (!block->pool)
+        return CUDA_SUCCESS;
+    }
+    if (!block->pool && !stream)
+        weir__model_oracle_forget(address, block->bytes); /* the call waits for all of them */
+    else
+        weir__model_oracle_freed(address, block->bytes, stream);
+    if (!block->pool)
         free_direct((struct model_direct *)(void *)block, stream);
     else if (stream)
         weir__model_pool_free_on(block, stream);

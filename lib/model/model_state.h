@@ -127,14 +127,15 @@ struct model_block {
 
 /* ---- Captures and graphs ---- */
 
-enum model_step_kind { STEP_KERNEL, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
+enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, STEP_FREE };
 
 /* What a stream runs, at once or when a graph is launched. */
 struct model_step {
     enum model_step_kind kind;
     unsigned char value;             /* of a fill */
-    uint64_t duration_ns;            /* of a kernel, a fill or a copy */
-    uint64_t address, bytes;         /* on the device, of a fill or a copy */
+    uint64_t duration_ns;            /* of all but an allocation or a free */
+    uint64_t address, bytes;         /* on the device, of a use, a fill or a copy */
+    uint64_t owner;                  /* of a use */
     const void *from;                /* of a copy */
     void *to;                        /* of a fill or a copy */
     struct model_graph_block *block; /* of an allocation or a free */
@@ -231,8 +232,8 @@ void weir__model_streams_drop(struct model_context *context); /* its events too 
 /* Brings a stream behind what its kind is implicitly ordered behind, and counts an operation. */
 void weir__model_stream_touch(struct model_stream *stream);
 void weir__model_stream_work(struct model_stream *stream, uint64_t duration_ns);
-/* A kernel: work of that length, or a step of the capture. */
-CUresult weir__model_stream_kernel(struct model_stream *stream, uint64_t duration_ns);
+/* A kernel or a use: work of that length, or a step of the capture. */
+CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step);
 int weir__model_stream_is_blocking(const struct model_stream *stream);
 /* Up to which operation of stream `id` these orders reach; 0: none. */
 uint64_t weir__model_order(const struct model_orders *orders, uint64_t id);
@@ -296,6 +297,18 @@ void weir__model_pools_drop(void);
 
 /* The live block that holds all of [address, address + bytes), or NULL. */
 struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+
+/* The oracle.  Work on a stream, the latest, uses bytes for an owner. */
+void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                            uint64_t owner);
+/* Bytes go back to the driver behind the stream (NULL: the host says that their uses are over). */
+void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
+/* The host has seen that stream `id` is done up to `seq`, and all that `after` lists; or all of a
+ * device. */
+void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);
+void weir__model_oracle_seen_device(int device);
+void weir__model_oracle_forget(uint64_t address, uint64_t bytes);
+void weir__model_oracle_reset(void);
 
 /* One per entry of the table: what it does, after counting, faults and its fixed cost. */
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;

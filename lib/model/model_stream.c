@@ -234,6 +234,20 @@ static CUresult may_ask(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
+/* The host has seen that much of a stream done. */
+static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    weir__model_pools_observe(id, seq, after);
+    weir__model_oracle_seen(id, seq, after);
+}
+
+/* All is done and seen: what its streams were behind orders nothing any more. */
+static void forget_orders(struct model_context *context) {
+    struct model_stream *stream;
+
+    for (stream = context->streams; stream; stream = stream->next)
+        stream->after.count = 0;
+}
+
 CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
@@ -244,7 +258,7 @@ CUresult weir__model_cuStreamSynchronize(CUstream handle) {
     why = may_ask(stream);
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(stream->end_ns);
-        weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
+        observe(stream_id(stream), stream->seq, &stream->after);
         weir__model_pools_synchronised(stream->context->device);
     }
     weir__model_unlock();
@@ -262,7 +276,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
-        weir__model_pools_observe(stream_id(stream), stream->seq, &stream->after);
+        observe(stream_id(stream), stream->seq, &stream->after);
     weir__model_unlock();
     return why;
 }
@@ -278,6 +292,8 @@ CUresult weir__model_cuCtxSynchronize(void) {
     if (why == CUDA_SUCCESS) {
         weir__model_wait_until(weir__model.devices[context->device].work_end_ns);
         weir__model_pools_observe_device(context->device);
+        weir__model_oracle_seen_device(context->device);
+        forget_orders(context);
         weir__model_pools_synchronised(context->device);
     }
     weir__model_unlock();
@@ -330,19 +346,20 @@ CUresult weir__model_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
     return CUDA_SUCCESS;
 }
 
-CUresult weir__model_stream_kernel(struct model_stream *stream, uint64_t duration_ns) {
-    struct model_step step = {.kind = STEP_KERNEL, .duration_ns = duration_ns};
+CUresult weir__model_stream_kernel(struct model_stream *stream, const struct model_step *step) {
     struct model_branch *branch;
     CUresult why = weir__model_capture_enter(stream, &branch);
 
     if (branch)
-        return weir__model_capture_add(branch, &step);
+        return weir__model_capture_add(branch, step);
     if (why == CUDA_SUCCESS)
-        weir__model_stream_work(stream, duration_ns);
+        weir__model_stream_work(stream, step->duration_ns);
+    if (why == CUDA_SUCCESS && step->kind == STEP_USE)
+        weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
     return why;
 }
 
-CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
+static CUresult launch(CUstream handle, const struct model_step *step) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream;
 
@@ -353,9 +370,22 @@ CUresult weir__model_kernel(CUstream handle, uint64_t duration_ns) {
         return why;
     weir__model_charge(weir__model.profile.call_ns[WEIR_ENTRY_cuLaunchKernel]);
     weir__model_lock();
-    why = weir__model_stream_kernel(stream, duration_ns);
+    why = weir__model_stream_kernel(stream, step);
     weir__model_unlock();
     return why;
+}
+
+CUresult weir__model_kernel(CUstream stream, uint64_t duration_ns) {
+    return launch(stream, &(struct model_step){.kind = STEP_KERNEL, .duration_ns = duration_ns});
+}
+
+CUresult weir__model_use(CUstream stream, CUdeviceptr address, size_t bytes, uint64_t owner,
+                         uint64_t duration_ns) {
+    return launch(stream, &(struct model_step){.kind = STEP_USE,
+                                               .duration_ns = duration_ns,
+                                               .address = address,
+                                               .bytes = bytes,
+                                               .owner = owner});
 }
 
 /* ---- Events ---- */
@@ -428,7 +458,7 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
     if (result == CUDA_SUCCESS && event->stream_id && event->end_ns > weir__model_now())
         result = CUDA_ERROR_NOT_READY;
     else if (result == CUDA_SUCCESS && event->stream_id)
-        weir__model_pools_observe(event->stream_id, event->seq, &event->after);
+        observe(event->stream_id, event->seq, &event->after);
     weir__model_unlock();
     return result;
 }

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* model_oracle.c: whether what uses memory is ordered behind what used it before.
+ *
+ * weir__model_use says that work on a stream reads and writes some bytes for an owner, a number that
+ * stands for one block of a caller.  The oracle keeps, of every byte that was ever used, its last owner
+ * and up to which operation of which streams he used it.  An owner that follows another must be behind
+ * all of these: on the same stream; by what his stream waits for; or since the host had seen them done
+ * before it submitted his work.  That work happens to be done counts for nothing.
+ *
+ * Memory that goes back to the driver must be behind them likewise: cuMemFreeAsync on its stream,
+ * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
+ *
+ * The first fault is kept, in words, with what both sides knew.
+ *
+ * Must not know: who uses memory; how a pool places blocks.
+ */
+#include "model/model_state.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes with one history. */
+struct model_share {
+    struct model_node node; /* key: address */
+    uint64_t bytes;
+    uint64_t owner;
+    int device;
+    struct model_orders uses; /* that the host has not seen done, as far as it matters */
+};
+
+static struct {
+    struct model_node *shares;
+    struct model_orders seen; /* by the host; sorted by id, and forgets nothing */
+    uint64_t uses;
+    char fault[1024]; /* "": none */
+} oracle;
+
+/* ---- Words ---- */
+
+static __attribute__((format(printf, 2, 3))) void say(size_t *length, const char *format, ...) {
+    size_t left = sizeof oracle.fault - *length;
+    va_list arguments;
+    int wrote;
+
+    va_start(arguments, format);
+    wrote = vsnprintf(oracle.fault + *length, left, format, arguments);
+    va_end(arguments);
+    if (wrote > 0)
+        *length += (size_t)wrote < left ? (size_t)wrote : left - 1;
+}
+
+static void say_orders(size_t *length, const struct model_orders *orders) {
+    size_t i;
+
+    for (i = 0; i < orders->count; i++)
+        say(length, "%s%" PRIu64 ":%" PRIu64, i ? " " : "", orders->item[i].id,
+            orders->item[i].seq);
+    if (orders->count == 0)
+        say(length, "none");
+}
+
+/* `stream` NULL: the host. */
+static void accuse(const struct model_share *share, const char *what,
+                   const struct model_stream *stream) {
+    size_t length = 0;
+
+    if (oracle.fault[0])
+        return;
+    say(&length,
+        "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by owner %" PRIu64 " (stream:operation ",
+        what, share->bytes, share->node.key, share->owner);
+    say_orders(&length, &share->uses);
+    say(&length, "); ");
+    if (stream) {
+        say(&length, "stream %" PRIu64 " at operation %" PRIu64 " is behind ",
+            atomic_load_explicit(&stream->slot.id, memory_order_relaxed), stream->seq);
+        say_orders(&length, &stream->after);
+        say(&length, "; ");
+    }
+    say(&length, "the host has seen ");
+    say_orders(&length, &oracle.seen);
+}
+
+const char *weir__model_fault(void) {
+    const char *fault;
+
+    weir__model_lock();
+    fault = oracle.fault[0] ? oracle.fault : NULL;
+    weir__model_unlock();
+    return fault;
+}
+
+uint64_t weir__model_uses(void) {
+    uint64_t uses;
+
+    weir__model_lock();
+    uses = oracle.uses;
+    weir__model_unlock();
+    return uses;
+}
+
+/* ---- What the host has seen ---- */
+
+/* Where an id is in the list, or would be. */
+static size_t seen_at(uint64_t id) {
+    size_t low = 0, high = oracle.seen.count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (oracle.seen.item[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int has_seen(uint64_t id, uint64_t seq) {
+    size_t at = seen_at(id);
+
+    return at < oracle.seen.count && oracle.seen.item[at].id == id &&
+           oracle.seen.item[at].seq >= seq;
+}
+
+static void see(uint64_t id, uint64_t seq) {
+    struct model_orders *seen = &oracle.seen;
+    size_t at = seen_at(id), room = seen->room ? 2 * seen->room : 64;
+    struct model_order *item;
+
+    if (at < seen->count && seen->item[at].id == id) {
+        if (seen->item[at].seq < seq)
+            seen->item[at].seq = seq;
+        return;
+    }
+    if (seen->count == seen->room) {
+        item = realloc(seen->item, room * sizeof *item);
+        if (!item)
+            abort(); /* an oracle that forgets what was seen accuses the innocent */
+        seen->item = item;
+        seen->room = room;
+    }
+    memmove(&seen->item[at + 1], &seen->item[at], (seen->count++ - at) * sizeof *item);
+    seen->item[at] = (struct model_order){id, seq};
+}
+
+void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
+    size_t i;
+
+    if (!oracle.shares)
+        return;
+    see(id, seq);
+    for (i = 0; i < after->count; i++)
+        see(after->item[i].id, after->item[i].seq);
+}
+
+/* ---- Histories ---- */
+
+static struct model_share *share_from(uint64_t address) {
+    return (struct model_share *)(void *)weir__model_tree_ceiling(oracle.shares, address, 0);
+}
+
+static void drop_share(struct model_share *share) {
+    weir__model_tree_remove(&oracle.shares, &share->node);
+    weir__model_forget_all(&share->uses);
+    free(share);
+}
+
+/* Without host memory a history is lost: a fault may go unseen, none is made up. */
+static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner, int device) {
+    struct model_share *share = calloc(1, sizeof *share);
+
+    if (!share)
+        return NULL;
+    share->node.key = address;
+    share->bytes = bytes;
+    share->owner = owner;
+    share->device = device;
+    weir__model_tree_insert(&oracle.shares, &share->node);
+    return share;
+}
+
+/* Cuts the share that holds the byte before `address` and that at it, if one does. */
+static void cut_at(uint64_t address) {
+    struct model_share *left, *right;
+
+    left = (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
+    if (!left || left->node.key == address || left->node.key + left->bytes <= address)
+        return;
+    right = add_share(address, left->node.key + left->bytes - address, left->owner, left->device);
+    if (right)
+        weir__model_learn_all(&right->uses, &left->uses);
+    left->bytes = address - left->node.key;
+}
+
+/* Nobody's order, or the host's alone (`stream` NULL). */
+static int is_behind(const struct model_stream *stream, const struct model_order *use) {
+    return has_seen(use->id, use->seq) ||
+           (stream && (atomic_load_explicit(&stream->slot.id, memory_order_relaxed) == use->id ||
+                       weir__model_order(&stream->after, use->id) >= use->seq));
+}
+
+static int all_behind(const struct model_stream *stream, const struct model_orders *uses) {
+    size_t i;
+
+    for (i = 0; i < uses->count; i++)
+        if (!is_behind(stream, &uses->item[i]))
+            return 0;
+    return 1;
+}
+
+/* All that was used in these bytes must be behind the stream, or the host; then it is forgotten. */
+static void take_over(uint64_t address, uint64_t bytes, const char *what,
+                      const struct model_stream *stream, uint64_t owner) {
+    struct model_share *share, *next;
+
+    cut_at(address);
+    cut_at(address + bytes);
+    for (share = share_from(address); share && share->node.key < address + bytes; share = next) {
+        next = share_from(share->node.key + share->bytes);
+        if (share->owner == owner)
+            continue;
+        if (!all_behind(stream, &share->uses))
+            accuse(share, what, stream);
+        drop_share(share);
+    }
+}
+
+/* ---- Uses ---- */
+
+void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                            uint64_t owner) {
+    uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed), at = address;
+    struct model_share *share;
+    size_t length = 0;
+
+    oracle.uses++;
+    if (!weir__model_block_around(address, bytes)) {
+        if (!oracle.fault[0])
+            say(&length,
+                "use of memory that the driver has not given out: %" PRIu64 " bytes at %#" PRIx64
+                " by owner %" PRIu64 " on stream %" PRIu64,
+                bytes, address, owner, id);
+        return;
+    }
+    take_over(address, bytes, "use beside another's", stream, owner);
+    /* What is left are the owner's own shares: on between them. */
+    while (at < address + bytes) {
+        share = share_from(at);
+        if (!share || share->node.key > at) {
+            uint64_t end =
+                share && share->node.key < address + bytes ? share->node.key : address + bytes;
+
+            share = add_share(at, end - at, owner, stream->context->device);
+            if (!share)
+                return;
+        }
+        weir__model_learn(&share->uses, id, stream->seq);
+        at = share->node.key + share->bytes;
+    }
+}
+
+void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream) {
+    take_over(address, bytes,
+              stream ? "freed before its uses" : "freed before the host saw its uses", stream, 0);
+}
+
+void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
+    struct model_share *share;
+
+    cut_at(address);
+    cut_at(address + bytes);
+    while ((share = share_from(address)) && share->node.key < address + bytes)
+        drop_share(share);
+}
+
+/* ---- All of a device, and the end ---- */
+
+void weir__model_oracle_seen_device(int device) {
+    struct model_share *share = share_from(0);
+    int others = 0;
+
+    for (; share; share = share_from(share->node.key + 1))
+        if (share->device == device)
+            share->uses.count = 0;
+        else
+            others = 1;
+    if (!others)
+        oracle.seen.count = 0;
+}
+
+void weir__model_oracle_reset(void) {
+    while (oracle.shares)
+        drop_share(share_from(0));
+    weir__model_forget_all(&oracle.seen);
+    oracle.uses = 0;
+    oracle.fault[0] = '\0';
+}
