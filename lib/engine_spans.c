@@ -139,7 +139,6 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     weir_status status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
 
     exchange_mode(s, mode);
-
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
     return status;
@@ -450,6 +449,16 @@ static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
+/* Not of a region: memory of a graph, or nobody's. */
+static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
+                              struct weir_use_list *uses) {
+    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
+    weir_status status = s->inner->free(s->under, block, stream, uses);
+
+    exchange_mode(s, mode);
+    return status;
+}
+
 static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct spans *s = engine;
@@ -462,7 +471,7 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     ours = weir__suballoc_holds(&s->blocks, block);
     weir__lock_give(&s->lock);
     if (!ours)
-        return s->inner->free(s->under, block, stream, uses);
+        return free_other(s, block, stream, uses);
     result = weir__engine_stream_id(s->host, stream, &id);
     if (weir__engine_is_capture(result) && !uses)
         return spans_give(s, block, WEIR_ENGINE_UNKNOWN);

@@ -612,6 +612,25 @@ START_TEST(frees_under_capture) {
 }
 END_TEST
 
+START_TEST(a_wrong_free_beside_a_capture_harms_it_not) {
+    weir_allocator *a = make_plain(_i);
+    CUdeviceptr foreign;
+    char *block;
+
+    warm(a, A);
+    block = take(a, 64 * KIB, A);
+    CU(driver->cuMemAlloc(&foreign, KIB));
+    begin_capture(B);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + 512, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (void *)(uintptr_t)(foreign + 512), A));
+    expect_capturing(B);
+    end_capture(B, 0);
+    CU(driver->cuMemFree(foreign));
+    give(a, block, A);
+    end(a);
+}
+END_TEST
+
 /* What lies in a cache is covered by no event, so that a trim waits for the device. */
 START_TEST(a_wait_on_a_full_device_harms_no_capture) {
     weir_allocator *a = make_plain(_i);
@@ -1717,6 +1736,7 @@ static void add_streams(TCase *tests) {
 }
 
 static void add_capture(TCase *tests) {
+    LOOP(tests, a_wrong_free_beside_a_capture_harms_it_not, ENGINES);
     LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_where_there_was_another);
     LOOP(tests, frees_under_capture, ENGINES * 4);
