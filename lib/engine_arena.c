@@ -17,12 +17,15 @@
 #include "engine.h"
 #include "growth.h"
 #include "lock.h"
+#include "pagemap.h"
 #include "result.h"
 #include "size.h"
 #include "suballoc.h"
 
 #define GRANULARITY ((size_t)256)
 #define SPLIT_WASTE ((size_t)128 << 20)
+/* Below it cuMemAlloc lets blocks share pages, and one may begin at any multiple of 512 bytes. */
+#define DRIVER_PAGE ((size_t)2 << 20)
 
 struct arena {
     struct weir_host *host;
@@ -33,6 +36,30 @@ struct arena {
 };
 
 /* ---- growth ---------------------------------------------------------------------------------- */
+
+static size_t room_left(const struct arena *a) {
+    uint64_t most = a->host->limit < a->host->device_total ? a->host->limit : a->host->device_total;
+
+    return most > a->blocks.total ? (size_t)(most - a->blocks.total) : 0;
+}
+
+/* The front's records want blocks that begin at one of its pages, and so must regions: a small one that
+ * does not is exchanged for one of a whole page of the driver's, if that may be. */
+static CUresult take_aligned(struct arena *a, size_t *bytes, CUdeviceptr *base) {
+    const struct weir_driver *driver = a->host->driver;
+    CUresult result = driver->cuMemAlloc(base, *bytes);
+
+    if (result != CUDA_SUCCESS || a->host->options.front != WEIR_SWITCH_ON ||
+        *base % WEIR_PAGE == 0)
+        return result;
+    driver->cuMemFree(*base);
+    if (*bytes >= DRIVER_PAGE || room_left(a) < DRIVER_PAGE)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    result = driver->cuMemAlloc(base, DRIVER_PAGE);
+    if (result == CUDA_SUCCESS)
+        *bytes = DRIVER_PAGE;
+    return result;
+}
 
 /* Takes one region of `bytes` from the device, smaller ones if it refuses, down to `least`. */
 static weir_status take_region(struct arena *a, size_t bytes, size_t least, size_t *got) {
@@ -46,7 +73,7 @@ static weir_status take_region(struct arena *a, size_t bytes, size_t least, size
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     do {
-        result = driver->cuMemAlloc(&base, bytes);
+        result = take_aligned(a, &bytes, &base);
         if (result != CUDA_ERROR_OUT_OF_MEMORY)
             break;
         bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
@@ -82,8 +109,7 @@ static size_t region_size(struct arena *a, size_t bytes) {
         a->host->options.growth == WEIR_GROWTH_BFC ? UINT64_MAX : weir__engine_device_free(a->host);
     state.reserve = (size_t)a->blocks.total;
     state.in_use = (size_t)a->blocks.in_use;
-    state.limit =
-        (size_t)(a->host->limit < a->host->device_total ? a->host->limit : a->host->device_total);
+    state.limit = (size_t)a->blocks.total + room_left(a);
     state.device_free = (size_t)device_free;
     return weir__growth_step(&a->host->options, &state, GRANULARITY, &a->cursor);
 }

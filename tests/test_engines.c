@@ -1227,6 +1227,49 @@ START_TEST(each_driver_call_fails_once) {
 }
 END_TEST
 
+/* What cuMemAlloc packs beside others begins anywhere, and blocks under the front at whole pages alone. */
+START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    CUdeviceptr other;
+    weir_allocator *a;
+    void *block;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    CU(driver->cuMemAlloc(&other, 512));
+    block = take(a, 20 * KIB, A);
+    if (front == WEIR_SWITCH_ON)
+        MUST_EQ((uintptr_t)block % (16 * KIB), 0);
+    give(a, block, A);
+    CU(driver->cuMemFree(other));
+    destroy(a);
+}
+END_TEST
+
+/* Nor is there memory for the exchange: a refusal like others. */
+START_TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a;
+    CUdeviceptr other, rest;
+    size_t bytes, total;
+    void *block = NULL;
+    weir_status status;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    CU(driver->cuMemAlloc(&other, 512));
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    status = weir_alloc(a, 20 * KIB, A, &block);
+    MUST_EQ(status, front == WEIR_SWITCH_ON ? WEIR_E_NO_MEMORY : WEIR_OK);
+    give(a, block, A);
+    CU(driver->cuMemFree(rest));
+    CU(driver->cuMemFree(other));
+    give(a, take(a, 20 * KIB, A), A);
+    destroy(a);
+}
+END_TEST
+
 /* From one fatal result on nothing works but the figures, as last seen, and the end. */
 START_TEST(a_lost_device) {
     static const CUresult fatal[] = {CUDA_ERROR_ILLEGAL_ADDRESS,
@@ -2060,6 +2103,8 @@ static void add_recovery(TCase *tests) {
 
 static void add_faults(TCase *tests) {
     LOOP(tests, each_driver_call_fails_once, 0, KIND_COUNT * OP_COUNT);
+    tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
+    tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
 #ifdef CAN_REFUSE_HOST_MEMORY
     LOOP(tests, each_request_for_host_memory_fails_once, 0, KIND_COUNT * OP_COUNT);
