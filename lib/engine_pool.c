@@ -58,7 +58,9 @@ struct pool {
     _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
-    struct weir_growth_cursor cursor; /* guarded by `growing` */
+    struct weir_growth_cursor cursor; /* these three guarded by `growing` */
+    CUdeviceptr probes[MAX_PROBES];
+    size_t probe_count; /* above 0 between steps: the driver refused to take them back */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
     CUstream join_stream;    /* NULL until the first free with uses */
@@ -176,12 +178,29 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     return WEIR_OK;
 }
 
+/* Frees the probe blocks.  One that stays would be lost for good, so a refusal is not taken for an
+ * answer: it is tried again, at once and by the next step or trim.  The caller holds `growing`. */
+static void drop_probes(struct pool *p) {
+    uint64_t zero = 0;
+    size_t kept = 0;
+
+    if (p->probe_count == 0)
+        return;
+    for (size_t i = 0; i < p->probe_count; i++)
+        if (p->host->driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS &&
+            p->host->driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
+            p->probes[kept++] = p->probes[i];
+    p->probe_count = kept;
+    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero); /* probes are nobody's blocks */
+}
+
 static void pool_close(void *engine) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
+        drop_probes(p);
         driver->cuMemPoolDestroy(p->pool); /* reclaimed when the last pending free is done */
         driver->cuStreamDestroy(p->grow_stream);
         if (p->join_stream)
@@ -211,18 +230,18 @@ static void note_used_peak(struct pool *p) {
  * caller holds `growing` and is in the driver's scope.  Returns the reserve. */
 static uint64_t raise_reserve(struct pool *p, uint64_t target) {
     const struct weir_driver *driver = p->host->driver;
-    CUdeviceptr probes[MAX_PROBES];
-    size_t count = 0, largest = PROBE_BYTES;
-    uint64_t reserve = read_reserve(p), zero = 0;
+    size_t largest = PROBE_BYTES;
+    uint64_t reserve = read_reserve(p);
 
+    drop_probes(p);
     note_used_peak(p);
-    while (reserve < target && count < MAX_PROBES && p->has_figures) {
+    while (reserve < target && p->probe_count < MAX_PROBES && p->has_figures) {
         uint64_t missing = target - reserve;
         size_t bytes = missing < largest ? (size_t)missing : largest;
 
-        if (driver->cuMemAllocFromPoolAsync(&probes[count], bytes, p->pool, p->grow_stream) ==
-            CUDA_SUCCESS) {
-            count++;
+        if (driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
+                                            p->grow_stream) == CUDA_SUCCESS) {
+            p->probe_count++;
             reserve = read_reserve(p);
         } else if (bytes > UNIT) {
             largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
@@ -230,13 +249,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target) {
             break;
         }
     }
-    while (count > 0) {
-        count--;
-        /* A probe that stays would be lost for good, so one refusal is not taken for an answer. */
-        if (driver->cuMemFreeAsync(probes[count], p->grow_stream) != CUDA_SUCCESS)
-            driver->cuMemFreeAsync(probes[count], p->grow_stream);
-    }
-    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero); /* probes are nobody's blocks */
+    drop_probes(p);
     return reserve;
 }
 
@@ -596,6 +609,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
+    drop_probes(p);
     before = read_reserve(p);
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
     weir__driver_leave(host->driver, &scope);

@@ -1227,6 +1227,29 @@ START_TEST(each_driver_call_fails_once) {
 }
 END_TEST
 
+/* What a growth step took to raise the reserve goes back, if not at once, then by the next step or trim. */
+START_TEST(probe_blocks_that_stay_are_given_back_later) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+    void *block;
+
+    options.growth = WEIR_GROWTH_STEP;
+    options.growth_step = 256 * MIB;
+    a = make(&options);
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    block = take(a, MIB, A);
+    weir__model_faults_clear();
+    MUST_EQ(reserve(a), 256 * MIB);
+    give(a, block, A);
+    OK(weir_trim(a, 0, NULL)); /* frees them; the driver takes them for pending until it is asked */
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(a), 0);
+    destroy(a);
+    MUST_EQ(device_free(), 4 * GIB);
+}
+END_TEST
+
 /* What cuMemAlloc packs beside others begins anywhere, and blocks under the front at whole pages alone. */
 START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
     weir_options options = plain(KIND_REGIONS, 0);
@@ -2103,6 +2126,7 @@ static void add_recovery(TCase *tests) {
 
 static void add_faults(TCase *tests) {
     LOOP(tests, each_driver_call_fails_once, 0, KIND_COUNT * OP_COUNT);
+    tcase_add_test(tests, probe_blocks_that_stay_are_given_back_later);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
