@@ -125,6 +125,15 @@ EXTRA_DIST += \
 	tests/gpu/run \
 	tests/run-tap
 
+# Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
+# for as long as SOAK_SECONDS says.
+tests_sim_SOURCES = tests/sim.c tests/sim.h tests/sim_world.c
+tests_sim_LDADD = lib/libweir-core.la
+SOAK_SECONDS = 600
+.PHONY: soak
+soak: tests/sim
+	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
+
 # What a developer runs who has Valgrind.
 EXTRA_PROGRAMS += tests/shared_lines
 tests_shared_lines_LDADD = lib/libweir-core.la
@@ -136,7 +145,7 @@ check-lines: tests/shared_lines
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers)
-check_PROGRAMS += $(unit_tests)
+check_PROGRAMS += $(unit_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 endif

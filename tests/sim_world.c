@@ -1,0 +1,1185 @@
+/* SPDX-License-Identifier: MIT */
+/* sim_world.c: plays a script: threads that share an allocator on the device model, one operation at a
+ * time, in an order and with outcomes that the script alone decides.
+ *
+ * Every block is used by work that the model's oracle sees, from its allocation to its free, on its own
+ * stream and on others, as a program may: a stream that uses a block is behind its allocation; a free's
+ * stream is behind every use but those declared with weir_use; a stream that ends hands what it ordered
+ * on to another.  So whatever the oracle finds is the allocator's fault.  Beside that no two live blocks
+ * overlap, each call answers what it may, the identities of weir/stats.h hold, the model's accounts agree,
+ * and in the end everything is back.
+ *
+ * Threads take turns: exactly one runs, until the script says who is next.
+ *
+ * Must not know: where scripts come from.
+ */
+#include "sim.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "driver.h"
+#include "model/model.h"
+
+enum { BLOCKS = 192, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN = 150 };
+
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+
+/* ---- What happens: X(name, weight) ---- */
+
+#define OPERATIONS(X)                                                                              \
+    X(ALLOC, 300)                                                                                  \
+    X(FREE, 210)                                                                                   \
+    X(FREE_MANY, 6)                                                                                \
+    X(WORK, 80)                                                                                    \
+    X(CROSS, 50)                                                                                   \
+    X(DECLARE, 30)                                                                                 \
+    X(KERNEL, 20)                                                                                  \
+    X(ADVANCE, 20)                                                                                 \
+    X(SYNC_STREAM, 12)                                                                             \
+    X(SYNC_DEVICE, 2)                                                                              \
+    X(QUERY, 10)                                                                                   \
+    X(WAIT, 10)                                                                                    \
+    X(SWITCH, 20)                                                                                  \
+    X(CREATE, 6)                                                                                   \
+    X(DESTROY, 5)                                                                                  \
+    X(BIND, 4)                                                                                     \
+    X(UNBIND, 4)                                                                                   \
+    X(TRIM, 4)                                                                                     \
+    X(PREALLOC, 2)                                                                                 \
+    X(STATS, 12)                                                                                   \
+    X(BEGIN, 8)                                                                                    \
+    X(END, 14)                                                                                     \
+    X(ABORT, 2)                                                                                    \
+    X(HOG, 5)                                                                                      \
+    X(RETURN, 6)                                                                                   \
+    X(WRONG_FREE, 10)                                                                              \
+    X(FAULT, 12)                                                                                   \
+    X(RENEW, 1)
+
+enum operation {
+#define OPERATION(name, weight) OP_##name,
+    OPERATIONS(OPERATION)
+#undef OPERATION
+        OP_COUNT
+};
+
+static const char *const operation_names[] = {
+#define OPERATION(name, weight) #name,
+    OPERATIONS(OPERATION)
+#undef OPERATION
+};
+
+static const unsigned weights[] = {
+#define OPERATION(name, weight) weight,
+    OPERATIONS(OPERATION)
+#undef OPERATION
+};
+
+/* ---- The world ---- */
+
+enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, PLATFORM, KINDS };
+
+struct settings {
+    int kind, front, checks;
+    uint64_t capacity, limit; /* limit 0: none */
+    int growth, threshold, cache, idle, patience;
+    unsigned threads, streams;
+    int legacy; /* the legacy default stream is one of them, and some streams are blocking */
+    int faults;
+    unsigned sizes;      /* which of them, see draw_size */
+    uint64_t longest_ns; /* work */
+    unsigned most_blocks;
+    uint8_t chances[1024]; /* operations by weight */
+};
+
+struct block {
+    char *address; /* NULL: this place is free */
+    size_t bytes;
+    uint64_t owner;
+    unsigned home;         /* the stream that is behind its allocation */
+    unsigned users, noted; /* streams, as bits: used it; of these, were declared */
+    int of_graph;          /* allocated in the capture that is under way, */
+    int was_of_graph;      /* or in one that is over: the graph's memory, not the allocator's */
+    int in_graph;          /* used by it */
+};
+
+struct stream {
+    CUstream handle;
+    int lives, is_default, blocks;
+    unsigned bound;
+};
+
+struct capture {
+    int runs;
+    unsigned stream, thread;
+    CUstreamCaptureMode mode;
+};
+
+struct world {
+    struct settings set;
+    const struct sim_script *script;
+    struct sim_report *report;
+    FILE *story;
+    const struct weir_driver *driver;
+    CUcontext context;
+    weir_allocator *allocator;
+    struct block blocks[BLOCKS];
+    unsigned block_count;
+    unsigned lost; /* allocated in captures that were aborted */
+    struct stream streams[STREAMS];
+    unsigned born; /* streams since the device was waited for */
+    struct capture capture;
+    CUevent event;
+    uint64_t owners;
+    char *gone; /* freed last */
+    CUdeviceptr hogs[4];
+    /* Of the next call: */
+    enum weir_driver_entry fault_entry;
+    uint64_t fault_k; /* 0: none */
+    CUresult fault_result;
+    int fault_for_good;
+    /* Whose turn it is. */
+    unsigned thread;
+    size_t at;
+    int is_over;
+    sem_t turns[THREADS];
+};
+
+static struct world w;
+
+static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...) {
+    size_t length = 0;
+    va_list arguments;
+
+    va_start(arguments, format);
+    length = (size_t)vsnprintf(w.report->failure, sizeof w.report->failure, format, arguments);
+    va_end(arguments);
+    if (length < sizeof w.report->failure)
+        snprintf(w.report->failure + length, sizeof w.report->failure - length,
+                 " (word %zu of seed %#llx)", w.at, (unsigned long long)w.script->seed);
+    if (w.story) {
+        fprintf(w.story, "\n# %s\n", w.report->failure);
+        fflush(w.story);
+    }
+    _exit(1);
+}
+
+#define tell(...) (w.story ? (void)fprintf(w.story, __VA_ARGS__) : (void)0)
+
+static void add(enum sim_count count, uint64_t more) {
+    atomic_fetch_add_explicit(&w.report->counts[count], more, memory_order_relaxed);
+}
+
+/* The driver's own calls, which no fault meets, succeed. */
+#define CU(call)                                                                                   \
+    do {                                                                                           \
+        CUresult cu_is = (call);                                                                   \
+        if (cu_is != CUDA_SUCCESS)                                                                 \
+            fail("%s: %u", #call, cu_is);                                                          \
+    } while (0)
+
+/* ---- Settings ---- */
+
+static uint64_t pick(uint64_t *state, uint64_t count) {
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    return sim_mix(*state) % count;
+}
+
+static void draw_chances(struct settings *s, uint64_t *state) {
+    unsigned sum = 0, at = 0, own[OP_COUNT];
+
+    for (int i = 0; i < OP_COUNT; i++) { /* from a quarter to four times as often */
+        own[i] = weights[i] * (1u << pick(state, 5)) / 4;
+        sum += own[i];
+    }
+    for (unsigned i = 0, up_to = own[0]; i < sizeof s->chances; i++) {
+        while (at + 1 < OP_COUNT && (uint64_t)i * sum >= (uint64_t)up_to * sizeof s->chances)
+            up_to += own[++at];
+        s->chances[i] = (uint8_t)at;
+    }
+}
+
+static void draw_settings(struct settings *s, uint64_t seed) {
+    static const int kinds[] = {POOL,        POOL,        POOL,          POOL,          POOL,
+                                ARENA_FIXED, ARENA_FIXED, ARENA_REGIONS, ARENA_REGIONS, PLATFORM};
+    uint64_t state = sim_mix(seed ^ UINT64_C(0x77656972));
+
+    memset(s, 0, sizeof *s);
+    s->kind = kinds[pick(&state, sizeof kinds / sizeof kinds[0])];
+    s->front = pick(&state, 5) > 0;
+    s->checks = pick(&state, 6) > 0;
+    s->capacity = (uint64_t)(128 * MIB) << pick(&state, 5);
+    s->limit = pick(&state, 3) == 0 ? s->capacity / 4 * (1 + pick(&state, 3)) : 0;
+    s->growth = (int)pick(&state, 6);
+    s->threshold = (int)pick(&state, 4);
+    s->cache = (int)pick(&state, 6);
+    s->idle = (int)pick(&state, 3);
+    s->patience = (int)pick(&state, 3);
+    s->threads = 1 + (unsigned)pick(&state, THREADS);
+    s->streams = 1 + (unsigned)pick(&state, STREAMS - 1);
+    s->legacy = pick(&state, 4) == 0;
+    s->faults = pick(&state, 4) == 0;
+    s->sizes = (unsigned)pick(&state, 6);
+    s->longest_ns = (uint64_t[]){0, 20000, 1000000, 50000000}[pick(&state, 4)];
+    s->most_blocks = 1u << (2 + pick(&state, 6));
+    if (s->most_blocks > BLOCKS)
+        s->most_blocks = BLOCKS;
+    draw_chances(s, &state);
+}
+
+static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions", "platform"};
+
+void sim_describe(uint64_t seed, FILE *out) {
+    struct settings s;
+
+    draw_settings(&s, seed);
+    fprintf(out,
+            "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
+            "%u threads, %u streams%s%s\n",
+            kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
+            (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
+            s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
+            s.faults ? ", faults" : "");
+}
+
+static weir_amount bytes_amount(uint64_t bytes) {
+    return (weir_amount){.value = bytes, .kind = WEIR_AMOUNT_BYTES};
+}
+
+static weir_options options_of(const struct settings *s) {
+    static const int growths[] = {WEIR_GROWTH_DEFAULT,   WEIR_GROWTH_EXACT,     WEIR_GROWTH_STEP,
+                                  WEIR_GROWTH_GEOMETRIC, WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC};
+    static const weir_amount thresholds[] = {{0, WEIR_AMOUNT_DEFAULT, 0},
+                                             {0, WEIR_AMOUNT_MAX, 0},
+                                             {0, WEIR_AMOUNT_BYTES, 0},
+                                             {64 << 20, WEIR_AMOUNT_BYTES, 0}};
+    static const weir_amount caches[] = {
+        {0, WEIR_AMOUNT_DEFAULT, 0},        {0, WEIR_AMOUNT_DEFAULT, 0},
+        {0, WEIR_AMOUNT_BYTES, 0},          {1 << 20, WEIR_AMOUNT_BYTES, 0},
+        {100000, WEIR_AMOUNT_OF_IN_USE, 0}, {0, WEIR_AMOUNT_MAX, 0}};
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.engine = s->kind == POOL       ? WEIR_ENGINE_POOL
+                     : s->kind == PLATFORM ? WEIR_ENGINE_PLATFORM
+                                           : WEIR_ENGINE_ARENA;
+    options.arena = s->kind == ARENA_FIXED ? WEIR_ARENA_FIXED : WEIR_ARENA_DEFAULT;
+    if (s->limit)
+        options.limit = bytes_amount(s->limit);
+    options.growth = growths[s->growth];
+    options.release_threshold = thresholds[s->threshold];
+    options.front = s->front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.front_cache = caches[s->cache];
+    options.front_idle_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->idle];
+    options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
+    options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
+    return options;
+}
+
+/* ---- Calls into the allocator, which a fault may meet ---- */
+
+static void arm(void) {
+    if (w.fault_k)
+        weir__model_fail(w.fault_entry, w.fault_k, w.fault_result, w.fault_for_good);
+}
+
+/* 1: a fault may have been met, so that any error will do. */
+static int disarm(void) {
+    int was = w.fault_k != 0;
+
+    if (was)
+        weir__model_faults_clear();
+    w.fault_k = 0;
+    return was;
+}
+
+/* Calls, and answers whether a fault was planned. */
+#define CALL(status, call) (arm(), (status) = (call), disarm())
+
+static void expect(weir_status is, weir_status wanted, const char *what) {
+    if (is != wanted)
+        fail("%s: %s, not %s (driver result %d)", what, weir_status_name(is),
+             weir_status_name(wanted), weir_last_driver_result());
+}
+
+static weir_statistics look(void) {
+    weir_statistics s = {.size = sizeof s};
+    uint64_t front;
+
+    expect(weir_stats(w.allocator, &s), WEIR_OK, "weir_stats");
+    front = s.front_hits + s.front_misses_young + s.front_misses_empty + s.front_misses_capture;
+    if (s.attempts != s.allocs + s.refusals || s.allocs != s.hits + s.growth_allocs ||
+        s.allocs - s.frees != s.blocks || s.requested > s.in_use ||
+        s.in_use + s.front_idle > s.reserve || s.requested > s.requested_peak ||
+        s.in_use > s.in_use_peak || s.reserve > s.reserve_peak || (front != 0 && front != s.allocs))
+        fail(
+            "the identities of the statistics do not hold: attempts %llu allocs %llu refusals %llu "
+            "hits %llu growth %llu frees %llu blocks %llu requested %llu in_use %llu idle %llu "
+            "reserve %llu front %llu",
+            (unsigned long long)s.attempts, (unsigned long long)s.allocs,
+            (unsigned long long)s.refusals, (unsigned long long)s.hits,
+            (unsigned long long)s.growth_allocs, (unsigned long long)s.frees,
+            (unsigned long long)s.blocks, (unsigned long long)s.requested,
+            (unsigned long long)s.in_use, (unsigned long long)s.front_idle,
+            (unsigned long long)s.reserve, (unsigned long long)front);
+    if (s.blocks != w.block_count + w.lost)
+        fail("%llu blocks, but %u live, and %u went with their captures",
+             (unsigned long long)s.blocks, w.block_count, w.lost);
+    return s;
+}
+
+static void check_oracle(void) {
+    const char *fault = weir__model_fault();
+
+    if (fault)
+        fail("%s", fault);
+}
+
+static void check_model(void) {
+    const char *wrong = weir__model_pool_check();
+
+    if (wrong)
+        fail("the model: %s", wrong);
+}
+
+/* ---- Streams ---- */
+
+static int is_captured(unsigned stream) {
+    return w.capture.runs && w.capture.stream == stream;
+}
+
+/* Lives, and is not being captured. */
+static int is_plain(unsigned stream) {
+    return w.streams[stream].lives && !is_captured(stream);
+}
+
+/* A plain stream, or STREAMS. */
+static unsigned plain_from(unsigned from) {
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (is_plain((from + i) % STREAMS))
+            return (from + i) % STREAMS;
+    return STREAMS;
+}
+
+static CUstream handle(unsigned stream) {
+    return w.streams[stream].handle;
+}
+
+/* `stream` waits for all that `other` was given; both are plain. */
+static void follow(unsigned stream, unsigned other) {
+    if (stream == other)
+        return;
+    CU(w.driver->cuEventRecord(w.event, handle(other)));
+    CU(w.driver->cuStreamWaitEvent(handle(stream), w.event, 0));
+}
+
+static void make_stream(unsigned stream, int blocks) {
+    CU(w.driver->cuStreamCreate(&w.streams[stream].handle,
+                                blocks ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
+    w.streams[stream].lives = 1;
+    w.streams[stream].blocks = blocks;
+    w.born++;
+}
+
+/* ---- Blocks ---- */
+
+static uint64_t duration(uint64_t r) {
+    return w.set.longest_ns ? sim_mix(r) % w.set.longest_ns : 0;
+}
+
+static void use(struct block *b, unsigned stream, uint64_t r) {
+    CU(weir__model_use(handle(stream), (uintptr_t)b->address, b->bytes, b->owner, duration(r)));
+    b->users |= 1u << stream;
+}
+
+static struct block *block_from(unsigned from) {
+    for (unsigned i = 0; i < BLOCKS && w.block_count > 0; i++)
+        if (w.blocks[(from + i) % BLOCKS].address)
+            return &w.blocks[(from + i) % BLOCKS];
+    return NULL;
+}
+
+static unsigned number(const struct block *b) {
+    return (unsigned)(b - w.blocks);
+}
+
+static void check_overlap(const struct block *fresh) {
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        const struct block *b = &w.blocks[i];
+
+        if (b != fresh && b->address && b->address < fresh->address + fresh->bytes &&
+            fresh->address < b->address + b->bytes)
+            fail("block %u, %zu bytes at %p, overlaps block %u, %zu bytes at %p", number(fresh),
+                 fresh->bytes, (void *)fresh->address, i, b->bytes, (void *)b->address);
+    }
+    if ((uintptr_t)fresh->address % 256)
+        fail("a block at %p is not aligned", (void *)fresh->address);
+}
+
+static size_t draw_size(uint64_t r) {
+    unsigned from = (unsigned[]){9, 9, 13, 16, 19, 9}[w.set.sizes];
+    unsigned octaves = (unsigned[]){6, 11, 7, 8, 7, 17}[w.set.sizes];
+    size_t low = (size_t)1 << (from + (r >> 8) % octaves);
+    size_t bytes = low + (size_t)(sim_mix(r) % low);
+
+    if ((r & 3) == 0) /* often the same */
+        bytes = low;
+    return (r & 255) == 1 ? 1 : bytes;
+}
+
+static void forget(struct block *b) {
+    w.block_count--;
+    memset(b, 0, sizeof *b);
+}
+
+static void do_alloc(uint64_t r) {
+    unsigned stream = (unsigned)(r % STREAMS), at = 0;
+    int captured, faulted;
+    size_t bytes = draw_size(sim_mix(r + 1));
+    struct block *b;
+    weir_status status;
+    void *address = NULL;
+
+    while (!w.streams[stream].lives)
+        stream = (stream + 1) % STREAMS;
+    captured = is_captured(stream);
+    if (w.block_count >= w.set.most_blocks || (captured && w.capture.thread != w.thread))
+        return;
+    while (w.blocks[at].address)
+        at++;
+    b = &w.blocks[at];
+    tell("alloc %zu on stream %u%s: ", bytes, stream, captured ? " (captured)" : "");
+    faulted = CALL(status, weir_alloc(w.allocator, bytes, handle(stream), &address));
+    tell("%s, block %u at %p\n", weir_status_name(status), at, address);
+    if (status != WEIR_OK) {
+        if (captured && w.set.kind != POOL) {
+            if (!faulted)
+                expect(status, WEIR_E_CAPTURE, "weir_alloc under capture");
+        } else if (!faulted && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT) {
+            fail("weir_alloc: %s (driver result %d)", weir_status_name(status),
+                 weir_last_driver_result());
+        }
+        add(SIM_REFUSALS, 1);
+        return;
+    }
+    *b = (struct block){.address = address,
+                        .bytes = bytes,
+                        .owner = ++w.owners,
+                        .home = stream,
+                        .of_graph = captured,
+                        .was_of_graph = captured};
+    w.block_count++;
+    check_overlap(b);
+    use(b, stream, r);
+    check_oracle();
+}
+
+/* All uses but the declared ones are behind `stream`; 0: they cannot be. */
+static int order_behind(const struct block *b, unsigned stream) {
+    unsigned users = (b->users | 1u << b->home) & ~b->noted & ~(1u << stream);
+
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (users >> i & 1 && (is_captured(stream) || is_captured(i)))
+            return 0;
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (users >> i & 1)
+            follow(stream, i);
+    return 1;
+}
+
+/* Whether a noted stream is being captured. */
+static int notes_capture(const struct block *b) {
+    return w.capture.runs && b->noted >> w.capture.stream & 1;
+}
+
+static void free_on(struct block *b, unsigned stream) {
+    int captured = is_captured(stream), faulted;
+    weir_status status;
+
+    if (b->in_graph || (captured && w.capture.thread != w.thread) || (b->of_graph && !captured) ||
+        !order_behind(b, stream))
+        return;
+    tell("free block %u on stream %u%s: ", number(b), stream, captured ? " (captured)" : "");
+    faulted = CALL(status, weir_free(w.allocator, b->address, handle(stream)));
+    tell("%s\n", weir_status_name(status));
+    if (status == WEIR_E_CAPTURE && (captured || notes_capture(b)) && !b->of_graph &&
+        (b->noted || (w.set.kind == POOL && !w.set.front)))
+        return; /* as it says: nothing changed */
+    if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
+        if (!faulted)
+            fail("weir_free of block %u: %s (driver result %d)", number(b),
+                 weir_status_name(status), weir_last_driver_result());
+        return;
+    }
+    w.gone = b->address;
+    forget(b);
+    check_oracle();
+}
+
+static void do_free(uint64_t r) {
+    struct block *b = block_from((unsigned)(r % BLOCKS));
+    unsigned stream;
+
+    if (!b)
+        return;
+    stream = (r >> 16 & 3) ? b->home : (unsigned)(r >> 20) % STREAMS;
+    if (!w.streams[stream].lives)
+        stream = b->home;
+    free_on(b, stream);
+}
+
+static void do_free_many(uint64_t r) {
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && sim_mix(r + i) & 1)
+            free_on(&w.blocks[i], w.blocks[i].home);
+}
+
+static void do_work(uint64_t r) {
+    struct block *b = block_from((unsigned)(r % BLOCKS));
+    unsigned stream;
+
+    if (!b)
+        return;
+    stream = b->home;
+    if (is_captured(stream) && w.capture.thread != w.thread)
+        return;
+    if (is_captured(stream) && !b->of_graph)
+        b->in_graph = 1;
+    tell("use block %u on stream %u\n", number(b), stream);
+    use(b, stream, r);
+    check_oracle();
+}
+
+/* Another stream uses it, behind its home. */
+static void do_cross(uint64_t r, int declares) {
+    struct block *b = block_from((unsigned)(r % BLOCKS));
+    unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
+    weir_status status;
+
+    if (!b || stream == STREAMS || b->of_graph || !is_plain(b->home) || stream == b->home)
+        return;
+    follow(stream, b->home);
+    tell("use block %u on stream %u%s\n", number(b), stream, declares ? ", declared" : "");
+    if (declares && !(b->noted >> stream & 1)) {
+        if (CALL(status, weir_use(w.allocator, b->address, handle(stream))) && status != WEIR_OK)
+            declares = 0;
+        else
+            expect(status, WEIR_OK, "weir_use");
+        if (declares)
+            b->noted |= 1u << stream;
+    }
+    use(b, stream, r);
+    check_oracle();
+}
+
+/* A pointer that is no live block's. */
+static void do_wrong_free(uint64_t r) {
+    const struct block *b = block_from((unsigned)(r % BLOCKS));
+    unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
+    char *address = NULL;
+
+    if (stream == STREAMS)
+        return;
+    if (r >> 20 & 1) {
+        address = w.gone;
+        for (unsigned i = 0; i < BLOCKS; i++)
+            if (w.blocks[i].address == address)
+                return; /* somebody has it again */
+    } else if (b && b->bytes > 1 && !b->of_graph) {
+        address = b->address + 1 + (r >> 24) % (b->bytes - 1);
+    }
+    if (!address)
+        return;
+    tell("free %p, which is no block\n", (void *)address);
+    expect(weir_free(w.allocator, address, handle(stream)), WEIR_E_NOT_OWNED,
+           "weir_free of no block");
+}
+
+/* ---- Streams that come and go ---- */
+
+static void sync_device(void) {
+    if (w.capture.runs)
+        return;
+    tell("wait for the device\n");
+    CU(w.driver->cuCtxSynchronize());
+    w.born = 0;
+}
+
+static void do_create(uint64_t r) {
+    unsigned stream = 0;
+
+    while (stream < w.set.streams && w.streams[stream].lives)
+        stream++;
+    if (stream == w.set.streams)
+        return;
+    if (w.born >= MOST_BORN) { /* the oracle tells so many apart */
+        sync_device();
+        if (w.born)
+            return;
+    }
+    make_stream(stream, w.set.legacy && (r & 1));
+    tell("create stream %u\n", stream);
+}
+
+static void unbind(unsigned stream) {
+    expect(weir_unbind(w.allocator, handle(stream)), WEIR_OK, "weir_unbind");
+    w.streams[stream].bound--;
+}
+
+static void do_destroy(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS), heir;
+
+    if (stream == STREAMS || w.streams[stream].is_default || !w.set.checks)
+        return;
+    heir = plain_from(stream + 1);
+    if (heir == stream)
+        return;
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && w.blocks[i].noted >> stream & 1)
+            return; /* a noted stream lives until the free */
+    while (w.streams[stream].bound)
+        unbind(stream);
+    follow(heir, stream);
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        struct block *b = &w.blocks[i];
+
+        if (b->address && b->home == stream)
+            b->home = heir;
+        if (b->users >> stream & 1)
+            b->users = (b->users & ~(1u << stream)) | 1u << heir;
+    }
+    tell("destroy stream %u, its heir is %u\n", stream, heir);
+    CU(w.driver->cuStreamDestroy(handle(stream)));
+    w.streams[stream] = (struct stream){0};
+}
+
+static void do_bind(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+    weir_status status;
+
+    if (stream == STREAMS || w.streams[stream].bound >= 2)
+        return;
+    tell("bind stream %u\n", stream);
+    if (!CALL(status, weir_bind(w.allocator, handle(stream))))
+        expect(status, WEIR_OK, "weir_bind");
+    w.streams[stream].bound += status == WEIR_OK;
+}
+
+static void do_unbind(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+
+    if (stream == STREAMS || w.streams[stream].bound == 0)
+        return;
+    tell("unbind stream %u\n", stream);
+    unbind(stream);
+}
+
+/* ---- Time ---- */
+
+/* What the program itself must not ask beside a capture. */
+static int may_ask(void) {
+    return !w.capture.runs || w.capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static void do_ask(uint64_t r, int waits) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+    CUresult result;
+
+    if (stream == STREAMS || !may_ask() || (w.capture.runs && w.streams[stream].is_default))
+        return;
+    tell("%s stream %u\n", waits ? "wait for" : "query", stream);
+    result = waits ? w.driver->cuStreamSynchronize(handle(stream))
+                   : w.driver->cuStreamQuery(handle(stream));
+    if (result != CUDA_SUCCESS && (waits || result != CUDA_ERROR_NOT_READY))
+        fail("asking stream %u: %u", stream, result);
+}
+
+static void do_wait(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+    unsigned other = plain_from((unsigned)(r >> 8) % STREAMS);
+
+    if (stream == STREAMS)
+        return;
+    tell("stream %u waits for stream %u\n", stream, other);
+    follow(stream, other);
+}
+
+static void do_kernel(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+
+    if (stream != STREAMS)
+        CU(weir__model_kernel(handle(stream), duration(r) * 4));
+}
+
+/* ---- Reserve ---- */
+
+static void do_trim(uint64_t r) {
+    size_t keep = r & 1 ? 0 : (size_t)(r >> 8) % w.set.capacity;
+    weir_status status;
+
+    tell("trim to %zu: ", keep);
+    if (!CALL(status, weir_trim(w.allocator, keep, NULL)) && status != WEIR_E_NO_MEMORY)
+        expect(status, WEIR_OK, "weir_trim");
+    tell("%s\n", weir_status_name(status));
+}
+
+static void do_preallocate(uint64_t r) {
+    size_t bytes = (size_t)(r >> 8) % (w.set.capacity / 2);
+    weir_status status;
+
+    tell("preallocate %zu: ", bytes);
+    if (!CALL(status, weir_preallocate(w.allocator, bytes, NULL)) && status != WEIR_E_NO_MEMORY &&
+        status != WEIR_E_LIMIT &&
+        status != (w.set.kind == PLATFORM ? WEIR_E_NOT_SUPPORTED : WEIR_OK))
+        fail("weir_preallocate: %s", weir_status_name(status));
+    tell("%s\n", weir_status_name(status));
+}
+
+/* Others take memory of the device, or give it back. */
+static void do_hog(uint64_t r, int takes) {
+    CUdeviceptr *hog = &w.hogs[r % 4];
+    size_t bytes = (size_t)(w.set.capacity / 2 >> (r >> 8) % 4);
+
+    if (takes == (*hog != 0) || w.capture.runs)
+        return;
+    tell("somebody %s %zu bytes\n", takes ? "takes" : "gives back", bytes);
+    if (takes)
+        (void)w.driver->cuMemAlloc(hog, bytes); /* if there is as much */
+    else
+        CU(w.driver->cuMemFree(*hog));
+    if (!takes)
+        *hog = 0;
+}
+
+/* ---- Captures ---- */
+
+static void do_begin(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS);
+    int quiet = w.set.kind == POOL && !w.set.front; /* it does as the driver does */
+
+    if (stream == STREAMS || w.capture.runs || !w.set.checks || w.streams[stream].bound ||
+        w.streams[stream].is_default || w.streams[stream].blocks)
+        return;
+    w.capture = (struct capture){.runs = 1,
+                                 .stream = stream,
+                                 .thread = w.thread,
+                                 .mode = quiet ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                               : (CUstreamCaptureMode)((r >> 8) % 3)};
+    tell("capture stream %u, mode %d\n", stream, (int)w.capture.mode);
+    CU(w.driver->cuStreamBeginCapture(handle(stream), w.capture.mode));
+}
+
+/* Frees what the capture has allocated, or a random part of it. */
+static void free_captured(uint64_t r) {
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && w.blocks[i].of_graph && sim_mix(r + i) % 4)
+            free_on(&w.blocks[i], w.capture.stream);
+}
+
+/* How often the graph may be launched: once if it leaves something allocated. */
+static unsigned launches_left(uint64_t r) {
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && w.blocks[i].of_graph)
+            return 1;
+    return 1 + (unsigned)(r >> 4) % LAUNCHES;
+}
+
+static void launch(CUgraph graph, uint64_t r) {
+    unsigned stream = plain_from((unsigned)(r >> 12) % STREAMS), times = launches_left(r);
+    CUgraphExec exec;
+    CUresult result;
+
+    CU(w.driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && w.blocks[i].in_graph) {
+            if (!order_behind(&w.blocks[i], stream))
+                fail("the capture is over");
+            w.blocks[i].in_graph = 0;
+            w.blocks[i].users |= 1u << stream;
+        }
+    tell("launch the graph on stream %u, %u times\n", stream, times);
+    while (times-- > 0) {
+        result = w.driver->cuGraphLaunch(exec, handle(stream));
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* then it leaves nothing */
+            tell("    no memory for it\n");
+            break;
+        }
+        CU(result);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && w.blocks[i].of_graph) {
+            w.blocks[i].of_graph = 0;
+            w.blocks[i].home = stream;
+            w.blocks[i].users = 1u << stream;
+        }
+    CU(w.driver->cuGraphExecDestroy(exec));
+}
+
+static void do_end(uint64_t r) {
+    CUgraph graph = NULL;
+
+    if (!w.capture.runs || w.capture.thread != w.thread)
+        return;
+    free_captured(r & 1 ? r : 0);
+    for (unsigned i = 0; i < BLOCKS; i++) /* a launch may find no memory for what it leaves */
+        if (w.blocks[i].address && w.blocks[i].of_graph)
+            free_on(&w.blocks[i], w.capture.stream);
+    tell("end the capture\n");
+    CU(w.driver->cuStreamEndCapture(handle(w.capture.stream), &graph));
+    w.capture.runs = 0;
+    launch(graph, r);
+    CU(w.driver->cuGraphDestroy(graph));
+    add(SIM_CAPTURES, 1);
+    check_oracle();
+}
+
+static void do_abort(void) {
+    CUgraph graph = NULL;
+    CUresult result;
+
+    if (!w.capture.runs || w.capture.thread != w.thread)
+        return;
+    free_captured(3);
+    tell("abort the capture\n");
+    (void)w.driver->cuStreamQuery(handle(w.capture.stream));
+    result = w.driver->cuStreamEndCapture(handle(w.capture.stream), &graph);
+    if (result != CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+        fail("the end of an aborted capture: %u", result);
+    w.capture.runs = 0;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        w.blocks[i].in_graph = 0;
+        if (w.blocks[i].address && w.blocks[i].of_graph) { /* never was there */
+            forget(&w.blocks[i]);
+            w.lost++;
+        }
+    }
+    add(SIM_CAPTURES, 1);
+}
+
+/* ---- Faults ---- */
+
+static void do_fault(uint64_t r) {
+    static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
+                                                     WEIR_ENTRY_cuMemFreeAsync,
+                                                     WEIR_ENTRY_cuMemAlloc,
+                                                     WEIR_ENTRY_cuMemFree,
+                                                     WEIR_ENTRY_cuEventCreate,
+                                                     WEIR_ENTRY_cuEventRecord,
+                                                     WEIR_ENTRY_cuEventQuery,
+                                                     WEIR_ENTRY_cuStreamIsCapturing,
+                                                     WEIR_ENTRY_cuStreamGetId,
+                                                     WEIR_ENTRY_cuMemPoolGetAttribute,
+                                                     WEIR_ENTRY_cuMemPoolSetAttribute,
+                                                     WEIR_ENTRY_cuStreamWaitEvent,
+                                                     WEIR_ENTRY_cuCtxPushCurrent,
+                                                     WEIR_ENTRY_cuMemGetInfo,
+                                                     WEIR_ENTRY_cuStreamSynchronize,
+                                                     WEIR_ENTRY_cuMemPoolTrimTo,
+                                                     WEIR_ENTRY_cuStreamCreate,
+                                                     WEIR_ENTRY_cuStreamQuery,
+                                                     WEIR_ENTRY_cuMemAllocHost,
+                                                     WEIR_ENTRY_cuMemFreeHost};
+    static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_INVALID_VALUE,
+                                       CUDA_ERROR_NOT_SUPPORTED};
+
+    if (!w.set.faults)
+        return;
+    w.fault_entry = entries[r % (sizeof entries / sizeof entries[0])];
+    w.fault_result = results[(r >> 8) % (sizeof results / sizeof results[0])];
+    w.fault_k = 1 + (r >> 12) % 3;
+    /* What the driver will not take back at all is lost, and not the allocator's doing. */
+    w.fault_for_good = r >> 16 & 1 && w.fault_entry != WEIR_ENTRY_cuMemFree &&
+                       w.fault_entry != WEIR_ENTRY_cuMemFreeHost;
+    tell("call %llu of %s from now fails with %u%s\n", (unsigned long long)w.fault_k,
+         weir__driver_entry_name(w.fault_entry), w.fault_result,
+         w.fault_for_good ? ", and all after it" : "");
+    add(SIM_FAULTS, 1);
+}
+
+/* ---- Beginning and end ---- */
+
+static void open_allocator(void) {
+    weir_options options = options_of(&w.set);
+
+    expect(weir_allocator_create(&options, &w.allocator), WEIR_OK, "weir_allocator_create");
+}
+
+static int has_own_blocks(void) {
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address && !w.blocks[i].was_of_graph)
+            return 1;
+    return 0;
+}
+
+static void close_allocator(void) {
+    weir_statistics s;
+    size_t free_bytes, total;
+
+    if (w.capture.runs)
+        return;
+    tell("free all, and destroy the allocator\n");
+    w.fault_k = 0;
+    if (has_own_blocks())
+        expect(weir_allocator_destroy(w.allocator), WEIR_E_BUSY,
+               "weir_allocator_destroy with blocks");
+    for (unsigned i = 0; i < BLOCKS; i++)
+        if (w.blocks[i].address)
+            free_on(&w.blocks[i], w.blocks[i].home);
+    if (w.block_count > 0)
+        fail("%u blocks could not be freed", w.block_count);
+    for (unsigned i = 0; i < STREAMS; i++)
+        w.streams[i].bound = 0;
+    s = look();
+    add(SIM_ALLOCS, s.allocs);
+    add(SIM_HITS, s.front_hits);
+    add(SIM_STEALS, s.steals);
+    add(SIM_RECORDS, s.event_records);
+    add(SIM_DEFERRED, s.deferred_frees);
+    add(SIM_GROWTHS, s.growths);
+    add(SIM_RETRIES, s.retries);
+    if (s.requested != 0 || s.in_use != 0)
+        fail("%llu bytes are requested and %llu in use of no block",
+             (unsigned long long)s.requested, (unsigned long long)s.in_use);
+    expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
+    if (w.set.patience != 2) { /* else pending frees are not waited for */
+        CU(w.driver->cuCtxSynchronize());
+        expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
+        s = look();
+        if (s.reserve != 0 && w.set.kind != ARENA_FIXED)
+            fail("%llu bytes of reserve are left of nothing", (unsigned long long)s.reserve);
+    }
+    CU(w.driver->cuCtxSynchronize());
+    w.born = 0;
+    expect(weir_allocator_destroy(w.allocator), WEIR_OK, "weir_allocator_destroy");
+    w.gone = NULL;
+    w.lost = 0;
+    for (unsigned i = 0; i < 4; i++)
+        if (w.hogs[i]) {
+            CU(w.driver->cuMemFree(w.hogs[i]));
+            w.hogs[i] = 0;
+        }
+    CU(w.driver->cuDeviceGraphMemTrim(0));
+    CU(w.driver->cuMemGetInfo(&free_bytes, &total));
+    if (free_bytes != w.set.capacity)
+        fail("%zu bytes of the device are gone", (size_t)w.set.capacity - free_bytes);
+    check_oracle();
+    check_model();
+}
+
+static void open_world(void) {
+    struct weir_driver_failure failure;
+
+    w.driver = weir__driver_open("model", &failure);
+    if (!w.driver)
+        fail("%s", failure.text);
+    if (weir__model_reset(&(struct weir_model_setup){.capacity = w.set.capacity}) != 0)
+        fail("the model cannot be reset");
+    CU(w.driver->cuDevicePrimaryCtxRetain(&w.context, 0));
+    CU(w.driver->cuCtxPushCurrent(w.context));
+    CU(w.driver->cuEventCreate(&w.event, CU_EVENT_DISABLE_TIMING));
+    open_allocator();
+    for (unsigned i = 0; i < w.set.streams; i++)
+        make_stream(i, w.set.legacy && (i & 1));
+    if (w.set.legacy)
+        w.streams[STREAMS - 1] = (struct stream){.lives = 1, .is_default = 1, .blocks = 1};
+}
+
+static void close_world(void) {
+    CUcontext popped;
+
+    close_allocator();
+    add(SIM_USES, weir__model_uses());
+    for (unsigned i = 0; i < STREAMS; i++)
+        if (w.streams[i].lives && !w.streams[i].is_default)
+            CU(w.driver->cuStreamDestroy(handle(i)));
+    CU(w.driver->cuEventDestroy(w.event));
+    CU(w.driver->cuCtxPopCurrent(&popped));
+    CU(w.driver->cuDevicePrimaryCtxRelease(0));
+}
+
+/* ---- Playing ---- */
+
+static void do_word(enum operation operation, uint64_t r) {
+    switch (operation) {
+    case OP_ALLOC:
+        do_alloc(r);
+        break;
+    case OP_FREE:
+        do_free(r);
+        break;
+    case OP_FREE_MANY:
+        do_free_many(r);
+        break;
+    case OP_WORK:
+        do_work(r);
+        break;
+    case OP_CROSS:
+        do_cross(r, 0);
+        break;
+    case OP_DECLARE:
+        do_cross(r, 1);
+        break;
+    case OP_KERNEL:
+        do_kernel(r);
+        break;
+    case OP_ADVANCE:
+        weir__model_advance(duration(r) * 4);
+        break;
+    case OP_SYNC_STREAM:
+        do_ask(r, 1);
+        break;
+    case OP_SYNC_DEVICE:
+        sync_device();
+        break;
+    case OP_QUERY:
+        do_ask(r, 0);
+        break;
+    case OP_WAIT:
+        do_wait(r);
+        break;
+    case OP_CREATE:
+        do_create(r);
+        break;
+    case OP_DESTROY:
+        do_destroy(r);
+        break;
+    case OP_BIND:
+        do_bind(r);
+        break;
+    case OP_UNBIND:
+        do_unbind(r);
+        break;
+    case OP_TRIM:
+        do_trim(r);
+        break;
+    case OP_PREALLOC:
+        do_preallocate(r);
+        break;
+    case OP_STATS:
+        (void)look();
+        break;
+    case OP_BEGIN:
+        do_begin(r);
+        break;
+    case OP_END:
+        do_end(r);
+        break;
+    case OP_ABORT:
+        do_abort();
+        break;
+    case OP_HOG:
+        do_hog(r, 1);
+        break;
+    case OP_RETURN:
+        do_hog(r, 0);
+        break;
+    case OP_WRONG_FREE:
+        do_wrong_free(r);
+        break;
+    case OP_FAULT:
+        do_fault(r);
+        break;
+    case OP_RENEW:
+        if (!w.capture.runs) {
+            close_allocator();
+            open_allocator();
+        }
+        break;
+    case OP_SWITCH:
+    case OP_COUNT:
+        break;
+    }
+}
+
+/* Plays words until another thread's turn comes, and waits for its own; to the end. */
+static void play(unsigned thread) {
+    enum { LOOK_AT_MODEL = 512 };
+
+    while (!w.is_over) {
+        uint64_t word = w.script->words[w.at], r = word >> 10;
+        enum operation operation = w.set.chances[word % sizeof w.set.chances];
+        unsigned next = thread;
+
+        atomic_store_explicit(&w.report->at, w.at, memory_order_relaxed);
+        if (w.story)
+            fprintf(w.story, "%016llx  # %s, thread %u: ", (unsigned long long)word,
+                    operation_names[operation], thread);
+        if (operation == OP_SWITCH)
+            next = (unsigned)(r % w.set.threads);
+        else
+            do_word(operation, r);
+        if (w.story)
+            fputs(operation == OP_SWITCH ? "\n" : "", w.story);
+        if (w.at % LOOK_AT_MODEL == 0)
+            check_model();
+        if (++w.at == w.script->count)
+            w.is_over = 1;
+        else if (next != thread) {
+            w.thread = next;
+            sem_post(&w.turns[next]);
+            while (sem_wait(&w.turns[thread]) != 0)
+                ;
+        }
+    }
+}
+
+/* The thread that began it must end it. */
+static void end_own_capture(unsigned thread) {
+    if (!w.capture.runs || w.capture.thread != thread)
+        return;
+    w.thread = thread;
+    do_abort();
+}
+
+static void *thread_main(void *argument) {
+    unsigned thread = (unsigned)(uintptr_t)argument;
+    CUcontext popped;
+
+    while (sem_wait(&w.turns[thread]) != 0)
+        ;
+    CU(w.driver->cuCtxPushCurrent(w.context));
+    play(thread);
+    end_own_capture(thread);
+    for (unsigned i = 0; i < w.set.threads; i++) /* to see that it is over */
+        sem_post(&w.turns[i]);
+    CU(w.driver->cuCtxPopCurrent(&popped));
+    return NULL;
+}
+
+void sim_play(const struct sim_script *script, struct sim_report *report, FILE *story) {
+    pthread_t ids[THREADS];
+
+    memset(&w, 0, sizeof w);
+    w.script = script;
+    w.report = report;
+    w.story = story;
+    draw_settings(&w.set, script->seed);
+    open_world();
+    for (unsigned i = 0; i < w.set.threads; i++)
+        sem_init(&w.turns[i], 0, 0);
+    for (unsigned i = 1; i < w.set.threads; i++)
+        if (pthread_create(&ids[i], NULL, thread_main, (void *)(uintptr_t)i) != 0)
+            fail("a thread cannot be started");
+    w.is_over = script->count == 0;
+    play(0);
+    end_own_capture(0);
+    for (unsigned i = 0; i < w.set.threads; i++)
+        sem_post(&w.turns[i]);
+    for (unsigned i = 1; i < w.set.threads; i++)
+        pthread_join(ids[i], NULL);
+    w.thread = 0;
+    close_world();
+    for (unsigned i = 0; i < w.set.threads; i++)
+        sem_destroy(&w.turns[i]);
+    atomic_fetch_add_explicit(&report->operations, script->count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&report->worlds, 1, memory_order_relaxed);
+}
