@@ -1574,6 +1574,13 @@ int weir__front_has_blocks(struct weir_front *f) {
     return live;
 }
 
+static void raise_peak(uint64_t *peak, const struct weir_cell_sum *sum) {
+    uint64_t own = (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed);
+
+    if (*peak < own)
+        *peak = own;
+}
+
 /* Peaks are exact while one cell alone has handed out anything, but for what lay in its letter box. */
 static void read_peaks(struct weir_front *f, weir_statistics *out) {
     const struct weir_cell *only = NULL;
@@ -1589,9 +1596,8 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->requested = f->requested > 0 ? (uint64_t)f->requested : 0;
     out->in_use = f->in_use > 0 ? (uint64_t)f->in_use : 0;
     if (only && !several) {
-        f->requested_peak =
-            (uint64_t)atomic_load_explicit(&only->requested.peak, memory_order_relaxed);
-        f->in_use_peak = (uint64_t)atomic_load_explicit(&only->in_use.peak, memory_order_relaxed);
+        raise_peak(&f->requested_peak, &only->requested);
+        raise_peak(&f->in_use_peak, &only->in_use);
     }
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
