@@ -134,6 +134,14 @@ SOAK_SECONDS = 600
 soak: tests/sim
 	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
+# That it finds the mistakes that tests/mutants lists.
+EXTRA_DIST += tests/check-mutants tests/mutants
+.PHONY: check-mutants
+check-mutants: tests/sim
+	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' LIBS='$(LIBS)' \
+	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
+	MUTANT_SECONDS='$(MUTANT_SECONDS)' $(SHELL) $(top_srcdir)/tests/check-mutants
+
 # What a developer runs who has Valgrind.
 EXTRA_PROGRAMS += tests/shared_lines
 tests_shared_lines_LDADD = lib/libweir-core.la

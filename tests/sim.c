@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* sim.c: deterministic simulation of an allocator, world after world, as long as asked.
  *
- *     tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N]
+ *     tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief]
  *     tests/sim --seed N --story       plays one world and tells every operation
  *     tests/sim --script FILE          plays a script, as a failure leaves one
  *
  * A seed decides everything: the world (sim_world.c) and its words.  What a failing seed did is done again
  * by the same command on the same build: addresses are not randomised, and time is the model's.  It is then
- * shortened: words are left out, as long as the rest fails too; what remains is printed, and written to
+ * shortened (not with --brief): words are left out, as long as the rest fails too; what remains is written to
  * sim-SEED.script.
  *
  * Worlds are played in child processes, so that one that crashes or hangs is a failure like others.  This
@@ -32,7 +32,7 @@ enum { WORLDS_A_CHILD = 64, MOST_JOBS = 64, PATIENCE_S = 60, SHORT_PATIENCE_S = 
 
 struct settings {
     uint64_t seconds, seed, operations, jobs;
-    int story;
+    int story, brief;
     const char *script;
 };
 
@@ -62,12 +62,14 @@ static struct sim_report *make_report(void) {
     return need(memory == MAP_FAILED ? NULL : memory);
 }
 
-static uint64_t *make_words(uint64_t seed, size_t count) {
-    uint64_t *words = need(calloc(count ? count : 1, sizeof *words));
+/* Its words are the caller's.  One in eight is long: what was calm for a while is served otherwise. */
+static struct sim_script make_script(const struct settings *s, uint64_t seed) {
+    size_t count = s->operations * (sim_mix(seed) % 8 ? 1 : 8);
+    uint64_t *words = need(calloc(count, sizeof *words));
 
     for (size_t i = 0; i < count; i++)
         words[i] = sim_mix(sim_mix(seed) + i * UINT64_C(0x9e3779b97f4a7c15));
-    return words;
+    return (struct sim_script){seed, words, count};
 }
 
 /* ---- Children ---- */
@@ -82,12 +84,11 @@ struct child {
 static void play_worlds(const struct settings *s, struct sim_report *report, uint64_t first,
                         uint64_t step) {
     for (uint64_t i = 0; i < WORLDS_A_CHILD; i++) {
-        uint64_t seed = first + i * step, *words = make_words(seed, s->operations);
-        struct sim_script script = {seed, words, s->operations};
+        struct sim_script script = make_script(s, first + i * step);
 
-        atomic_store(&report->seed, seed);
+        atomic_store(&report->seed, script.seed);
         sim_play(&script, report, NULL);
-        free(words);
+        free(script.words);
     }
     _exit(0);
 }
@@ -155,18 +156,24 @@ static size_t shorten(uint64_t seed, uint64_t *words, size_t count, struct sim_r
 
 /* Plays it again, shortens it, and tells what is left. */
 static void explain(const struct settings *s, uint64_t seed, const char *why) {
-    uint64_t *words = make_words(seed, s->operations);
-    struct sim_script script = {seed, words, s->operations};
     struct sim_report *report = make_report();
+    struct sim_script script;
+    uint64_t *words;
+    size_t before;
     char name[64];
     FILE *file;
 
     fprintf(stderr, "# seed %llu fails: %s\n", (unsigned long long)seed, why);
+    if (s->brief)
+        return;
+    script = make_script(s, seed);
+    words = script.words;
+    before = script.count;
     if (!fails(&script, report, NULL)) {
         fputs("# but not a second time\n", stderr);
         return;
     }
-    script.count = shorten(seed, words, s->operations, report);
+    script.count = shorten(seed, words, before, report);
     snprintf(name, sizeof name, "sim-%llu.script", (unsigned long long)seed);
     file = fopen(name, "we");
     if (!file)
@@ -176,8 +183,8 @@ static void explain(const struct settings *s, uint64_t seed, const char *why) {
     (void)fails(&script, report, file);
     if (file != stderr)
         fclose(file);
-    fprintf(stderr, "# %zu words of %llu will do: tests/sim --script %s\n# %s\n", script.count,
-            (unsigned long long)s->operations, name, report->failure);
+    fprintf(stderr, "# %zu words of %zu will do: tests/sim --script %s\n# %s\n", script.count,
+            before, name, report->failure);
     free(words);
 }
 
@@ -271,8 +278,7 @@ static int run(const struct settings *s) {
 }
 
 static int tell_story(const struct settings *s) {
-    uint64_t *words = make_words(s->seed, s->operations);
-    struct sim_script script = {s->seed, words, s->operations};
+    struct sim_script script = make_script(s, s->seed);
     struct sim_report *report = make_report();
     int bad;
 
@@ -280,7 +286,7 @@ static int tell_story(const struct settings *s) {
     bad = fails(&script, report, stdout);
     if (bad)
         printf("# %s\n", report->failure);
-    free(words);
+    free(script.words);
     return bad;
 }
 
@@ -318,9 +324,10 @@ static int play_file(const char *name) {
 }
 
 static void usage(void) {
-    fputs("usage: tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--story]\n"
-          "       tests/sim --script FILE\n",
-          stderr);
+    fputs(
+        "usage: tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief|--story]\n"
+        "       tests/sim --script FILE\n",
+        stderr);
     exit(2);
 }
 
@@ -337,6 +344,10 @@ static void read_arguments(struct settings *s, char **argv) {
     for (char **at = argv + 1; *at; at++) {
         if (strcmp(*at, "--story") == 0) {
             s->story = 1;
+            continue;
+        }
+        if (strcmp(*at, "--brief") == 0) {
+            s->brief = 1;
             continue;
         }
         if (!at[1])

@@ -18,7 +18,7 @@
 
 struct sim_script {
     uint64_t seed;
-    const uint64_t *words;
+    uint64_t *words;
     size_t count;
 };
 

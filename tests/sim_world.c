@@ -94,7 +94,8 @@ struct settings {
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
-    unsigned sizes;      /* which of them, see draw_size */
+    unsigned sizes;      /* which of them, see draw_size, */
+    unsigned few;        /* and how many different ones; 0: any */
     uint64_t longest_ns; /* work */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
@@ -228,6 +229,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->legacy = pick(&state, 4) == 0;
     s->faults = pick(&state, 4) == 0;
     s->sizes = (unsigned)pick(&state, 6);
+    s->few = (unsigned[]){0, 0, 3, 12}[pick(&state, 4)];
     s->longest_ns = (uint64_t[]){0, 20000, 1000000, 50000000}[pick(&state, 4)];
     s->most_blocks = 1u << (2 + pick(&state, 6));
     if (s->most_blocks > BLOCKS)
@@ -324,13 +326,15 @@ static weir_statistics look(void) {
         fail(
             "the identities of the statistics do not hold: attempts %llu allocs %llu refusals %llu "
             "hits %llu growth %llu frees %llu blocks %llu requested %llu in_use %llu idle %llu "
-            "reserve %llu front %llu",
+            "reserve %llu front %llu peaks %llu %llu %llu",
             (unsigned long long)s.attempts, (unsigned long long)s.allocs,
             (unsigned long long)s.refusals, (unsigned long long)s.hits,
             (unsigned long long)s.growth_allocs, (unsigned long long)s.frees,
             (unsigned long long)s.blocks, (unsigned long long)s.requested,
             (unsigned long long)s.in_use, (unsigned long long)s.front_idle,
-            (unsigned long long)s.reserve, (unsigned long long)front);
+            (unsigned long long)s.reserve, (unsigned long long)front,
+            (unsigned long long)s.requested_peak, (unsigned long long)s.in_use_peak,
+            (unsigned long long)s.reserve_peak);
     if (s.blocks != w.block_count + w.lost)
         fail("%llu blocks, but %u live, and %u went with their captures",
              (unsigned long long)s.blocks, w.block_count, w.lost);
@@ -425,7 +429,8 @@ static void check_overlap(const struct block *fresh) {
         fail("a block at %p is not aligned", (void *)fresh->address);
 }
 
-static size_t draw_size(uint64_t r) {
+static size_t draw_size(uint64_t random) {
+    uint64_t r = w.set.few ? sim_mix(w.script->seed + random % w.set.few) : random;
     unsigned from = (unsigned[]){9, 9, 13, 16, 19, 9}[w.set.sizes];
     unsigned octaves = (unsigned[]){6, 11, 7, 8, 7, 17}[w.set.sizes];
     size_t low = (size_t)1 << (from + (r >> 8) % octaves);
