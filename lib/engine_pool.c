@@ -237,8 +237,11 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target) {
     note_used_peak(p);
     while (reserve < target && p->probe_count < MAX_PROBES && p->has_figures) {
         uint64_t missing = target - reserve;
-        size_t bytes = missing < largest ? (size_t)missing : largest;
+        size_t bytes = largest;
 
+        if (missing <
+            largest) /* whole units: what stayed would put blocks behind it at odd places */
+            bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
         if (driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
                                             p->grow_stream) == CUDA_SUCCESS) {
             p->probe_count++;
