@@ -239,8 +239,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target) {
         uint64_t missing = target - reserve;
         size_t bytes = largest;
 
-        if (missing <
-            largest) /* whole units: what stayed would put blocks behind it at odd places */
+        if (missing < largest) /* whole units, so that one that stayed shifts no block */
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
         if (driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
                                             p->grow_stream) == CUDA_SUCCESS) {

@@ -142,6 +142,10 @@ check-mutants: tests/sim
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' $(SHELL) $(top_srcdir)/tests/check-mutants
 
+# For a machine with a GPU (tests/gpu/bundle).
+EXTRA_PROGRAMS += tests/lifetimes
+tests_lifetimes_LDADD = lib/libweir-core.la
+
 # What a developer runs who has Valgrind.
 EXTRA_PROGRAMS += tests/shared_lines
 tests_shared_lines_LDADD = lib/libweir-core.la
