@@ -112,6 +112,7 @@ struct block {
     size_t bytes;
     uint64_t value;
     int stream; /* of its thread's: behind its pattern */
+    int noted;  /* it cannot leave its thread: a noted stream lives until the free */
 };
 
 /* A block on its way to another thread, behind an event. */
@@ -142,6 +143,7 @@ static CUdeviceptr wrong; /* how many words, and where, what was wanted and what
 static struct worker workers[THREADS];
 static unsigned threads = 8;
 static uint64_t wanted = 1000000, seed = 1;
+static int has_front; /* without it the pool breaks captures as the driver does */
 static _Atomic uint64_t values;
 
 static __attribute__((format(printf, 1, 2), noreturn)) void die(const char *format, ...) {
@@ -269,6 +271,7 @@ static void cross(struct worker *w) {
         return;
     follow(w, w->streams[other], w->streams[b->stream]);
     OK(weir_use(allocator, b->address, w->streams[other]));
+    b->noted = 1;
     verify_pattern(b, w->streams[other]);
     w->crossed++;
 }
@@ -278,6 +281,8 @@ static void send(struct worker *w) {
     unsigned at = (unsigned)draw(w, w->count);
     struct letter letter = {.block = w->live[at]};
 
+    if (letter.block.noted)
+        return;
     CU(driver->cuEventCreate(&letter.event, CU_EVENT_DISABLE_TIMING));
     CU(driver->cuEventRecord(letter.event, w->streams[letter.block.stream]));
     pthread_mutex_lock(&to->lock);
@@ -335,7 +340,8 @@ static void capture(struct worker *w) {
     void *address = NULL;
 
     b.value = atomic_fetch_add_explicit(&values, 1, memory_order_relaxed) << 32;
-    CU(driver->cuStreamBeginCapture(stream, (CUstreamCaptureMode)draw(w, 3)));
+    CU(driver->cuStreamBeginCapture(stream, has_front ? (CUstreamCaptureMode)draw(w, 3)
+                                                      : CU_STREAM_CAPTURE_MODE_RELAXED));
     status = weir_alloc(allocator, b.bytes, stream, &address);
     if (status != WEIR_E_CAPTURE)
         OK(status);
@@ -403,6 +409,7 @@ static void open_all(void) {
     if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
         die("%s", message);
     OK(weir_allocator_create(&options, &allocator));
+    has_front = options.front != WEIR_SWITCH_OFF;
     CU(driver->cuDevicePrimaryCtxRetain(&context, 0));
     CU(driver->cuCtxPushCurrent(context));
     CU(driver->cuModuleLoadData(&module, ptx));
