@@ -2,7 +2,9 @@
 /* bias.c: the slow side of bias.h. */
 #include "bias.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +28,15 @@ enum { LASTING = 2 }; /* milliseconds, more or less */
 
 _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec"))) =
     WEIR_BIAS_NOBODY;
+_Thread_local struct weir_bias_mark *weir__bias_mark __attribute__((tls_model("initial-exec")));
+
+/* Marks of threads that have ended, and the key whose destructor brings them here. */
+static struct {
+    struct weir_lock lock;
+    struct weir_bias_mark *spare;
+    pthread_key_t key;
+    int has_key;
+} marks;
 
 #ifdef BIASED
 static int membarrier(int command) {
@@ -73,6 +84,51 @@ static uint32_t enlist(void) {
     return number;
 }
 
+/* A thread ends.  Should it take a lock once more, it comes as a new one. */
+static void leave_mark(void *of_thread) {
+    struct weir_bias_mark *mark = of_thread;
+
+    weir__bias_thread = WEIR_BIAS_NOBODY;
+    weir__bias_mark = NULL;
+    weir__lock_take(&marks.lock);
+    mark->next = marks.spare;
+    marks.spare = mark;
+    weir__lock_give(&marks.lock);
+}
+
+/* The library may be unloaded before its threads end. */
+static __attribute__((destructor)) void drop_key(void) {
+    if (marks.has_key)
+        pthread_key_delete(marks.key);
+}
+
+/* 1 if this thread has a mark; 0: there is no host memory, or no key left. */
+static int has_mark(void) {
+    struct weir_bias_mark *mark;
+
+    if (weir__bias_mark)
+        return 1;
+    weir__lock_take(&marks.lock);
+    marks.has_key = marks.has_key || pthread_key_create(&marks.key, leave_mark) == 0;
+    mark = marks.has_key ? marks.spare : NULL;
+    if (mark)
+        marks.spare = mark->next;
+    weir__lock_give(&marks.lock);
+    if (!mark && marks.has_key) {
+        mark = aligned_alloc(_Alignof(struct weir_bias_mark), sizeof *mark);
+        if (mark)
+            atomic_init(&mark->inside, 0);
+    }
+    if (!mark)
+        return 0;
+    if (pthread_setspecific(marks.key, mark) != 0) {
+        leave_mark(mark);
+        return 0;
+    }
+    weir__bias_mark = mark;
+    return 1;
+}
+
 /* Milliseconds, or about; goes round. */
 static uint32_t clock_now(void) {
     struct timespec now;
@@ -84,7 +140,9 @@ static uint32_t clock_now(void) {
 static void take_away(struct weir_bias *bias) {
     atomic_store_explicit(&bias->owner, 0, memory_order_relaxed);
     barrier_everywhere();
-    for (unsigned spins = 0; atomic_load_explicit(&bias->busy, memory_order_acquire); spins++)
+    /* If its thread has ended the mark may be another's, who is not inside for long either. */
+    for (unsigned spins = 0; atomic_load_explicit(&bias->mark->inside, memory_order_acquire);
+         spins++)
         if (spins >= 100)
             sched_yield();
     bias->last = 0;
@@ -116,8 +174,9 @@ int weir__bias_take_slow(struct weir_bias *bias, enum weir_bias_manner manner) {
         bias->run = 0;
     }
     /* Takes effect with the next take: until the give, `lock` keeps the others out. */
-    if (++bias->run >= bias->patience && can_revoke()) {
+    if (++bias->run >= bias->patience && can_revoke() && has_mark()) {
         bias->since = clock_now();
+        bias->mark = weir__bias_mark;
         atomic_store_explicit(&bias->owner, me, memory_order_relaxed);
     }
     return 1;

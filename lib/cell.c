@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(offsetof(struct weir_cell, lock.busy) % 128 == 0,
+_Static_assert(offsetof(struct weir_cell, lock.lock) % 128 == 0,
                "threads that read whose the lock is share no cache line with its owner's hits");
 
 _Static_assert(offsetof(struct weir_span, next) == 64 &&

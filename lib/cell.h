@@ -109,7 +109,6 @@ struct weir_cell {
     uint64_t demand;               /* front.demand when the cell last gave */
     _Atomic uint32_t trusted;      /* bindings; above 0 the driver is not asked about the stream */
     _Atomic int capturing;         /* the stream was being captured when it was seen last */
-    int serves;                    /* it has a store, and all in it was freed on the stream `id` */
 
     /* Astride two cache lines: whose it is belongs to the first, that it is taken to the second. */
     struct weir_bias lock;
@@ -122,6 +121,7 @@ struct weir_cell {
     struct weir_cell_sum requested, in_use; /* handed out less given back here: may be < 0 */
 
     /* Under the lock as well. */
+    int serves;            /* it has a store, and all in it was freed on the stream `id` */
     int due;               /* 1: its stream's next request looks after it */
     uint32_t epoch;        /* looks at what lies unused so far */
     _Atomic uint32_t pins; /* calls at work with it that have left its lock in between */

@@ -1006,7 +1006,7 @@ static inline __attribute__((always_inline)) int enter_at_once(const struct weir
         return 0;
     if (__builtin_expect(is_ready(f, c), 1))
         return 1;
-    weir__bias_leave(&c->lock);
+    weir__bias_leave();
     return 0;
 }
 
@@ -1015,11 +1015,11 @@ static inline __attribute__((always_inline)) weir_status
 leave_with(struct weir_front *f, struct weir_cell *c, CUdeviceptr found, size_t bytes,
            weir_stream stream, void **block) {
     if (__builtin_expect(!found, 0)) {
-        weir__bias_leave(&c->lock);
+        weir__bias_leave();
         return alloc_asking(f, bytes, stream, block);
     }
     count_hit(c);
-    weir__bias_leave(&c->lock);
+    weir__bias_leave();
     *block = (void *)(uintptr_t)found;
     return WEIR_OK;
 }
@@ -1314,7 +1314,7 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
     if (!enter_at_once(f, c))
         return 0;
     done = weir__cell_put_plain(c, s, address);
-    weir__bias_leave(&c->lock);
+    weir__bias_leave();
     return done;
 }
 
@@ -1337,7 +1337,7 @@ static __attribute__((noinline)) weir_status free_leaving(struct weir_front *f, 
 
     if (weir__bias_try(&c->lock)) {
         done = is_ready(f, c) && weir__cell_leave(c, s, block);
-        weir__bias_leave(&c->lock);
+        weir__bias_leave();
     }
     return done ? WEIR_OK : weir__front_free_used(f, block, stream, NULL);
 }

@@ -3,8 +3,10 @@
 #include "support.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 #include <sched.h>
+#include <time.h>
 
 #include "bias.h"
 
@@ -103,6 +105,74 @@ START_TEST(patience_grows_and_goes) {
 }
 END_TEST
 
+/* A thread that has the bias is held up anywhere on its way in, by a signal, until the lock is biased to
+ * another one, which is inside when the first goes on: it must not undo the other's mark. */
+static struct { atomic_int end, held_up, go_on; } late;
+
+/* Not for ever: where it has the lock the other one waits for it. */
+static void hold_up(int number) {
+    struct timespec pause = {0, 10000};
+
+    (void)number;
+    atomic_store(&late.held_up, 1);
+    for (int i = 0; i < 20 && !atomic_load(&late.go_on); i++)
+        nanosleep(&pause, NULL);
+}
+
+static void *come_and_go(void *unused) {
+    (void)unused;
+    while (!atomic_load(&late.end)) {
+        if (weir__bias_try(&lock))
+            weir__bias_give(&lock, 1);
+        else
+            pass_through();
+    }
+    return NULL;
+}
+
+/* 1 if this thread got the bias while the other was held up. */
+static int overtake(pthread_t other) {
+    int overtaken, taken;
+
+    for (int i = 0; i < 100000 && (owner() == 0 || owner() == weir__bias_thread); i++)
+        sched_yield();
+    atomic_store(&late.go_on, 0);
+    atomic_store(&late.held_up, 0);
+    MUST(pthread_kill(other, SIGUSR1) == 0);
+    while (!atomic_load(&late.held_up))
+        sched_yield();
+    for (int i = 0; i < 1000 && owner() != weir__bias_thread; i++)
+        pass_through();
+    taken = weir__bias_take(&lock);
+    lock.patience = 0; /* as at first */
+    overtaken = owner() == weir__bias_thread;
+    MUST_EQ(inside, 0);
+    inside = weir__bias_thread;
+    atomic_store(&late.go_on, 1);
+    usleep(300); /* it waits until this one is outside */
+    MUST_EQ(inside, weir__bias_thread);
+    inside = 0;
+    weir__bias_give(&lock, taken);
+    return overtaken;
+}
+
+START_TEST(one_that_was_held_up_undoes_nothing) {
+    struct sigaction action = {.sa_handler = hold_up};
+    int overtaken = 0;
+    pthread_t other;
+
+    if (!can_bias())
+        return;
+    MUST(sigaction(SIGUSR1, &action, NULL) == 0);
+    MUST(pthread_create(&other, NULL, come_and_go, NULL) == 0);
+    for (int round = 0; round < 1500; round++)
+        overtaken += overtake(other);
+    atomic_store(&late.end, 1);
+    MUST(pthread_join(other, NULL) == 0);
+    MUST_LE(10, overtaken);
+}
+END_TEST
+
 static pthread_barrier_t start;
 
 struct part {
@@ -154,6 +224,7 @@ int main(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, one_thread_gets_the_bias);
     tcase_add_test(tests, patience_grows_and_goes);
+    tcase_add_test(tests, one_that_was_held_up_undoes_nothing);
     tcase_add_loop_test(tests, threads_exclude_each_other, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
