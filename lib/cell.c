@@ -51,13 +51,14 @@ uint32_t weir__cell_posted(struct weir_cell *c, uint64_t *requested, uint64_t *i
     return count;
 }
 
+/* Collects afterwards: what came in until then was for the cell as it was. */
 void weir__cell_readdress(struct weir_cell *c) {
-    weir__cell_collect(c);
     weir__lock_take(&c->box.lock);
     c->box.open = c->serves;
     c->box.key = atomic_load_explicit(&c->key, memory_order_relaxed);
     c->box.id = atomic_load_explicit(&c->id, memory_order_relaxed);
     weir__lock_give(&c->box.lock);
+    weir__cell_collect(c);
 }
 
 void weir__cell_close(struct weir_cell *c) {
