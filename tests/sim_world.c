@@ -951,10 +951,11 @@ static void close_allocator(void) {
     add(SIM_DEFERRED, s.deferred_frees);
     add(SIM_GROWTHS, s.growths);
     add(SIM_RETRIES, s.retries);
+    expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
+    s = look();
     if (s.requested != 0 || s.in_use != 0)
         fail("%llu bytes are requested and %llu in use of no block",
              (unsigned long long)s.requested, (unsigned long long)s.in_use);
-    expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
     if (w.set.patience != 2) { /* else pending frees are not waited for */
         CU(w.driver->cuCtxSynchronize());
         expect(weir_trim(w.allocator, 0, NULL), WEIR_OK, "weir_trim");
