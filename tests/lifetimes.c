@@ -320,20 +320,30 @@ static void receive(struct worker *w) {
 
 /* ---- Streams and graphs ---- */
 
+/* This program's own calls that another thread's capture forbids. */
+static CUstreamCaptureMode exchange_mode(CUstreamCaptureMode mode) {
+    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+    return mode;
+}
+
 /* What was noted on it must be freed first. */
 static void replace_stream(struct worker *w) {
     CUstream *stream = &w->streams[draw(w, STREAMS)];
+    CUstreamCaptureMode mode;
 
     while (w->count > 0)
         give(w, 0);
+    mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     CU(driver->cuStreamDestroy(*stream));
     CU(driver->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING));
+    exchange_mode(mode);
     w->streams_made++;
 }
 
 static void capture(struct worker *w) {
     CUstream stream = w->streams[0];
     struct block b = {.bytes = 4 * KIB + draw(w, MIB)};
+    CUstreamCaptureMode mode;
     CUgraph graph;
     CUgraphExec exec;
     weir_status status;
@@ -352,11 +362,13 @@ static void capture(struct worker *w) {
         OK(weir_free(allocator, address, stream));
     }
     CU(driver->cuStreamEndCapture(stream, &graph));
+    mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < LAUNCHES; i++)
         CU(driver->cuGraphLaunch(exec, w->streams[draw(w, STREAMS)]));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
+    exchange_mode(mode);
     w->captures++;
 }
 
