@@ -1442,6 +1442,39 @@ START_TEST(planned_call_fails_for_good) {
 }
 END_TEST
 
+/* Whatever is called: the second call and the third after it, then all from the fourth on. */
+START_TEST(planned_calls_of_any_entry_fail) {
+    enum weir_driver_entry last = WEIR_ENTRY_COUNT;
+    CUdeviceptr block;
+    int count;
+
+    ck_assert_uint_eq(weir__model_faults_met(&last), 0);
+    ck_assert_int_eq(last, WEIR_ENTRY_COUNT);
+    weir__model_fail_any(2, 3, CUDA_ERROR_UNKNOWN, 0);
+    OK(d->cuDeviceGetCount(&count));
+    EXPECT(CUDA_ERROR_UNKNOWN, d->cuMemAlloc(&block, 1));
+    OK(d->cuMemAlloc(&block, 1));
+    OK(d->cuMemFree(block));
+    ck_assert_uint_eq(weir__model_faults_met(NULL), 1);
+    EXPECT(CUDA_ERROR_UNKNOWN, d->cuDeviceGetCount(&count));
+    ck_assert_uint_eq(weir__model_faults_met(&last), 2);
+    ck_assert_int_eq(last, WEIR_ENTRY_cuDeviceGetCount);
+    OK(d->cuDeviceGetCount(&count));
+    weir__model_faults_clear();
+    ck_assert_uint_eq(weir__model_faults_met(NULL), 0);
+
+    weir__model_fail_any(4, 0, CUDA_ERROR_UNKNOWN, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 2, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    OK(d->cuMemAlloc(&block, 1));
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAlloc(&block, 1));
+    OK(d->cuMemFree(block));
+    for (int i = 0; i < 3; i++)
+        EXPECT(CUDA_ERROR_UNKNOWN, d->cuDeviceGetCount(&count));
+    weir__model_fail_any(0, 0, CUDA_SUCCESS, 0);
+    OK(d->cuDeviceGetCount(&count));
+}
+END_TEST
+
 START_TEST(reset_drops_everything) {
     CUdeviceptr block;
 
@@ -1890,6 +1923,7 @@ static void add_rest(Suite *suite) {
     tcase_add_test(faults, limited_address_space_gives_a_smaller_pool);
     tcase_add_test(faults, planned_call_fails_once_and_does_nothing);
     tcase_add_test(faults, planned_call_fails_for_good);
+    tcase_add_test(faults, planned_calls_of_any_entry_fail);
     tcase_add_test(faults, reset_drops_everything);
     tcase_add_test(faults, child_after_fork_is_out_of_memory);
     tcase_add_loop_test(faults, bad_profile_is_named_with_line_and_value, 0,

@@ -195,19 +195,34 @@ static CUresult forked_result(enum weir_driver_entry entry) {
                : CUDA_ERROR_NOT_INITIALIZED;
 }
 
+/* Counts a call against a plan: its result if it is time. */
+static CUresult count_down(struct model_fault *fault) {
+    if (fault->countdown == 0)
+        return CUDA_SUCCESS;
+    if (fault->countdown > 1) {
+        fault->countdown--;
+        return CUDA_SUCCESS;
+    }
+    if (fault->then > 0) {
+        fault->countdown = fault->then;
+        fault->then = 0;
+    } else if (!fault->for_good) {
+        fault->countdown = 0;
+    }
+    return fault->result;
+}
+
 static CUresult planned_fault(enum weir_driver_entry entry) {
-    struct model_fault *fault = &weir__model.faults[entry];
-    CUresult result = CUDA_SUCCESS;
+    CUresult result, any;
 
     weir__model_lock();
-    if (fault->countdown > 0) {
-        if (fault->countdown > 1)
-            fault->countdown--;
-        else {
-            result = fault->result;
-            if (!fault->for_good)
-                fault->countdown = 0;
-        }
+    result = count_down(&weir__model.faults[entry]);
+    any = count_down(&weir__model.faults[WEIR_ENTRY_COUNT]);
+    if (result == CUDA_SUCCESS)
+        result = any;
+    if (result != CUDA_SUCCESS) {
+        weir__model.faults_met++;
+        weir__model.last_fault = entry;
     }
     weir__model_unlock();
     return result;
@@ -312,7 +327,7 @@ static void charge(struct weir_driver_charge *out) {
 static void note_faults(void) {
     int i, any = 0;
 
-    for (i = 0; i < WEIR_ENTRY_COUNT; i++)
+    for (i = 0; i <= WEIR_ENTRY_COUNT; i++)
         any |= weir__model.faults[i].countdown > 0;
     if (any)
         atomic_fetch_or(&weir__model.state, MODEL_FAULTS);
@@ -322,14 +337,33 @@ static void note_faults(void) {
 
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good) {
     weir__model_lock();
-    weir__model.faults[entry] = (struct model_fault){k, result, for_good};
+    weir__model.faults[entry] = (struct model_fault){k, 0, result, for_good};
     note_faults();
     weir__model_unlock();
+}
+
+void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good) {
+    weir__model_lock();
+    weir__model.faults[WEIR_ENTRY_COUNT] = (struct model_fault){k, then, result, for_good};
+    note_faults();
+    weir__model_unlock();
+}
+
+uint64_t weir__model_faults_met(enum weir_driver_entry *last) {
+    uint64_t met;
+
+    weir__model_lock();
+    met = weir__model.faults_met;
+    if (last && met > 0)
+        *last = weir__model.last_fault;
+    weir__model_unlock();
+    return met;
 }
 
 void weir__model_faults_clear(void) {
     weir__model_lock();
     memset(weir__model.faults, 0, sizeof weir__model.faults);
+    weir__model.faults_met = 0;
     note_faults();
     weir__model_unlock();
 }
@@ -460,6 +494,7 @@ static void drop_everything(void) {
     slab_clear(&weir__model.execs);
     memset(weir__model.devices, 0, sizeof weir__model.devices);
     memset(weir__model.faults, 0, sizeof weir__model.faults);
+    weir__model.faults_met = 0;
     memset(weir__model.retired_calls, 0, sizeof weir__model.retired_calls);
     for (thread = weir__model.threads; thread; thread = thread->next)
         for (i = 0; i < WEIR_ENTRY_COUNT; i++)

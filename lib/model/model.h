@@ -48,6 +48,13 @@ uint64_t weir__model_uses(void);
 /* The k-th call of the entry from now (1: the next one) does nothing and returns `result`; so do
  * all later ones if `for_good`.  One plan per entry; a new one replaces it.  k = 0 removes it. */
 void weir__model_fail(enum weir_driver_entry entry, uint64_t k, CUresult result, int for_good);
+/* The k-th driver call of any entry from now, and the `then`-th after it (0: no other), do nothing and
+ * return `result`; with `for_good` all after the last of them too.  One such plan, beside those of
+ * single entries, whose results come first; a new one replaces it.  k = 0 removes it. */
+void weir__model_fail_any(uint64_t k, uint64_t then, CUresult result, int for_good);
+/* Calls that a plan let fail since the last reset or clearing of all plans, and the entry of the last of
+ * them (may be NULL; left alone if there was none). */
+uint64_t weir__model_faults_met(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Calls of the entry since the last reset, failed ones included, by all threads. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);

@@ -160,6 +160,7 @@ struct model_thread {
 
 struct model_fault {
     uint64_t countdown; /* 0: none */
+    uint64_t then;      /* the next countdown; 0: it was the last */
     CUresult result;
     int for_good;
 };
@@ -181,8 +182,10 @@ struct model {
     struct model_node *graph_blocks; /* all allocations of graphs, live or not, by address */
     uint64_t next_stream_id, next_object_id;
     struct model_thread *threads;
-    uint64_t retired_calls[WEIR_ENTRY_COUNT]; /* of threads that have ended */
-    struct model_fault faults[WEIR_ENTRY_COUNT];
+    uint64_t retired_calls[WEIR_ENTRY_COUNT];        /* of threads that have ended */
+    struct model_fault faults[WEIR_ENTRY_COUNT + 1]; /* the last: of any entry */
+    uint64_t faults_met;
+    enum weir_driver_entry last_fault; /* of them */
 };
 
 extern struct model weir__model;
