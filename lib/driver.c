@@ -137,26 +137,23 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
 /* The capture mode comes first: it needs no context, and the push then already runs relaxed. */
 CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult result = driver->cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult result = weir__driver_relax(driver, scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    scope->mode = mode;
     result = driver->cuCtxPushCurrent(context);
     if (result != CUDA_SUCCESS)
-        driver->cuThreadExchangeStreamCaptureMode(&mode);
+        weir__driver_unrelax(driver, scope);
     return result;
 }
 
 /* A result that fails here has no cure: the driver is shutting down or the context is gone, and the
  * caller's own next call will say so.  The mode is restored in any case. */
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope) {
-    CUstreamCaptureMode mode = scope->mode;
     CUcontext popped;
 
     driver->cuCtxPopCurrent(&popped);
-    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    weir__driver_unrelax(driver, scope);
 }
 
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {

@@ -120,6 +120,20 @@ CUresult weir__driver_enter(const struct weir_driver *driver, CUcontext context,
                             struct weir_driver_scope *scope);
 void weir__driver_leave(const struct weir_driver *driver, const struct weir_driver_scope *scope);
 
+/* The mode alone, for calls that need no context.  A result other than CUDA_SUCCESS: the mode is what it
+ * was, and there is nothing to put back. */
+static inline CUresult weir__driver_relax(const struct weir_driver *driver,
+                                          struct weir_driver_scope *scope) {
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    return driver->cuThreadExchangeStreamCaptureMode(&scope->mode);
+}
+static inline void weir__driver_unrelax(const struct weir_driver *driver,
+                                        const struct weir_driver_scope *scope) {
+    CUstreamCaptureMode mode = scope->mode;
+
+    driver->cuThreadExchangeStreamCaptureMode(&mode);
+}
+
 /* "CUDA_ERROR_OUT_OF_MEMORY" and so on; "CUDA_ERROR_<number>" for what the driver cannot name (this
  * text holds until the thread's next call).  Never NULL. */
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result);

@@ -75,12 +75,13 @@ struct pool {
  * 580). */
 static CUresult ask(const struct pool *p, CUmemPool_attribute which, uint64_t *value) {
     const struct weir_driver *driver = p->host->driver;
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult result;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
 
-    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    if (result != CUDA_SUCCESS)
+        return result;
     result = driver->cuMemPoolGetAttribute(p->pool, which, value);
-    driver->cuThreadExchangeStreamCaptureMode(&mode);
+    weir__driver_unrelax(driver, &scope);
     return result;
 }
 

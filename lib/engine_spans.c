@@ -125,20 +125,19 @@ static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     return best != NULL;
 }
 
-/* Beside a global capture, whoever's it is, the driver takes and gives regions in a thread's relaxed
- * mode alone, and breaks the capture of those that do it otherwise (H200, driver 580).  Returns the mode
- * to be put back. */
-static CUstreamCaptureMode exchange_mode(const struct spans *s, CUstreamCaptureMode mode) {
-    s->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
-    return mode;
-}
-
-/* Gives a region that serves the stream of that id back, on `stream`. */
+/* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
+ * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
+ * those that do it otherwise (H200, driver 580). */
 static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_stream stream) {
-    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
+    weir_status status;
 
-    exchange_mode(s, mode);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
+    weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
     return status;
@@ -159,14 +158,17 @@ static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, s
 static weir_status extend_by(struct spans *s, const struct request *r, size_t bytes, int kind,
                              int *grew) {
     CUdeviceptr base = 0;
-    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status =
-        s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(s->host->driver, &scope);
     int placed = WEIR_PLACEMENT_OK;
+    weir_status status;
 
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     if (status == WEIR_OK)
         placed = take_in(s, r, base, bytes, kind);
-    exchange_mode(s, mode);
+    weir__driver_unrelax(s->host->driver, &scope);
     if (placed == WEIR_PLACEMENT_OK)
         return status;
     if (placed == WEIR_PLACEMENT_NO_MEMORY)
@@ -302,10 +304,14 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 /* Work is pending on the stream: units that are given back on it cannot be moved before that is done, so
  * that a swap would grow the reserve.  Then any idle region is cut rather than given back. */
 static int is_busy(const struct spans *s, weir_stream stream) {
-    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUresult result = s->host->driver->cuStreamQuery(stream);
+    const struct weir_driver *driver = s->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
 
-    exchange_mode(s, mode);
+    if (result != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuStreamQuery(stream);
+    weir__driver_unrelax(driver, &scope);
     return result == CUDA_ERROR_NOT_READY;
 }
 
@@ -452,10 +458,14 @@ static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
 /* Not of a region: memory of a graph, or nobody's. */
 static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    CUstreamCaptureMode mode = exchange_mode(s, CU_STREAM_CAPTURE_MODE_RELAXED);
-    weir_status status = s->inner->free(s->under, block, stream, uses);
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(s->host->driver, &scope);
+    weir_status status;
 
-    exchange_mode(s, mode);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(s->host, result);
+    status = s->inner->free(s->under, block, stream, uses);
+    weir__driver_unrelax(s->host->driver, &scope);
     return status;
 }
 

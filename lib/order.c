@@ -63,12 +63,14 @@ static void give_event(struct weir_order *o, CUevent event) {
 /* 1 when the work before the event is done.  Asked with this thread's capture mode relaxed: another
  * thread's global capture would forbid it. */
 static int is_done(struct weir_order *o, CUevent event) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    CUresult result;
+    const struct weir_driver *driver = o->host->driver;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_relax(driver, &scope);
 
-    o->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
-    result = o->host->driver->cuEventQuery(event);
-    o->host->driver->cuThreadExchangeStreamCaptureMode(&mode);
+    if (result != CUDA_SUCCESS)
+        return 0;
+    result = driver->cuEventQuery(event);
+    weir__driver_unrelax(driver, &scope);
     return result == CUDA_SUCCESS;
 }
 
