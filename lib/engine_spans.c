@@ -140,7 +140,8 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
-    return status;
+    /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
+    return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
 
 /* Adds a region that came from the inner engine, or gives it back at once: a placement's result. */
@@ -149,8 +150,8 @@ static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, s
     int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
                                          : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
 
-    if (placed != WEIR_PLACEMENT_OK)
-        (void)s->inner->free(s->under, base, r->stream, NULL);
+    if (placed != WEIR_PLACEMENT_OK && s->inner->free(s->under, base, r->stream, NULL) != WEIR_OK)
+        (void)s->inner->free(s->under, base, r->stream, NULL); /* else it would be lost */
     return placed;
 }
 
