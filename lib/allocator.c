@@ -364,12 +364,13 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     return weir__allocator_create_on(driver, options, allocator, NULL, 0);
 }
 
-/* Asked of the engine: a pool block may have been freed by the driver's own call. */
 static int has_blocks(const weir_allocator *a) {
     weir_statistics figures = {.size = sizeof figures};
 
     if (a->front)
         return weir__front_has_blocks(a->front);
+    if (a->ops->has_blocks)
+        return a->ops->has_blocks(a->engine);
     a->ops->figures(a->engine, &figures);
     return figures.requested > 0;
 }

@@ -85,6 +85,8 @@ struct weir_engine {
      * how many frees or batches of frees will be known to have completed by asking again; *silent
      * (may be NULL): streams whose frees only their owner's next call will tell of. */
     size_t (*reclaim)(void *engine, size_t *silent);
+    /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
+    int (*has_blocks)(void *engine);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
     void (*figures)(void *engine, weir_statistics *out);

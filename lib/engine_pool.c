@@ -58,9 +58,10 @@ struct pool {
     _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
     _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
-    struct weir_growth_cursor cursor; /* these three guarded by `growing` */
+    struct weir_growth_cursor cursor; /* guarded by `growing` */
+    /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
     CUdeviceptr probes[MAX_PROBES];
-    size_t probe_count; /* above 0 between steps: the driver refused to take them back */
+    _Atomic uint32_t probe_count; /* also read without the lock */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
     CUstream join_stream;    /* NULL until the first free with uses */
@@ -179,29 +180,12 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     return WEIR_OK;
 }
 
-/* Frees the probe blocks.  One that stays would be lost for good, so a refusal is not taken for an
- * answer: it is tried again, at once and by the next step or trim.  The caller holds `growing`. */
-static void drop_probes(struct pool *p) {
-    uint64_t zero = 0;
-    size_t kept = 0;
-
-    if (p->probe_count == 0)
-        return;
-    for (size_t i = 0; i < p->probe_count; i++)
-        if (p->host->driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS &&
-            p->host->driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
-            p->probes[kept++] = p->probes[i];
-    p->probe_count = kept;
-    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero); /* probes are nobody's blocks */
-}
-
 static void pool_close(void *engine) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
-        drop_probes(p);
         driver->cuMemPoolDestroy(p->pool); /* reclaimed when the last pending free is done */
         driver->cuStreamDestroy(p->grow_stream);
         if (p->join_stream)
@@ -227,28 +211,68 @@ static void note_used_peak(struct pool *p) {
     (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
 }
 
+/* Gives the probe blocks back.  What the driver refuses stays, for the next time.  The caller holds
+ * `growing` and is in the driver's scope. */
+static void drop_probes(struct pool *p) {
+    const struct weir_driver *driver = p->host->driver;
+    uint32_t count = p->probe_count, kept = 0;
+    uint64_t zero = 0;
+
+    if (count == 0)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
+            p->probes[kept++] = p->probes[i];
+    p->probe_count = kept;
+    if (kept == 0) /* probes are nobody's blocks */
+        (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+}
+
+/* The same, for callers that are not growing.  In steady state there are none. */
+static void drop_left_probes(struct pool *p) {
+    struct weir_driver_scope scope;
+
+    if (atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 ||
+        pthread_mutex_trylock(&p->growing) != 0)
+        return;
+    if (weir__driver_enter(p->host->driver, p->host->context, &scope) == CUDA_SUCCESS) {
+        drop_probes(p);
+        weir__driver_leave(p->host->driver, &scope);
+    }
+    pthread_mutex_unlock(&p->growing);
+}
+
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
- * caller holds `growing` and is in the driver's scope.  Returns the reserve. */
-static uint64_t raise_reserve(struct pool *p, uint64_t target) {
+ * caller holds `growing` and is in the driver's scope.  Returns the reserve.  *why: what the driver
+ * had against it other than that memory is short. */
+static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     const struct weir_driver *driver = p->host->driver;
     size_t largest = PROBE_BYTES;
     uint64_t reserve = read_reserve(p);
 
-    drop_probes(p);
+    *why = CUDA_SUCCESS;
     note_used_peak(p);
     while (reserve < target && p->probe_count < MAX_PROBES && p->has_figures) {
         uint64_t missing = target - reserve;
         size_t bytes = largest;
+        CUresult result;
 
         if (missing < largest) /* whole units, so that one that stayed shifts no block */
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
-        if (driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
-                                            p->grow_stream) == CUDA_SUCCESS) {
+        result = driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
+                                                 p->grow_stream);
+
+        if (result == CUDA_SUCCESS) {
             p->probe_count++;
-            reserve = read_reserve(p);
-        } else if (bytes > UNIT) {
+            result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+        } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            if (bytes <= UNIT)
+                break;
             largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
-        } else {
+            continue;
+        }
+        if (result != CUDA_SUCCESS) {
+            *why = result;
             break;
         }
     }
@@ -264,6 +288,7 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     uint64_t started = host->driver->ticks();
     struct weir_driver_scope scope;
     uint64_t device_free, after;
+    CUresult ignored; /* the request has been served */
     size_t step;
 
     if (host->options.growth == WEIR_GROWTH_EXACT || !p->has_figures)
@@ -277,7 +302,7 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
         return;
-    after = raise_reserve(p, reserve + (step - got));
+    after = raise_reserve(p, reserve + (step - got), &ignored);
     weir__driver_leave(host->driver, &scope);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     if (after > reserve)
@@ -392,10 +417,20 @@ static CUresult give(struct pool *p, CUdeviceptr block, weir_stream stream) {
     return result == CUDA_ERROR_INVALID_CONTEXT ? free_in_context(p, block, stream) : result;
 }
 
+/* Gives a block back that nobody was told of. */
+static void take_back(struct pool *p, CUdeviceptr block, weir_stream stream) {
+    if (give(p, block, stream) == CUDA_SUCCESS)
+        return;
+    pthread_mutex_lock(&p->growing);
+    if (p->probe_count < MAX_PROBES)
+        p->probes[p->probe_count++] = block;
+    pthread_mutex_unlock(&p->growing);
+}
+
 /* A driver that ignores maxSize (before 12.2): a request that took the reserve past the limit is
  * undone. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    (void)give(p, block, stream);
+    take_back(p, block, stream);
     (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)p->limit);
     return weir__engine_refuse(WEIR_E_LIMIT);
 }
@@ -430,12 +465,19 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
     uint64_t reserve;
 
     if (!p->has_figures && !keep_size(p, block, bytes)) {
-        (void)give(p, block, stream);
+        take_back(p, block, stream);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    if (p->exceeds && p->has_figures) {
+        CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
+
+        if (result != CUDA_SUCCESS || reserve > p->limit) {
+            weir_status status = undo_alloc(p, block, stream);
+
+            return result == CUDA_SUCCESS ? status : weir__engine_status(p->host, result);
+        }
+    }
     reserve = read_reserve(p);
-    if (p->has_figures && reserve > p->limit)
-        return undo_alloc(p, block, stream);
     if (reserve != atomic_load_explicit(&p->reserve, memory_order_relaxed))
         *grew |= reserve_moved(p, bytes, started);
     return WEIR_OK;
@@ -571,7 +613,7 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     struct weir_host *host = p->host;
     uint64_t started = host->driver->ticks(), before, after;
     struct weir_driver_scope scope;
-    CUresult result;
+    CUresult result, why;
 
     if (!p->has_figures)
         return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
@@ -581,7 +623,7 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     pthread_mutex_lock(&p->growing);
     keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
-    after = raise_reserve(p, target < p->limit ? target : p->limit);
+    after = raise_reserve(p, target < p->limit ? target : p->limit, &why);
     if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
@@ -590,10 +632,13 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
     result = host->driver->cuStreamSynchronize(p->grow_stream);
-    after = read_reserve(p);
+    if (result == CUDA_SUCCESS)
+        result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     pthread_mutex_unlock(&p->growing);
     weir__driver_leave(host->driver, &scope);
+    if (why != CUDA_SUCCESS && after < target)
+        result = why;
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     if (after >= target)
@@ -624,6 +669,21 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
                           weir__engine_since(host, started), after);
     pthread_mutex_unlock(&p->growing);
     return weir__engine_status(host, result);
+}
+
+/* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,
+ * the books are. */
+static int pool_has_blocks(void *engine) {
+    struct pool *p = engine;
+    const struct weir_tally *tally = &p->host->books->tally;
+    uint64_t used = 0;
+
+    drop_left_probes(p);
+    if (!p->has_figures)
+        return read_in_use(p) > 0;
+    if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
+        return used > 0;
+    return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
 }
 
 /* What is pending on the caller's streams the driver does not say; it looks at every request.  Frees
@@ -658,6 +718,7 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
 
+    drop_left_probes(p);
     if (p->has_figures) {
         out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
         out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
@@ -689,5 +750,6 @@ const struct weir_engine weir__engine_pool = {
     .grow = pool_grow,
     .trim = pool_trim,
     .reclaim = pool_reclaim,
+    .has_blocks = pool_has_blocks,
     .figures = pool_figures,
 };
