@@ -387,6 +387,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return weir__engine_refuse(WEIR_E_BUSY);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__engine_end_waits(&a->host);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
     weir__uses_close(&a->uses);
     weir__books_close(&a->books);

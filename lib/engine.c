@@ -197,19 +197,32 @@ __attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, C
               weir_status_message(status));
 }
 
-/* Frees that are refused once are tried again: what they leave would be lost. */
-static CUresult wait_by_block(const struct weir_driver *driver) {
-    CUdeviceptr block = 0;
-    CUresult result = driver->cuMemAlloc(&block, WAIT_BYTES);
+/* A block that the driver does not take back is the next wait's. */
+static CUresult wait_by_block(struct weir_host *host) {
+    CUdeviceptr block = atomic_exchange_explicit(&host->waited_by, 0, memory_order_relaxed);
+    CUresult result = CUDA_SUCCESS;
 
+    if (block == 0)
+        result = host->driver->cuMemAlloc(&block, WAIT_BYTES);
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemFree(block);
+    result = host->driver->cuMemFree(block);
     if (result != CUDA_SUCCESS)
-        (void)driver->cuMemFree(block);
+        atomic_store_explicit(&host->waited_by, block, memory_order_relaxed);
     return result;
 }
 
+void weir__engine_end_waits(struct weir_host *host) {
+    CUdeviceptr block = atomic_exchange_explicit(&host->waited_by, 0, memory_order_relaxed);
+    struct weir_driver_scope scope;
+
+    if (block == 0 || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
+        return;
+    (void)host->driver->cuMemFree(block);
+    weir__driver_leave(host->driver, &scope);
+}
+
+/* A free that is refused once is tried again: what it leaves would be lost. */
 static CUresult wait_by_host_block(const struct weir_driver *driver) {
     void *block = NULL;
     CUresult result = driver->cuMemAllocHost(&block, WAIT_HOST_BYTES);
@@ -231,7 +244,7 @@ CUresult weir__engine_wait_for_device(struct weir_host *host) {
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = wait_by_block(host->driver);
+    result = wait_by_block(host);
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
         result = wait_by_host_block(host->driver);
     weir__driver_leave(host->driver, &scope);

@@ -32,7 +32,7 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
-/* What every engine is given; it outlives the engine, and all but `detours` is fixed. */
+/* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
     CUdevice device;
@@ -44,6 +44,8 @@ struct weir_host {
     uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     uint64_t created_ticks;
+    _Atomic CUdeviceptr
+        waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };
 
 struct weir_engine {
@@ -133,6 +135,8 @@ void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir
 /* Waits until the device has finished all work, however long that takes, and harms no capture.
  * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
 CUresult weir__engine_wait_for_device(struct weir_host *host);
+/* What waits may have left goes. */
+void weir__engine_end_waits(struct weir_host *host);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 
