@@ -376,7 +376,7 @@ static int has_blocks(const weir_allocator *a) {
 }
 
 weir_status weir_allocator_destroy(weir_allocator *a) {
-    int lost;
+    int result_before = weir__driver_result, lost;
 
     if (!a)
         return WEIR_OK;
@@ -388,6 +388,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__front_close(a->front);
     a->ops->close(a->engine);
     weir__engine_end_waits(&a->host);
+    weir__set_driver_result(result_before);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
     weir__uses_close(&a->uses);
     weir__books_close(&a->books);

@@ -241,6 +241,7 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
                     struct weir_harvest *h) {
     struct weir_use_list none = {0};
     struct weir_fence *fence = NULL;
+    int before = weir__driver_result;
 
     if (!h->spans && !h->strays)
         return;
@@ -248,7 +249,8 @@ static void deliver(struct weir_front *f, struct weir_cell *c, weir_stream strea
     settle_batches(f);
     give_spans(f, h->spans, atomic_load_explicit(&c->id, memory_order_relaxed));
     if (h->strays && weir__order_fence(&f->order, stream, &none, &fence) != WEIR_OK)
-        fence = NULL;
+        fence = NULL; /* a wait for the device will do */
+    weir__set_driver_result(before);
     send_home(f, h->strays, fence);
     pthread_mutex_unlock(&f->lock);
 }
@@ -657,7 +659,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
         return status;
     s = weir__records_slab(&f->records, base, slab, size_class, slots);
     if (!s) {
-        (void)f->ops->free(f->engine, base, stream, NULL);
+        (void)f->ops->give(f->engine, base, id);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
     taken = weir__bias_take(&c->lock);
@@ -691,7 +693,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
         return status;
     s = weir__records_whole(&f->records, *block, rounded);
     if (!s) {
-        (void)f->ops->free(f->engine, *block, stream, NULL);
+        (void)f->ops->give(f->engine, *block, id);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);

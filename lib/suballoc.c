@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "hostmem.h"
+#include "result.h"
 
 /* Not streams.  OBSERVED: carried by blocks whose end the host saw by other means than one stream's
  * event.  QUARANTINE: by blocks whose end only a wait for the device will tell. */
@@ -348,6 +349,7 @@ static weir_status give_on(struct weir_suballoc *s, CUdeviceptr block, uint64_t 
 
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses) {
+    int result_before = weir__driver_result;
     weir_status status;
 
     if (s->pending && weir__map_get(&s->pending_blocks, block, NULL))
@@ -358,6 +360,8 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
         status = give_with_uses(s, block, stream, uses);
     if (uses)
         settle_pending(s, PENDING_GLANCE);
+    if (status == WEIR_OK) /* though an event may have been refused */
+        weir__set_driver_result(result_before);
     return status;
 }
 
