@@ -9,6 +9,9 @@
  *
  * All functions are thread-safe on one allocator; none may be called from a signal handler or from
  * a host function that runs on a stream.  None leaves another CUDA context current than it found.
+ *
+ * Beside what is listed with it, a function that asks the driver answers E_NO_MEMORY where the driver
+ * says that it is out of memory itself, and E_DEVICE_LOST where it says that the device is lost.
  */
 #ifndef WEIR_ALLOCATOR_H
 #define WEIR_ALLOCATOR_H
@@ -73,8 +76,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
 
 /* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
  * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
- * E_INVALID: allocator NULL; E_NOT_OWNED: nothing changed (the pool engine sees this as the driver
- * does: a block of another pool or of cuMemAlloc is not told apart and is freed); E_STREAM;
+ * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed; E_NOT_OWNED: nothing changed (the pool
+ * engine sees this as the driver does: a block of another pool or of cuMemAlloc is not told apart and
+ * is freed); E_STREAM;
  * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
  * and the note is dropped: order the free behind that work yourself and call again.
  * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
@@ -93,7 +97,8 @@ WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stre
  * E_STREAM.
  * The block is not looked up: a note about a pointer that is no live block is forgotten when the
  * address is handed out.
- * E_INVALID: NULL; E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED. */
+ * E_INVALID: NULL; E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is
+ * asked about: E_STREAM; E_CAPTURE: it is being captured; E_DRIVER. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
                                                 weir_stream stream);
 
@@ -104,19 +109,21 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void 
  * stream ids (before 12.0), it is OK, and nothing changes.
  * A stream that is bound twice must be unbound twice.  Default streams (NULL, 0x1, 0x2) may be bound
  * and are still told apart by id; a per-thread default stream is the calling thread's.
- * E_INVALID: allocator NULL; E_STREAM; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+ * E_INVALID: allocator NULL; E_STREAM; E_CAPTURE: it is being captured; E_HOST_MEMORY; E_DRIVER;
+ * E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_bind(weir_allocator *allocator, weir_stream stream);
 
 /* Takes one weir_bind back; with the last the promise ends.  Call it while the stream lives.  Blocks
  * stay valid.  Destroying the allocator unbinds all streams.  With the front off it is OK, as weir_bind is.
- * E_INVALID: allocator NULL, or the stream is not bound: nothing changed; E_STREAM; E_DRIVER;
- * E_DEVICE_LOST; E_FORKED. */
+ * E_INVALID: allocator NULL, or the stream is not bound: nothing changed; E_STREAM; E_CAPTURE;
+ * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 
 /* Grows the reserve now until it is at least `bytes`, and writes what it is then to *reserve (may be
  * NULL).  Blocks for as long as the driver takes.
  * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so;
- * E_NOT_SUPPORTED: the platform engine has no reserve; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+ * E_NOT_SUPPORTED: the platform engine has no reserve, nor has a pool of driver 11.2 one that can be
+ * told; E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
 

@@ -24,7 +24,7 @@ extern "C" {
  *                      does not know.  Nothing was done.  The log line names the argument.
  *   E_NO_MEMORY        The device cannot hold what was asked, after the out-of-memory ladder
  *                      (weir_last_refusal tells the figures).  Everything else keeps working.
- *   E_HOST_MEMORY      malloc failed.  Nothing was done; a free that meets it has been done.
+ *   E_HOST_MEMORY      malloc failed.  Nothing was done: a block that was to be freed is still live.
  *   E_LIMIT            The request would take the reserve past the allocator's limit, and nothing
  *                      that is free inside can serve it.  Everything else keeps working.
  *   E_NO_DEVICE        No driver, no such device, or a driver older than 11.2; or the device has no
