@@ -35,6 +35,7 @@ unit_tests = \
 	tests/test_budget \
 	tests/test_driver \
 	tests/test_engines \
+	tests/test_faults \
 	tests/test_front \
 	tests/test_growth \
 	tests/test_histogram \
@@ -153,6 +154,11 @@ EXTRA_DIST += tests/check-lines
 .PHONY: check-lines
 check-lines: tests/shared_lines
 	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/check-lines
+
+# All faults that tests/test_faults knows, not the choice of `make check': an hour.
+.PHONY: check-faults
+check-faults: tests/test_faults
+	WEIR_TEST_FAULTS=all TEST_TIMEOUT=14400 $(SHELL) $(top_srcdir)/tests/run-tap tests/test_faults
 
 TESTS =
 if WEIR_TESTS

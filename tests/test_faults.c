@@ -1,0 +1,1044 @@
+/* SPDX-License-Identifier: MIT */
+/* test_faults.c: every failure of every operation, one by one.
+ *
+ * Situations (an operation, and what went before it) times worlds (engine, arena, front, age of the
+ * driver) times faults: the k-th driver call that the operation makes fails, whichever that is, for
+ * every k, once or with all later ones, with each of a list of results; so do pairs of calls; and so
+ * does the k-th request for host memory.  After each: the status is one that weir/allocator.h names for
+ * the operation and the result; the thread's driver result, context and capture mode are what they
+ * should be; the figures and the device model's accounts agree; the same operation, called again, does
+ * what it does without a fault; and when all blocks are freed and the allocator is destroyed, the device
+ * has its memory back and the host too.  After a result that is fatal nothing works but the figures
+ * and the end.
+ *
+ * Must not know: which driver calls an operation makes.
+ */
+#include "model_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "allocator_internal.h"
+#include "calls.h"
+#include "refuse.h"
+#include "result.h"
+
+#define CAPACITY GIB
+/* What no driver answers, to see whether the thread's last driver result is touched. */
+enum { UNTOUCHED = 4711 };
+
+/* ---- worlds ---------------------------------------------------------------------------------- */
+
+#define BEFORE_12_2 WEIR_CAP_POOL_MAX_SIZE
+#define BEFORE_12_0 (WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_STREAM_ID)
+#define BEFORE_11_3 (WEIR_CAP_POOL_MAX_SIZE | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES)
+
+static const struct world {
+    const char *name;
+    int kind;
+    int front;
+    unsigned without; /* what the driver does not have yet */
+} worlds[] = {
+    {"pool", KIND_POOL, WEIR_SWITCH_OFF, 0},
+    {"fixed arena", KIND_FIXED, WEIR_SWITCH_OFF, 0},
+    {"arena of regions", KIND_REGIONS, WEIR_SWITCH_OFF, 0},
+    {"platform", KIND_PLATFORM, WEIR_SWITCH_OFF, 0},
+    {"pool, front", KIND_POOL, WEIR_SWITCH_ON, 0},
+    {"fixed arena, front", KIND_FIXED, WEIR_SWITCH_ON, 0},
+    {"arena of regions, front", KIND_REGIONS, WEIR_SWITCH_ON, 0},
+    {"platform, front", KIND_PLATFORM, WEIR_SWITCH_ON, 0},
+    {"pool, driver 11.2", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_11_3},
+    {"pool, driver 12.1", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_2},
+    {"arena of regions, driver 11.8", KIND_REGIONS, WEIR_SWITCH_OFF, BEFORE_12_0},
+};
+enum { WORLDS = sizeof worlds / sizeof worlds[0] };
+
+/* The driver's table, watched for what the library cannot make good: a context that could not be popped,
+ * a capture mode that could not be put back. */
+static struct weir_driver watched;
+static int stuck_contexts, lost_mode;
+
+static CUresult watched_pop(CUcontext *popped) {
+    CUresult result = driver->cuCtxPopCurrent(popped);
+
+    stuck_contexts += result != CUDA_SUCCESS;
+    return result;
+}
+
+/* What puts something back asks for another mode than relaxed, in this suite. */
+static CUresult watched_exchange(CUstreamCaptureMode *mode) {
+    int puts_back = *mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = driver->cuThreadExchangeStreamCaptureMode(mode);
+
+    lost_mode |= result != CUDA_SUCCESS && puts_back;
+    return result;
+}
+
+static void start_world(const struct world *world) {
+    start_model(CAPACITY);
+    watched = *driver;
+    watched.capabilities &= ~world->without;
+    watched.cuCtxPopCurrent = watched_pop;
+    watched.cuThreadExchangeStreamCaptureMode = watched_exchange;
+    stuck_contexts = lost_mode = 0;
+}
+
+/* ---- scenes ---------------------------------------------------------------------------------- */
+
+enum { SLOTS = 160 };
+
+struct scene {
+    const struct world *world;
+    weir_options options;
+    weir_allocator *a;
+    void *block[SLOTS];
+    CUstream freed_on[SLOTS]; /* at the end */
+    CUstream own;             /* a stream of the situation */
+    CUstream captured;
+    CUdeviceptr ballast; /* takes memory from the device */
+    int stage;           /* of the operation */
+};
+
+static int has_front(const struct scene *s) {
+    return s->world->front == WEIR_SWITCH_ON;
+}
+
+static CUstream make_stream(void) {
+    CUstream stream;
+
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+/* Requests and frees that are done once, however often they are called. */
+static weir_status want(struct scene *s, int slot, size_t bytes, CUstream stream) {
+    void *block = s;
+    weir_status status;
+
+    if (s->block[slot])
+        return WEIR_OK;
+    status = weir_alloc(s->a, bytes, stream, &block);
+    MUST((status == WEIR_OK) == (block != s));
+    if (status == WEIR_OK) {
+        s->block[slot] = block;
+        s->freed_on[slot] = stream;
+    }
+    return status;
+}
+
+static weir_status drop_on(struct scene *s, int slot, CUstream stream) {
+    weir_status status = weir_free(s->a, s->block[slot], stream);
+
+    if (status == WEIR_OK)
+        s->block[slot] = NULL;
+    return status;
+}
+
+static weir_status drop(struct scene *s, int slot) {
+    return drop_on(s, slot, s->freed_on[slot]);
+}
+
+/* From one slot to before another. */
+static weir_status want_some(struct scene *s, int from, int to, size_t bytes, CUstream stream) {
+    weir_status status = WEIR_OK;
+
+    for (int i = from; i < to && status == WEIR_OK; i++)
+        status = want(s, i, bytes, stream);
+    return status;
+}
+
+static weir_status drop_some(struct scene *s, int from, int to, CUstream stream) {
+    weir_status status = WEIR_OK;
+
+    for (int i = from; i < to && status == WEIR_OK; i++)
+        status = drop_on(s, i, stream);
+    return status;
+}
+
+/* Takes and gives a block. */
+static void touch(struct scene *s, size_t bytes, CUstream stream) {
+    OK(want(s, SLOTS - 1, bytes, stream));
+    OK(drop(s, SLOTS - 1));
+}
+
+/* Until the stream has a cache. */
+static void grow_up(struct scene *s, CUstream stream) {
+    for (int i = 0; i < 70; i++)
+        touch(s, 3000, stream);
+}
+
+/* Until whole blocks are kept, where there is a front. */
+static void calm_down(struct scene *s, CUstream stream) {
+    for (int i = 0; i < 1100 && has_front(s); i++)
+        touch(s, MIB, stream);
+}
+
+static void capture(struct scene *s, CUstream stream) {
+    CU(driver->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    s->captured = stream;
+}
+
+/* 1 if the capture is whole. */
+static int is_captured(const struct scene *s) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    CU(driver->cuStreamIsCapturing(s->captured, &status));
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static void end_capture(struct scene *s) {
+    CUgraph graph = NULL;
+
+    if (!s->captured)
+        return;
+    (void)driver->cuStreamEndCapture(s->captured, &graph);
+    if (graph)
+        CU(driver->cuGraphDestroy(graph));
+    s->captured = NULL;
+}
+
+/* ---- situations ------------------------------------------------------------------------------ */
+
+/* What an operation may answer: bits of negated statuses. */
+#define MAY(status) (1u << -(WEIR_##status))
+#define CREATE_MAY                                                                                 \
+    (MAY(E_HOST_MEMORY) | MAY(E_NO_DEVICE) | MAY(E_NOT_SUPPORTED) | MAY(E_LIMIT) |                 \
+     MAY(E_NO_MEMORY) | MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
+#define ALLOC_MAY                                                                                  \
+    (MAY(E_NO_MEMORY) | MAY(E_LIMIT) | MAY(E_STREAM) | MAY(E_CAPTURE) | MAY(E_HOST_MEMORY) |       \
+     MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
+#define FREE_MAY                                                                                   \
+    (MAY(E_NO_MEMORY) | MAY(E_HOST_MEMORY) | MAY(E_NOT_OWNED) | MAY(E_STREAM) | MAY(E_CAPTURE) |   \
+     MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
+#define USE_MAY                                                                                    \
+    (MAY(E_NO_MEMORY) | MAY(E_HOST_MEMORY) | MAY(E_STREAM) | MAY(E_CAPTURE) | MAY(E_DRIVER) |      \
+     MAY(E_DEVICE_LOST))
+#define BIND_MAY USE_MAY
+#define PREALLOCATE_MAY                                                                            \
+    (MAY(E_LIMIT) | MAY(E_NO_MEMORY) | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY) | MAY(E_DRIVER) | \
+     MAY(E_DEVICE_LOST))
+#define TRIM_MAY (MAY(E_NO_MEMORY) | MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
+#define STATS_MAY 0u
+#define DESTROY_MAY MAY(E_BUSY)
+
+/* What there is to say about a situation. */
+enum {
+    NEW = 1,    /* the operation makes the allocator */
+    SHORT = 2,  /* memory is short: what should have made room may fail, and the request with it */
+    SPANS = 4,  /* of blocks that are cut from regions alone */
+    FRONT = 8,  /* of the front alone */
+    IDS = 16,   /* of drivers with ids alone */
+    GRAPHS = 32 /* of captures: what cannot be put back may break one */
+};
+
+struct situation {
+    const char *name;
+    unsigned may;
+    int about;
+    void (*choose)(weir_options *options); /* NULL: as they are */
+    void (*prepare)(struct scene *s);      /* NULL: nothing went before */
+    weir_status (*act)(struct scene *s);
+};
+
+static weir_status create(struct scene *s) {
+    weir_allocator *a = NULL;
+    weir_status status = weir__allocator_create_on(&watched, &s->options, &a, NULL, 0);
+
+    MUST((status == WEIR_OK) == (a != NULL));
+    s->a = a;
+    return status;
+}
+
+static void with_prealloc(weir_options *o) {
+    o->prealloc = bytes_amount(64 * MIB);
+}
+
+static void with_prealloc_and_threshold(weir_options *o) {
+    o->prealloc = bytes_amount(64 * MIB);
+    o->release_threshold = bytes_amount(16 * MIB);
+}
+
+static void with_prealloc_at_first(weir_options *o) {
+    with_prealloc(o);
+    o->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+}
+
+static void with_steps(weir_options *o) {
+    o->growth = WEIR_GROWTH_STEP;
+    o->growth_step = 96 * MIB;
+    o->latency = WEIR_SWITCH_ON;
+}
+
+static void with_limit(weir_options *o) {
+    o->limit = bytes_amount(256 * MIB);
+}
+
+static void with_no_threshold(weir_options *o) {
+    o->release_threshold = bytes_amount(0);
+}
+
+static void with_exact_growth(weir_options *o) {
+    o->growth = WEIR_GROWTH_EXACT;
+}
+
+static weir_status take_small(struct scene *s) {
+    return want(s, 0, 1000, A);
+}
+
+static void one_small(struct scene *s) {
+    OK(want(s, 1, 1000, A));
+}
+
+static weir_status take_large(struct scene *s) {
+    return want(s, 0, 150 * MIB, A);
+}
+
+static void a_small_idle(struct scene *s) {
+    touch(s, 1000, A);
+}
+
+static void a_whole_idle(struct scene *s) {
+    touch(s, MIB, A);
+    calm_down(s, A);
+}
+
+static weir_status take_whole(struct scene *s) {
+    return want(s, 0, MIB, A);
+}
+
+static weir_status take_on_another(struct scene *s) {
+    weir_status status = want(s, 0, 1000, B);
+
+    return status == WEIR_OK ? want(s, 2, MIB, B) : status;
+}
+
+static weir_status take_on_default(struct scene *s) {
+    weir_status status = want(s, 0, 1000, NULL);
+
+    return status == WEIR_OK ? want(s, 2, MIB, (CUstream)WEIR_STREAM_PER_THREAD_VALUE) : status;
+}
+
+static weir_status take_many(struct scene *s) {
+    return want_some(s, 10, 60, 40000, A);
+}
+
+/* What A has freed is all there is, and not done yet. */
+static void all_is_pending(struct scene *s) {
+    touch(s, 1000, B);
+    OK(want(s, 0, 200 * MIB, A));
+    busy(A, 5 * MS);
+    OK(drop(s, 0));
+    OK(want(s, 1, 1000, A));
+}
+
+static weir_status take_all_on_another(struct scene *s) {
+    return want(s, 0, 200 * MIB, B);
+}
+
+static void the_device_is_full(struct scene *s) {
+    size_t free_bytes, total;
+
+    all_is_pending(s);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuMemAlloc(&s->ballast, free_bytes - 48 * MIB));
+}
+
+static void forty_of_it_are_live(struct scene *s) {
+    OK(want(s, 1, 140 * MIB, A));
+}
+
+static weir_status take_too_much(struct scene *s) {
+    weir_status status = want(s, 0, 150 * MIB, A);
+
+    return status;
+}
+
+static weir_status take_more_than_there_is(struct scene *s) {
+    return want(s, 0, 2 * CAPACITY, A);
+}
+
+static void a_capture(struct scene *s) {
+    grow_up(s, A);
+    OK(want(s, 1, 1000, A));
+    OK(want(s, 2, MIB, A));
+    OK(want(s, 3, 1000, B));
+    OK(weir_use(s->a, s->block[3], C));
+    capture(s, A);
+}
+
+/* What a graph allocates is freed in it. */
+static weir_status take_in_a_graph(struct scene *s) {
+    weir_status status = s->stage == 0 ? want(s, 0, 1000, A) : WEIR_OK;
+
+    if (status == WEIR_OK) {
+        s->stage = 1;
+        status = drop(s, 0);
+    }
+    return status;
+}
+
+static weir_status give_under_capture(struct scene *s) {
+    weir_status status = drop_on(s, 1, A);
+
+    if (status == WEIR_OK)
+        status = drop_on(s, 2, A);
+    return status;
+}
+
+static weir_status give_used_under_capture(struct scene *s) {
+    return drop_on(s, 3, A);
+}
+
+/* Streams that have ended hold much of the reserve. */
+static void much_is_stranded(struct scene *s) {
+    OK(want(s, 1, 1000, A));
+    for (int i = 0; i < 3; i++) {
+        CUstream stream = make_stream();
+
+        for (int j = 0; j < 20; j++)
+            touch(s, 1000, stream);
+        OK(want(s, 0, 40 * MIB, stream));
+        OK(want(s, 2, 40 * MIB, stream));
+        OK(drop(s, 0));
+        OK(drop(s, 2));
+        CU(driver->cuStreamDestroy(stream));
+    }
+    for (int i = 0; i < 600; i++)
+        touch(s, 1000, A);
+}
+
+static weir_status take_past_it(struct scene *s) {
+    return want(s, 0, 110 * MIB, A);
+}
+
+static void a_large_idle(struct scene *s) {
+    touch(s, 200 * MIB, A);
+}
+
+static weir_status take_a_tenth(struct scene *s) {
+    return want(s, 0, 20 * MIB, A);
+}
+
+static void a_valley(struct scene *s) {
+    static const size_t sizes[] = {100 * MIB, 60 * MIB, 120 * MIB, 130 * MIB, 40 * MIB};
+
+    for (int i = 0; i < 5; i++)
+        OK(want(s, 10 + i, sizes[i], A));
+    for (int i = 0; i < 4; i++)
+        OK(drop(s, 10 + i));
+}
+
+static void a_few(struct scene *s) {
+    OK(want(s, 0, 1000, A));
+    OK(want(s, 1, MIB, A));
+    OK(want(s, 2, 100 * MIB, A));
+    OK(want(s, 3, 1000, NULL));
+    OK(want(s, 4, MIB, NULL));
+}
+
+static weir_status give_a_few(struct scene *s) {
+    weir_status status = drop_some(s, 0, 3, A);
+
+    return status == WEIR_OK ? drop_some(s, 3, 5, NULL) : status;
+}
+
+static void many_on_two_streams(struct scene *s) {
+    grow_up(s, A);
+    grow_up(s, B);
+    OK(want_some(s, 0, 20, 3000, A));
+    OK(want_some(s, 20, 40, 200000, B));
+}
+
+static weir_status give_many_on_two_streams(struct scene *s) {
+    weir_status status = WEIR_OK;
+
+    for (int i = 0; i < 20 && status == WEIR_OK; i++) {
+        status = drop(s, i);
+        if (status == WEIR_OK)
+            status = drop(s, 20 + i);
+    }
+    return status;
+}
+
+/* Some of each size, of which B, C and a default stream use one. */
+static void used_blocks(struct scene *s) {
+    OK(want(s, 0, 1000, A));
+    OK(want(s, 1, 20 * MIB, A));
+    OK(want(s, 2, 1000, A));
+    for (int i = 0; i < 2; i++) {
+        OK(weir_use(s->a, s->block[i], B));
+        OK(weir_use(s->a, s->block[i], C));
+    }
+    OK(weir_use(s->a, s->block[2], NULL));
+    busy(B, 5 * MS);
+    busy(C, 7 * MS);
+}
+
+static weir_status give_used_blocks(struct scene *s) {
+    return drop_some(s, 0, 3, A);
+}
+
+static void slots_of_another_stream(struct scene *s) {
+    grow_up(s, A);
+    grow_up(s, B);
+    OK(want_some(s, 0, 140, 3000, A));
+}
+
+static weir_status give_on_another_stream(struct scene *s) {
+    return drop_some(s, 0, 140, B);
+}
+
+static void batches_on_their_way(struct scene *s) {
+    slots_of_another_stream(s);
+    busy(B, MS);
+    OK(give_on_another_stream(s));
+    CU(driver->cuCtxSynchronize());
+}
+
+static void with_small_caches(weir_options *o) {
+    o->front_cache = bytes_amount(2 * MIB);
+}
+
+static void many_whole(struct scene *s) {
+    calm_down(s, A);
+    touch(s, 1000, B);
+    OK(want_some(s, 0, 24, MIB, A));
+}
+
+static weir_status give_many_whole(struct scene *s) {
+    return drop_some(s, 0, 24, A);
+}
+
+/* A destroyed stream has left a cache, and its handle to another. */
+static void a_handle_means_another(struct scene *s) {
+    CUstream stream = make_stream();
+
+    grow_up(s, stream);
+    OK(want_some(s, 0, 10, 3000, A));
+    OK(want_some(s, 10, 14, MIB, stream));
+    OK(drop_some(s, 0, 10, stream));
+    OK(drop_some(s, 10, 14, stream));
+    CU(driver->cuStreamDestroy(stream));
+    s->own = make_stream();
+    MUST(s->own == stream);
+}
+
+static weir_status take_on_that(struct scene *s) {
+    return want(s, 0, 3000, s->own);
+}
+
+/* Others ran dry: A gives what it has at its next call. */
+static void others_are_dry(struct scene *s) {
+    calm_down(s, A);
+    OK(want_some(s, 0, 40, 3000, A));
+    OK(want_some(s, 40, 48, MIB, A));
+    OK(drop_some(s, 0, 48, A));
+    OK(want(s, 50, 100 * MIB, B));
+    OK(want(s, 51, 60 * MIB, B));
+}
+
+static weir_status give_nobodys(struct scene *s) {
+    return weir_free(s->a, (char *)s->block[1] + 256, A);
+}
+
+static weir_status use_twice(struct scene *s) {
+    weir_status status = weir_use(s->a, s->block[1], B);
+
+    return status == WEIR_OK ? weir_use(s->a, s->block[1], NULL) : status;
+}
+
+static weir_status bind_and_unbind(struct scene *s) {
+    CUstream streams[] = {A, NULL};
+    weir_status status = WEIR_OK;
+
+    for (; s->stage < 4 && status == WEIR_OK; s->stage += status == WEIR_OK)
+        status = s->stage < 2 ? weir_bind(s->a, streams[s->stage])
+                              : weir_unbind(s->a, streams[s->stage - 2]);
+    return status;
+}
+
+static weir_status preallocate(struct scene *s) {
+    return weir_preallocate(s->a, 200 * MIB, NULL);
+}
+
+static weir_status preallocate_too_much(struct scene *s) {
+    return weir_preallocate(s->a, 300 * MIB, NULL);
+}
+
+static weir_status trim(struct scene *s) {
+    size_t released;
+
+    return weir_trim(s->a, 0, &released);
+}
+
+static void idle_and_done(struct scene *s) {
+    a_few(s);
+    OK(give_a_few(s));
+    CU(driver->cuCtxSynchronize());
+}
+
+static void idle_and_not_done(struct scene *s) {
+    slots_of_another_stream(s);
+    OK(give_on_another_stream(s));
+    OK(want(s, 0, 100 * MIB, A));
+    OK(want(s, 1, 40 * MIB, B));
+    busy(A, 5 * MS);
+    busy(B, 7 * MS);
+    OK(drop(s, 0));
+    OK(drop(s, 1));
+}
+
+static weir_status read_figures(struct scene *s) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    return weir_stats(s->a, &figures);
+}
+
+static weir_status destroy(struct scene *s) {
+    weir_status status = weir_allocator_destroy(s->a);
+
+    if (status == WEIR_OK)
+        s->a = NULL;
+    return status;
+}
+
+static void frees_are_pending(struct scene *s) {
+    used_blocks(s);
+    OK(give_used_blocks(s));
+}
+
+static void shed_and_waited(struct scene *s) {
+    OK(want(s, 0, 100 * MIB, A));
+    OK(want(s, 1, 3000, A));
+    CU(driver->cuCtxSynchronize());
+}
+
+static weir_status give_and_take(struct scene *s) {
+    weir_status status = s->stage == 0 ? drop_on(s, 0, A) : WEIR_OK;
+
+    if (status == WEIR_OK) {
+        s->stage = 1;
+        status = want(s, 2, 120 * MIB, A);
+    }
+    return status;
+}
+
+static const struct situation situations[] = {
+    {"create", CREATE_MAY, NEW, NULL, NULL, create},
+    {"create, preallocated", CREATE_MAY, NEW, with_prealloc, NULL, create},
+    {"create, threshold", CREATE_MAY, NEW, with_prealloc_and_threshold, NULL, create},
+    {"first request", ALLOC_MAY, 0, NULL, NULL, take_small},
+    {"first request preallocates", ALLOC_MAY, 0, with_prealloc_at_first, NULL, take_small},
+    {"growth by steps", ALLOC_MAY, 0, with_steps, one_small, take_large},
+    {"hit", ALLOC_MAY, 0, NULL, a_small_idle, take_small},
+    {"hit of a whole block", ALLOC_MAY, 0, NULL, a_whole_idle, take_whole},
+    {"second stream", ALLOC_MAY, 0, NULL, a_small_idle, take_on_another},
+    {"default stream", ALLOC_MAY, 0, NULL, a_small_idle, take_on_default},
+    {"many small", ALLOC_MAY, 0, NULL, a_small_idle, take_many},
+    {"wait for another stream", ALLOC_MAY, SHORT, with_limit, all_is_pending, take_all_on_another},
+    {"full device", ALLOC_MAY, SHORT, NULL, the_device_is_full, take_all_on_another},
+    {"over the limit", ALLOC_MAY, SHORT, with_limit, forty_of_it_are_live, take_too_much},
+    {"more than there is", ALLOC_MAY, SHORT, NULL, one_small, take_more_than_there_is},
+    {"request under capture", ALLOC_MAY | FREE_MAY, GRAPHS, NULL, a_capture, take_in_a_graph},
+    {"stranded reserve", ALLOC_MAY, 0, with_exact_growth, much_is_stranded, take_past_it},
+    {"swap", ALLOC_MAY, SPANS, NULL, a_large_idle, take_a_tenth},
+    {"base", ALLOC_MAY, SPANS, NULL, a_valley, take_a_tenth},
+    {"batches come home", ALLOC_MAY, FRONT, NULL, batches_on_their_way, take_many},
+    {"recycled handle", ALLOC_MAY, 0, NULL, a_handle_means_another, take_on_that},
+    {"demand", ALLOC_MAY, FRONT, NULL, others_are_dry, take_whole},
+    {"frees", FREE_MAY, 0, NULL, a_few, give_a_few},
+    {"frees on two streams", FREE_MAY, 0, NULL, many_on_two_streams, give_many_on_two_streams},
+    {"frees of used blocks", FREE_MAY, 0, NULL, used_blocks, give_used_blocks},
+    {"frees under capture", FREE_MAY, GRAPHS, NULL, a_capture, give_under_capture},
+    {"free of a used block under capture", FREE_MAY, GRAPHS, NULL, a_capture,
+     give_used_under_capture},
+    {"strays", FREE_MAY, FRONT, NULL, slots_of_another_stream, give_on_another_stream},
+    {"full caches", FREE_MAY, FRONT, with_small_caches, many_whole, give_many_whole},
+    {"free of nobody's", FREE_MAY, 0, NULL, one_small, give_nobodys},
+    {"no threshold", ALLOC_MAY | FREE_MAY, 0, with_no_threshold, shed_and_waited, give_and_take},
+    {"use", USE_MAY, 0, NULL, one_small, use_twice},
+    {"bind", BIND_MAY, 0, NULL, one_small, bind_and_unbind},
+    {"preallocate", PREALLOCATE_MAY, 0, with_limit, one_small, preallocate},
+    {"preallocate too much", PREALLOCATE_MAY, SHORT, with_limit, one_small, preallocate_too_much},
+    {"trim", TRIM_MAY, 0, NULL, idle_and_done, trim},
+    {"trim of what is not done", TRIM_MAY, 0, NULL, idle_and_not_done, trim},
+    {"figures", STATS_MAY, 0, NULL, idle_and_not_done, read_figures},
+    {"destroy", DESTROY_MAY, 0, NULL, idle_and_not_done, destroy},
+    {"destroy, frees pending", DESTROY_MAY, 0, NULL, frees_are_pending, destroy},
+    {"destroy, blocks live", DESTROY_MAY, 0, NULL, one_small, destroy},
+};
+enum { SITUATIONS = sizeof situations / sizeof situations[0] };
+
+static int is_met(const struct situation *it, const struct world *world) {
+    int front = world->front == WEIR_SWITCH_ON;
+
+    if ((it->about & FRONT) && !front)
+        return 0;
+    if ((it->about & SPANS) &&
+        !(front && (world->kind == KIND_POOL || world->kind == KIND_PLATFORM)))
+        return 0;
+    return !(it->about & GRAPHS) || !(world->without & WEIR_CAP_STREAM_ID);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+struct fault {
+    uint64_t driver_call, then; /* of the operation; 0: none */
+    CUresult result;
+    uint64_t host_request; /* likewise */
+    int for_good;
+};
+
+/* What is under way, for the message of a test that fails. */
+static struct {
+    const struct world *world;
+    const struct situation *situation;
+    const struct fault *fault;
+    enum weir_driver_entry last;
+} now;
+
+#define FAIL_UNLESS(condition, detail) ((condition) ? (void)0 : wrong(__LINE__, #condition, detail))
+
+static void wrong(int line, const char *condition, const char *detail) {
+    ck_abort_msg("line %d: %s: %s: driver call %llu, then %llu, answers %u (the last: %s), host "
+                 "request %llu%s: not so: %s %s",
+                 line, now.world->name, now.situation->name,
+                 (unsigned long long)now.fault->driver_call, (unsigned long long)now.fault->then,
+                 now.fault->result,
+                 now.last == WEIR_ENTRY_COUNT ? "none" : weir__driver_entry_name(now.last),
+                 (unsigned long long)now.fault->host_request,
+                 now.fault->for_good ? ", and all later" : "", condition, detail);
+}
+
+/* The statuses that a result excuses. */
+static unsigned excused(CUresult result) {
+    switch (result) {
+    case CUDA_SUCCESS: /* host memory: the model's own too, which says what the driver would */
+        return MAY(E_HOST_MEMORY) | MAY(E_NO_MEMORY) | MAY(E_LIMIT);
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return MAY(E_NO_MEMORY) | MAY(E_LIMIT);
+    case CUDA_ERROR_INVALID_VALUE: /* of a free: the pool sees blocks as the driver does */
+        return MAY(E_DRIVER) | MAY(E_NOT_OWNED);
+    case CUDA_ERROR_INVALID_HANDLE:
+        return MAY(E_STREAM);
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+        return MAY(E_DEVICE_LOST);
+    default:
+        return MAY(E_DRIVER);
+    }
+}
+
+/* `clean`: what the operation answers without a fault. */
+static void check_status(weir_status status, weir_status clean, uint64_t met) {
+    unsigned may = now.situation->may & (excused(now.fault->result) | MAY(E_BUSY));
+
+    if (clean == WEIR_OK)
+        may |= MAY(OK);
+    if (now.situation->about &
+        GRAPHS) /* a block that the driver does not know is not the graph's */
+        may |= (may & MAY(E_NOT_OWNED)) || now.fault->host_request > 0 ? MAY(E_CAPTURE) : 0;
+    if (now.situation->about & SHORT)
+        may |= MAY(E_NO_MEMORY) | MAY(E_LIMIT);
+    FAIL_UNLESS(status == clean || (met > 0 && (may >> -(int)status & 1)),
+                weir_status_name(status));
+    if (status == WEIR_OK)
+        FAIL_UNLESS(weir_last_driver_result() == UNTOUCHED, "");
+    else
+        FAIL_UNLESS(weir_last_driver_result() != UNTOUCHED, weir_status_name(status));
+}
+
+/* The thread is as it was, but for what no call can put back. */
+static void check_thread(void) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUcontext current;
+
+    for (; stuck_contexts > 0; stuck_contexts--)
+        CU(driver->cuCtxPopCurrent(&current));
+    CU(driver->cuCtxGetCurrent(&current));
+    FAIL_UNLESS(current == primary, "");
+    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+    FAIL_UNLESS(lost_mode || mode == CU_STREAM_CAPTURE_MODE_GLOBAL, "");
+    mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+}
+
+static void check_accounts(const struct scene *s) {
+    const char *fault = weir__model_pool_check();
+
+    FAIL_UNLESS(!fault, fault);
+    if (s->a)
+        check_identities(s->a);
+}
+
+static int is_lost(const struct scene *s) {
+    return s->a && weir__detour_is(&s->a->host.detours, WEIR_DETOUR_LOST);
+}
+
+/* Nothing works any more but the figures and the end. */
+static void end_lost(struct scene *s) {
+    void *none = s;
+
+    FAIL_UNLESS(now.fault->result == CUDA_ERROR_ILLEGAL_ADDRESS, "");
+    end_capture(s);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(s->a, 1000, A, &none));
+    MUST(none == s);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(s->a, s, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_use(s->a, s, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_bind(s->a, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(s->a, 1, NULL));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(s->a, 0, NULL));
+    (void)check_identities(s->a);
+    OK(weir_allocator_destroy(s->a));
+}
+
+/* Everything goes back. */
+static void end(struct scene *s) {
+    weir_statistics figures;
+
+    end_capture(s);
+    for (int i = 0; i < SLOTS; i++) {
+        weir_status status = weir_free(s->a, s->block[i], s->freed_on[i]);
+
+        FAIL_UNLESS(status == WEIR_OK, weir_status_name(status));
+    }
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(s->a, 0, NULL));
+    figures = check_identities(s->a);
+    FAIL_UNLESS(figures.blocks == 0 && figures.requested == 0 && figures.in_use == 0, "");
+    FAIL_UNLESS(figures.front_idle == 0, "");
+    FAIL_UNLESS(figures.reserve == 0 || (s->world->without & WEIR_CAP_POOL_FIGURES), "");
+    OK(weir_allocator_destroy(s->a));
+    s->a = NULL;
+}
+
+static void end_device(struct scene *s) {
+    if (s->ballast)
+        CU(driver->cuMemFree(s->ballast));
+    check_accounts(s);
+    FAIL_UNLESS(device_free() == CAPACITY, "");
+}
+
+static void set_out(struct scene *s, const struct world *world, const struct situation *it) {
+    *s = (struct scene){.world = world, .options = options_of(world->kind, "model", 256 * MIB)};
+    s->options.recovery_timeout_ms = 20;
+    s->options.front = world->front;
+    s->options.log = WEIR_LOG_NONE;
+    if (it->choose)
+        it->choose(&s->options);
+    if (it->about & NEW)
+        return;
+    OK(create(s));
+    if (it->prepare)
+        it->prepare(s);
+}
+
+static void plan(const struct fault *fault) {
+    weir__set_driver_result(UNTOUCHED);
+    if (fault->driver_call > 0)
+        weir__model_fail_any(fault->driver_call, fault->then, fault->result, fault->for_good);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    was_refused = 0;
+    refuse_for_good = fault->for_good;
+    refuse_in = fault->host_request;
+#endif
+}
+
+/* How many faults there were. */
+static uint64_t end_of_plan(void) {
+    uint64_t met = weir__model_faults_met(&now.last);
+
+    weir__model_faults_clear();
+#ifdef CAN_REFUSE_HOST_MEMORY
+    refuse_in = 0;
+    met += (uint64_t)was_refused;
+#endif
+    return met;
+}
+
+/* No memory of the host is held but what was held at the beginning: what went before has given all back.
+ * Asked once the model has dropped what is its own. */
+static void check_host_memory(void) {
+#ifdef CAN_REFUSE_HOST_MEMORY
+    static int64_t at_first;
+    static int runs;
+
+    if (runs++ < 2) /* what is made once in a process */
+        at_first = pieces_held;
+    FAIL_UNLESS(pieces_held == at_first, "(before this one)");
+#endif
+}
+
+/* Runs the operation once with the fault, and looks at what it left.  Returns how many faults there
+ * were.  *clean: its status without a fault, which a run without one sets. */
+static uint64_t run_once(const struct world *world, const struct situation *it,
+                         const struct fault *fault, weir_status *clean) {
+    struct scene s;
+    weir_status status;
+    uint64_t met;
+
+    start_world(world);
+    check_host_memory();
+    now.world = world;
+    now.situation = it;
+    now.fault = fault;
+    now.last = WEIR_ENTRY_COUNT;
+    set_out(&s, world, it);
+    plan(fault);
+    status = it->act(&s);
+    met = end_of_plan();
+    if (fault->driver_call == 0 && fault->host_request == 0)
+        *clean = status;
+    check_status(status, *clean, met);
+    check_thread();
+    if (is_lost(&s)) {
+        end_lost(&s);
+        return met;
+    }
+    check_accounts(&s);
+    if (s.captured && !is_captured(&s)) {
+        FAIL_UNLESS(met > 0, "");
+    } else if (status != *clean) {
+        weir_status again = it->act(&s);
+
+        FAIL_UNLESS(again == *clean, weir_status_name(again));
+    }
+    if (!s.a && met > 0)
+        return met; /* what the driver does not take back at the end is the driver's */
+    if (s.a)
+        end(&s);
+    if (!(it->about & NEW) || status == *clean || met == 1) /* an unwinding that failed too */
+        end_device(&s);
+    return met;
+}
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+static const struct fault no_fault;
+
+/* WEIR_TEST_FAULTS=all: nothing is left out.  Else each call fails with one result in turn, and of pairs
+ * those of close neighbours are tried, for fewer first calls the later these come. */
+static int are_all_wanted(void) {
+    const char *text = getenv("WEIR_TEST_FAULTS");
+
+    return text && strcmp(text, "all") == 0;
+}
+
+static void say(const struct world *world, const char *what, uint64_t points) {
+    printf("# %s: %s: %llu\n", world->name, what, (unsigned long long)points);
+    fflush(stdout);
+}
+
+/* Each situation of the world in turn, after a run without a fault; the sum of what is answered. */
+static uint64_t in_each_situation(const struct world *world,
+                                  uint64_t (*with_faults)(const struct world *world,
+                                                          const struct situation *it,
+                                                          weir_status *clean)) {
+    uint64_t points = 0;
+
+    for (int i = 0; i < SITUATIONS; i++) {
+        weir_status clean = WEIR_OK;
+
+        if (!is_met(&situations[i], world))
+            continue;
+        run_once(world, &situations[i], &no_fault, &clean);
+        points += with_faults(world, &situations[i], &clean);
+    }
+    return points;
+}
+
+static const CUresult results[] = {CUDA_ERROR_OUT_OF_MEMORY,   CUDA_ERROR_INVALID_VALUE,
+                                   CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_NOT_READY,
+                                   CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE};
+enum { RESULTS = sizeof results / sizeof results[0] };
+
+static uint64_t fail_each_call(const struct world *world, const struct situation *it,
+                               weir_status *clean) {
+    /* The last is for those that were given a handle. */
+    uint64_t count = it->may & MAY(E_STREAM) ? RESULTS : RESULTS - 1, points = 0, met;
+    int all = are_all_wanted();
+
+    for (uint64_t k = 1;; k++) {
+        for (uint64_t r = 0; r < (all ? count : 1); r++) {
+            struct fault fault = {.driver_call = k, .result = results[(k + r) % count]};
+
+            met = run_once(world, it, &fault, clean);
+            if (met == 0)
+                return points;
+            fault.for_good = 1;
+            fault.result = results[(k + 1 + r) % count];
+            met = run_once(world, it, &fault, clean);
+            points += 2;
+        }
+    }
+}
+
+START_TEST(each_driver_call_fails) {
+    uint64_t points = in_each_situation(&worlds[_i], fail_each_call);
+
+    say(&worlds[_i], "driver calls that failed", points);
+    ck_assert_uint_gt(points, 500);
+}
+END_TEST
+
+static uint64_t fail_pairs(const struct world *world, const struct situation *it,
+                           weir_status *clean) {
+    int all = are_all_wanted();
+    struct fault fault = {.driver_call = 1, .result = CUDA_ERROR_INVALID_VALUE};
+    uint64_t met, points = 0;
+
+    do {
+        fault.then = 0;
+        do {
+            fault.then++;
+            met = run_once(world, it, &fault, clean);
+            points += met == 2;
+        } while (met == 2 && (all || fault.then < 3));
+        fault.driver_call += all ? 1 : 1 + fault.driver_call / 12;
+    } while (met > 0);
+    return points;
+}
+
+START_TEST(pairs_of_driver_calls_fail) {
+    uint64_t points = in_each_situation(&worlds[_i], fail_pairs);
+
+    say(&worlds[_i], "pairs of driver calls that failed", points);
+    ck_assert_uint_gt(points, 300);
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+static uint64_t fail_each_request(const struct world *world, const struct situation *it,
+                                  weir_status *clean) {
+    uint64_t points = 0;
+
+    for (int for_good = 0; for_good < 2; for_good++) {
+        struct fault fault = {.host_request = 1, .for_good = for_good};
+
+        for (; run_once(world, it, &fault, clean) > 0; fault.host_request++)
+            points++;
+    }
+    return points;
+}
+
+START_TEST(each_request_for_host_memory_fails) {
+    uint64_t points = in_each_situation(&worlds[_i], fail_each_request);
+
+    say(&worlds[_i], "requests for host memory that failed", points);
+    ck_assert_uint_gt(points, 100);
+}
+END_TEST
+#endif
+
+int main(void) {
+    Suite *suite = suite_create("faults");
+    TCase *calls_fail = suite_add_case(suite, "driver calls", 300, NULL, NULL);
+    TCase *pairs_fail = suite_add_case(suite, "pairs", 3600, NULL, NULL);
+
+    tcase_add_loop_test(calls_fail, each_driver_call_fails, 0, WORLDS);
+    tcase_add_loop_test(pairs_fail, pairs_of_driver_calls_fail, 0, WORLDS);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_loop_test(suite_add_case(suite, "host memory", 300, NULL, NULL),
+                        each_request_for_host_memory_fails, 0, WORLDS);
+#endif
+    return run_suite(suite, CK_FORK_GETENV);
+}
