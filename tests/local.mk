@@ -52,7 +52,8 @@ unit_tests = \
 	tests/test_stats \
 	tests/test_status \
 	tests/test_summary \
-	tests/test_trace
+	tests/test_trace \
+	tests/test_worlds
 
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
@@ -119,6 +120,7 @@ EXTRA_DIST += \
 	tests/calls.h \
 	tests/check-installed \
 	tests/model_device.h \
+	tests/oracle.h \
 	tests/refuse.h \
 	tests/suite.h \
 	tests/support.h \
