@@ -12,6 +12,7 @@
  */
 #include "text.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -345,9 +346,32 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     }
 }
 
+/* The n digits that, behind the point after `whole`, read as the factor.  Scaling up and back rounds
+ * twice, so that they may lie two units in the last place beside what comes out; the nearest.  1 or 0. */
+static int factor_digits(double factor, double whole, int n, uint64_t *digits) {
+    static const int beside[] = {0, -1, 1, -2, 2};
+    double scale = 1;
+    uint64_t near, unit = 1;
+
+    for (int i = 0; i < n; i++)
+        scale *= 10;
+    near = (uint64_t)((factor - whole) * scale + 0.5);
+    while (near / unit >> DBL_MANT_DIG != 0)
+        unit *= 2;
+    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+        double read;
+
+        *digits = near + (uint64_t)beside[i] * unit; /* below 0: far above */
+        read = whole + scaled_digits(*digits, (size_t)n);
+        if ((double)*digits < scale && read >= factor && read <= factor)
+            return 1;
+    }
+    return 0;
+}
+
 void weir__factor_spell(double factor, char *text, size_t text_bytes) {
-    double whole, scale = 1;
     uint64_t digits = 0;
+    double whole;
     int n = 0;
 
     if (!(factor >= 0 && factor < 1e15)) { /* no digits after the point are left */
@@ -355,16 +379,9 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes) {
         return;
     }
     whole = (double)(uint64_t)factor;
-    for (n = 0; n <= FACTOR_DIGITS; n++, scale *= 10) {
-        digits = (uint64_t)((factor - whole) * scale + 0.5);
-        if (whole + scaled_digits(digits, (size_t)n) >= factor &&
-            whole + scaled_digits(digits, (size_t)n) <= factor)
-            break;
-    }
-    if (n == 0)
-        whole += (double)digits;
-    decimal_spell((uint64_t)whole, n == 0 ? 0 : digits, n > FACTOR_DIGITS ? FACTOR_DIGITS : n, "",
-                  text, text_bytes);
+    while (!factor_digits(factor, whole, n, &digits) && n < FACTOR_DIGITS)
+        n++;
+    decimal_spell((uint64_t)whole, digits, n, "", text, text_bytes);
 }
 
 /* --------------------------------------------------------------- kept texts ---- */

@@ -567,6 +567,8 @@ static const struct {
     {"growth", "remaining", "remaining:0.5"},
     {"growth", "remaining:.3", "remaining:0.3"},
     {"growth", "remaining:0.000001", NULL},
+    {"growth", "remaining:0.07976931348621157", NULL},
+    {"growth", "geometric:1.8745956553937753", NULL},
     {"growth", "remaining:1", NULL},
     {"limit", "90%free", NULL},
     {"limit", "max", NULL},
