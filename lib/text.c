@@ -13,7 +13,6 @@
 #include "text.h"
 
 #include <float.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,6 +42,7 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
+#define MOST_FACTOR 1e15     /* from here on, few digits after the point are left */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
 
 int weir__problem(struct weir_problem *problem, const char *format, ...) {
@@ -255,12 +255,13 @@ int weir__factor_read(const char *text, const char **end, double *factor,
         return 0;
     for (size_t i = 0; i < decimal.whole_digits; i++)
         whole = whole * 10 + (decimal.whole[i] - '0');
-    if (!isfinite(whole))
-        return weir__problem(problem, "it is too large");
     used = decimal.fraction_digits < FACTOR_DIGITS ? decimal.fraction_digits : FACTOR_DIGITS;
     for (size_t i = 0; i < used; i++)
         digits = digits * 10 + (uint64_t)(decimal.fraction[i] - '0');
-    *factor = whole + scaled_digits(digits, used);
+    whole += scaled_digits(digits, used);
+    if (!(whole < MOST_FACTOR))
+        return weir__problem(problem, "it is too large");
+    *factor = whole;
     return 1;
 }
 
@@ -374,7 +375,7 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes) {
     double whole;
     int n = 0;
 
-    if (!(factor >= 0 && factor < 1e15)) { /* no digits after the point are left */
+    if (!(factor >= 0 && factor < MOST_FACTOR)) {
         snprintf(text, text_bytes, "%.0f", factor);
         return;
     }

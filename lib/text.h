@@ -21,8 +21,8 @@ struct weir_problem {
     char text[160];
 };
 
-/* Room for any spelled amount or factor.  A factor of 1e308 has 309 digits and is cut; no text can
- * ask for it. */
+/* Room for any spelled amount, and for any factor that was read; a program's own of 1e308 has 309 digits
+ * and is cut. */
 enum { WEIR_SPELL_BYTES = 48 };
 
 /* Writes the reason; returns 0 so that a reader can return it. */
@@ -36,7 +36,8 @@ int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *pro
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* ".75", "1": a fraction above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
-/* "2", "1.25" up to the first character that does not belong to it, which is written to *end. */
+/* "2", "1.25" up to the first character that does not belong to it, which is written to *end.  Below
+ * 1e15. */
 int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
 /* Decimal digits, at most `most`. */
