@@ -275,9 +275,9 @@ static size_t share(const struct weir_front *f, uint64_t in_use) {
     return (size_t)bytes;
 }
 
-/* What the cells hold and hand out, for the sums; the caller holds `lock`. */
-static void tell(struct weir_front *f, struct weir_cell *c) {
-    uint64_t now, posted, posted_in_use;
+/* What a cell has handed out, for the sums; the caller holds `lock`. */
+static void tell_sums(struct weir_front *f, struct weir_cell *c) {
+    uint64_t posted, posted_in_use;
     int64_t requested, in_use;
 
     /* The letter box first: what is fetched meanwhile is taken off twice, and no peak is too high. */
@@ -288,6 +288,22 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     f->in_use += in_use - c->told_in_use;
     c->told_requested = requested;
     c->told_in_use = in_use;
+}
+
+static int is_above_peak(const struct weir_front *f) {
+    return (f->requested > 0 && (uint64_t)f->requested > f->requested_peak) ||
+           (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak);
+}
+
+/* What a cell holds and hands out; the caller holds `lock`.  Before a peak rises all cells are asked:
+ * what was taken on one and freed on another counts until the other has told. */
+static void tell(struct weir_front *f, struct weir_cell *c) {
+    struct weir_cell *other;
+    uint64_t now;
+
+    tell_sums(f, c);
+    for (other = is_above_peak(f) ? f->cells : NULL; other; other = other->next)
+        tell_sums(f, other);
     if (f->requested > 0 && (uint64_t)f->requested > f->requested_peak)
         f->requested_peak = (uint64_t)f->requested;
     if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)

@@ -1267,6 +1267,31 @@ START_TEST(figures_are_exact) {
 }
 END_TEST
 
+/* What B has freed of A's, and not told of yet, is no part of C's peak. */
+START_TEST(peaks_are_never_too_high) {
+    weir_allocator *a = make_plain(_i);
+    weir_statistics s;
+    void *block;
+
+    warm(a, A);
+    warm(a, B);
+    warm(a, C);
+    block = take(a, 20 * MIB, A);
+    for (int i = 0; i < 5000; i++) /* until A has told */
+        give(a, take(a, 4096, A), A);
+    give(a, block, B);
+    block = take(a, 30 * MIB, C);
+    for (int i = 0; i < 5000; i++)
+        give(a, take(a, 4096, C), C);
+    s = check_identities(a);
+    MUST_EQ(s.requested, 30 * MIB);
+    MUST_LE(s.requested_peak, 31 * MIB);
+    MUST_LE(s.in_use_peak, 31 * MIB);
+    give(a, block, C);
+    end(a);
+}
+END_TEST
+
 /* Double frees, the middle of blocks, of idle and live slots, waste, other memory. */
 START_TEST(only_live_blocks_are_freed) {
     weir_allocator *a = make_plain(_i);
@@ -1770,6 +1795,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, a_trim_leaves_nothing, ENGINES);
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
+    LOOP(tests, peaks_are_never_too_high, ENGINES);
     LOOP(tests, only_live_blocks_are_freed, ENGINES);
 }
 
