@@ -84,7 +84,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
  * was not allocated in that capture: nothing changed, free it after the capture.  A free of any other
  * block from outside the capture is taken, and takes effect when the capture has ended or been
- * aborted (platform engine: at once): a graph that uses the block must not be launched any more then.
+ * aborted, or once weir has waited for the device, as a trim does (platform engine: at once): a graph
+ * that uses the block must not be launched any more.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
