@@ -135,6 +135,7 @@ typedef struct CUmemPoolProps_st {
     X(BASE, cuCtxGetCurrent, "cuCtxGetCurrent", 4000, (CUcontext *context), (context))             \
     X(BASE, cuCtxPushCurrent, "cuCtxPushCurrent_v2", 4000, (CUcontext context), (context))         \
     X(BASE, cuCtxPopCurrent, "cuCtxPopCurrent_v2", 4000, (CUcontext *context), (context))          \
+    X(BASE, cuCtxGetDevice, "cuCtxGetDevice", 2000, (CUdevice *device), (device))                  \
     X(BASE, cuCtxSynchronize, "cuCtxSynchronize", 2000, (void), ())                                \
     X(BASE, cuMemGetInfo, "cuMemGetInfo_v2", 3020, (size_t *free_bytes, size_t *total),            \
       (free_bytes, total))                                                                         \
@@ -161,6 +162,8 @@ typedef struct CUmemPoolProps_st {
     X(BASE, cuStreamDestroy, "cuStreamDestroy_v2", 4000, (CUstream stream), (stream))              \
     X(BASE, cuStreamSynchronize, "cuStreamSynchronize", 2000, (CUstream stream), (stream))         \
     X(BASE, cuStreamQuery, "cuStreamQuery", 2000, (CUstream stream), (stream))                     \
+    X(BASE, cuStreamGetCtx, "cuStreamGetCtx", 9020, (CUstream stream, CUcontext *context),         \
+      (stream, context))                                                                           \
     X(BASE, cuStreamWaitEvent, "cuStreamWaitEvent", 3020,                                          \
       (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
     X(BASE, cuStreamIsCapturing, "cuStreamIsCapturing", 10000,                                     \

@@ -201,6 +201,17 @@ CUresult weir__model_cuCtxGetCurrent(CUcontext *handle) {
     return CUDA_SUCCESS;
 }
 
+CUresult weir__model_cuCtxGetDevice(CUdevice *device) {
+    CUresult why = CUDA_SUCCESS;
+    const struct model_context *context = weir__model_current(&why);
+
+    if (!device)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (context)
+        *device = context->device;
+    return why;
+}
+
 CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     struct model_thread *self = weir__model_thread();
     struct model_context *context = find_context(handle);

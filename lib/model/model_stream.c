@@ -320,6 +320,18 @@ CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
+/* A captured stream may be asked (assumed). */
+CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
+    CUresult why = CUDA_SUCCESS;
+    const struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!context)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        *context = (CUcontext)(void *)stream->context;
+    return why;
+}
+
 CUresult weir__model_cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
