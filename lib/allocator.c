@@ -364,6 +364,13 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     return weir__allocator_create_on(driver, options, allocator, NULL, 0);
 }
 
+/* A call that cannot be: one line about it. */
+static __attribute__((noinline, cold)) weir_status misuse(const weir_allocator *a,
+                                                          weir_status status, const char *what) {
+    weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, weir_status_message(status));
+    return weir__engine_refuse(status);
+}
+
 static int has_blocks(const weir_allocator *a) {
     weir_statistics figures = {.size = sizeof figures};
 
@@ -381,10 +388,10 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (!a)
         return WEIR_OK;
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
     if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
-        return weir__engine_refuse(WEIR_E_BUSY);
+        return misuse(a, WEIR_E_BUSY, "destroy");
     weir__front_close(a->front);
     a->ops->close(a->engine);
     weir__engine_end_waits(&a->host);
@@ -440,7 +447,7 @@ static inline __attribute__((always_inline)) weir_status gate(const weir_allocat
     if (!a)
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
+        return misuse(a, WEIR_E_FORKED, "a call");
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
         return weir__engine_refuse(WEIR_E_DEVICE_LOST);
     return WEIR_OK;
@@ -472,8 +479,10 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
         if (status == WEIR_OK)
             weir__set_driver_result(before);
     }
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
+        weir__engine_log_alloc(&a->host, bytes, status);
         return status;
+    }
     weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
     if (grew)
         atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);
@@ -522,7 +531,7 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
     if (status != WEIR_OK)
         return status;
     if (!block)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return misuse(a, WEIR_E_INVALID, "weir_alloc: block is NULL");
     if (bytes == 0) {
         *block = NULL;
         return WEIR_OK;
@@ -581,6 +590,13 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     return free_fully(a, block, stream);
 }
 
+/* As far as it can be told. */
+static int is_live(const weir_allocator *a, CUdeviceptr block) {
+    if (a->front)
+        return weir__front_is_live(a->front, block);
+    return !a->ops->is_live || a->ops->is_live(a->engine, block);
+}
+
 weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     weir_status status = gate(a);
     uint64_t id = 0;
@@ -588,7 +604,9 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (status != WEIR_OK)
         return status;
     if (!block)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return misuse(a, WEIR_E_INVALID, "weir_use: block is NULL");
+    if (!is_live(a, (uintptr_t)block))
+        return misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
         CUresult result = weir__engine_stream_id(&a->host, stream, &id);
 
@@ -616,8 +634,17 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
 
 static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     weir_status status = gate(a);
+    int driver_result;
 
-    return status == WEIR_OK && a->front ? weir__front_bind(a->front, stream, more) : status;
+    if (status != WEIR_OK || !a->front)
+        return status;
+    status = weir__front_bind(a->front, stream, more);
+    if (status == WEIR_E_INVALID || status == WEIR_E_STREAM) {
+        driver_result = weir__driver_result;
+        (void)misuse(a, status, more > 0 ? "weir_bind" : "weir_unbind: the stream is not bound");
+        weir__set_driver_result(driver_result);
+    }
+    return status;
 }
 
 weir_status weir_bind(weir_allocator *a, weir_stream stream) {

@@ -30,7 +30,7 @@ static int is_fatal(CUresult result) {
 }
 
 /* A destroyed context may be the caller's current one, which is no concern of others, or the
- * device's own. */
+ * device's own, with which all its streams went. */
 static int own_context_is_gone(struct weir_host *host) {
     struct weir_driver_scope scope;
 
@@ -45,7 +45,8 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
         return WEIR_OK;
     weir__set_driver_result((int)result);
     if (is_fatal(result) ||
-        (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && own_context_is_gone(host))) {
+        ((result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE) &&
+         own_context_is_gone(host))) {
         if (weir__detour_set(&host->detours, WEIR_DETOUR_LOST, 1))
             weir__log(host->options.log, WEIR_LOG_ERROR, "the device is lost: %s",
                       weir__driver_error_name(host->driver, result));
@@ -189,6 +190,28 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
         weir__driver_leave(host->driver, &scope);
     }
     return result;
+}
+
+weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream) {
+    const struct weir_driver *driver = host->driver;
+    struct weir_driver_scope scope;
+    CUcontext context = NULL;
+    CUdevice device = host->device;
+
+    if (driver->cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || context == host->context)
+        return WEIR_OK;
+    if (weir__driver_enter(driver, context, &scope) != CUDA_SUCCESS)
+        return WEIR_OK;
+    (void)driver->cuCtxGetDevice(&device);
+    weir__driver_leave(driver, &scope);
+    return device == host->device ? WEIR_OK : weir__engine_refuse(WEIR_E_STREAM);
+}
+
+__attribute__((cold)) void weir__engine_log_alloc(const struct weir_host *host, size_t bytes,
+                                                  weir_status status) {
+    if (status == WEIR_E_STREAM)
+        weir__log(host->options.log, WEIR_LOG_ERROR, "request for %zu bytes: %s", bytes,
+                  weir_status_message(status));
 }
 
 __attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block,

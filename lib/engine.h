@@ -79,6 +79,8 @@ struct weir_engine {
      * back waits for, if one is due, and lets go what the release threshold does not let it keep.
      * NULL: there is nothing to do. */
     void (*tend)(void *engine, weir_stream stream, uint64_t id);
+    /* 1 if a live block starts there.  NULL: the engine cannot tell. */
+    int (*is_live)(void *engine, CUdeviceptr block);
     /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
@@ -120,6 +122,9 @@ weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);
  * the device's own where there is none.  0 where the driver has no ids; of a stream that is being
  * captured CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, without asking. */
 CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint64_t *id);
+/* OK, or E_STREAM: the stream is another device's, so that no wait for this one covers what runs there.
+ * What the driver does not tell is taken for well. */
+weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream);
 /* The stream is being captured, or stands beside a capture as the legacy stream does. */
 static inline int weir__engine_is_capture(CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
@@ -130,8 +135,9 @@ static inline int weir__engine_is_capture(CUresult result) {
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
                              uint64_t id);
-/* A line about a free that was refused. */
+/* A line about a free that was refused, or a request on a stream that will not do. */
 void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir_status status);
+void weir__engine_log_alloc(const struct weir_host *host, size_t bytes, weir_status status);
 /* Waits until the device has finished all work, however long that takes, and harms no capture.
  * CUDA_ERROR_OUT_OF_MEMORY: neither device nor host has the memory that this takes. */
 CUresult weir__engine_wait_for_device(struct weir_host *host);

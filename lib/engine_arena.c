@@ -274,6 +274,16 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
     return status;
 }
 
+static int arena_is_live(void *engine, CUdeviceptr block) {
+    struct arena *a = engine;
+    int live;
+
+    weir__lock_take(&a->lock);
+    live = weir__suballoc_is_live(&a->blocks, block);
+    weir__lock_give(&a->lock);
+    return live;
+}
+
 static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
     struct arena *a = engine;
 
@@ -356,6 +366,7 @@ const struct weir_engine weir__engine_arena = {
     .free = arena_free,
     .give = arena_give,
     .tend = arena_tend,
+    .is_live = arena_is_live,
     .grow = arena_grow,
     .trim = arena_trim,
     .reclaim = arena_reclaim,

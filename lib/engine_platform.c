@@ -137,6 +137,16 @@ static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream st
     return WEIR_OK;
 }
 
+static int platform_is_live(void *engine, CUdeviceptr block) {
+    struct platform *p = engine;
+    int live;
+
+    pthread_mutex_lock(&p->lock);
+    live = weir__map_get(&p->live, block, NULL);
+    pthread_mutex_unlock(&p->lock);
+    return live;
+}
+
 static weir_status platform_grow(void *engine, uint64_t target, int cause) {
     (void)engine;
     (void)target;
@@ -173,6 +183,7 @@ const struct weir_engine weir__engine_platform = {
     .close = platform_close,
     .alloc = platform_alloc,
     .free = platform_free,
+    .is_live = platform_is_live,
     .grow = platform_grow,
     .trim = platform_trim,
     .reclaim = platform_reclaim,

@@ -38,6 +38,7 @@
 #include "budget.h"
 #include "cell.h"
 #include "cell_table.h"
+#include "map.h"
 #include "order.h"
 #include "records.h"
 #include "recovery.h"
@@ -85,6 +86,9 @@ struct weir_front {
     struct weir_strays **batches_end; /* without a fence until a wait for the device */
     _Atomic size_t stranded; /* bytes of the slots that only a wait for the device brings home */
     _Atomic size_t sent;     /* of them; read without the lock */
+    struct weir_map
+        graphs; /* where blocks of graphs were ever handed out: the driver has these again
+                              * at each launch, and other addresses without a record are nobody's */
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
@@ -783,14 +787,46 @@ static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, 
 /* The stream is being captured: the engine makes a node of the graph, or refuses. */
 static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
-    int grew = 0;
+    int grew = 0, noted;
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
-    if (status == WEIR_OK)
-        count(f, WEIR_TALLY_FRONT_CAPTURE);
-    return status;
+    if (status != WEIR_OK)
+        return status;
+    pthread_mutex_lock(&f->lock);
+    noted = weir__map_put(&f->graphs, *block, 1);
+    pthread_mutex_unlock(&f->lock);
+    if (!noted) {
+        (void)f->ops->free(f->engine, *block, stream, NULL);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    count(f, WEIR_TALLY_FRONT_CAPTURE);
+    return WEIR_OK;
+}
+
+static int is_graphs(struct weir_front *f, CUdeviceptr block) {
+    int known;
+
+    pthread_mutex_lock(&f->lock);
+    known = weir__map_get(&f->graphs, block, NULL);
+    pthread_mutex_unlock(&f->lock);
+    return known;
+}
+
+/* The id of a stream, which is this device's: a cell that knows it has seen that. */
+static weir_status identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
+    CUresult result = weir__engine_stream_id(f->host, stream, id);
+    const struct weir_cell *c;
+    uint64_t key;
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(f->host, result);
+    key = key_of(stream, *id);
+    c = key ? cell_of(f, key) : NULL;
+    if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
+        return WEIR_OK;
+    return weir__engine_check_device(f->host, stream);
 }
 
 /* What was put off while the cell's stream only hit, now that the driver has vouched for it. */
@@ -851,7 +887,6 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
     weir_status status = weir__engine_capture(f->host, stream);
     struct weir_cell *c;
     CUdeviceptr address = 0;
-    CUresult result;
     uint64_t id;
 
     if (status == WEIR_E_CAPTURE) {
@@ -861,11 +896,12 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
             *block = (void *)(uintptr_t)address;
         return status;
     }
-    if (status != WEIR_OK)
+    if (status == WEIR_OK)
+        status = identify(f, stream, &id);
+    if (status != WEIR_OK) {
+        weir__engine_log_alloc(f->host, bytes, status);
         return status;
-    result = weir__engine_stream_id(f->host, stream, &id);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(f->host, result);
+    }
     c = visit(f, stream, id);
     if (c) {
         catch_up(f, c, stream);
@@ -1105,6 +1141,15 @@ static int is_live(const struct weir_span *s, uint64_t address, int64_t *request
     return !(state & WEIR_SLOT_IDLE);
 }
 
+/* A live slot is on its way home from now on: 1, or 0 if it is not live. */
+static int take_state(_Atomic uint32_t *state) {
+    uint32_t asked = atomic_load_explicit(state, memory_order_relaxed);
+
+    return !(asked & WEIR_SLOT_IDLE) &&
+           atomic_compare_exchange_strong_explicit(state, &asked, WEIR_SLOT_AWAY,
+                                                   memory_order_relaxed, memory_order_relaxed);
+}
+
 /* Sends a slot home behind all streams that use it; from a captured one, behind a wait for the
  * device. */
 static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t address,
@@ -1122,12 +1167,15 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
     pthread_mutex_lock(&f->lock);
     if (!captured)
         status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
-    if (status == WEIR_OK) {
-        atomic_store_explicit(&s->slot[slot], WEIR_SLOT_AWAY, memory_order_relaxed);
-        send_home(f, stray, fence);
-    } else {
-        free(stray);
+    if (status == WEIR_OK && !take_state(&s->slot[slot])) { /* freed meanwhile */
+        if (fence)
+            weir__order_fence_drop(&f->order, fence);
+        status = weir__engine_refuse(WEIR_E_NOT_OWNED);
     }
+    if (status == WEIR_OK)
+        send_home(f, stray, fence);
+    else
+        free(stray);
     settle_batches(f);
     pthread_mutex_unlock(&f->lock);
     return status;
@@ -1136,12 +1184,13 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
 /* Gives a whole block to the engine, which orders its reuse. */
 static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_stream stream,
                               struct weir_use_list *uses) {
-    uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
     CUdeviceptr base = s->base;
     size_t bytes = s->bytes;
+    uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
+    if (asked == 0) /* freed meanwhile */
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
     weir__records_end(&f->records, s);
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
@@ -1242,15 +1291,13 @@ static __attribute__((noinline)) weir_status free_slow(struct weir_front *f, str
     weir_status status = weir__engine_capture(f->host, stream);
     int captured = status == WEIR_E_CAPTURE, result = WEIR_CELL_FULL;
     struct weir_cell *c;
-    CUresult asked;
     uint64_t id = 0; /* a captured stream must not be asked for it */
 
+    if (status == WEIR_OK)
+        status = identify(f, stream, &id);
     if (status != WEIR_OK && !captured)
         return status;
     weir__set_driver_result(before);
-    asked = captured ? CUDA_SUCCESS : weir__engine_stream_id(f->host, stream, &id);
-    if (asked != CUDA_SUCCESS)
-        return weir__engine_status(f->host, asked);
     c = captured ? visit_captured(f, stream, id) : visit(f, stream, id);
     if (c && !uses)
         result = put_with_room(f, c, stream, id, s, block);
@@ -1287,11 +1334,21 @@ static __attribute__((noinline)) void answer(struct weir_front *f, weir_stream s
 /* Not one of ours: a graph's, or nobody's. */
 static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
-    weir_status status = f->ops->free(f->engine, block, stream, uses);
+    weir_status status;
 
+    if (!is_graphs(f, block)) /* a pool of the driver would free whatever the driver knows */
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    status = f->ops->free(f->engine, block, stream, uses);
     if (status == WEIR_OK)
         count(f, WEIR_TALLY_FREES);
     return status;
+}
+
+int weir__front_is_live(struct weir_front *f, CUdeviceptr block) {
+    const struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    int64_t requested, in_use;
+
+    return s && s->bytes > 0 ? is_live(s, block, &requested, &in_use) : is_graphs(f, block);
 }
 
 static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
@@ -1389,14 +1446,12 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more) {
     struct weir_cell *c;
     uint32_t bindings;
-    weir_status status = WEIR_OK;
-    CUresult result;
-    uint64_t id;
+    uint64_t id = 0;
+    weir_status status = identify(f, stream, &id);
     int last = 0;
 
-    result = weir__engine_stream_id(f->host, stream, &id);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(f->host, result);
+    if (status != WEIR_OK)
+        return status;
     pthread_mutex_lock(&f->lock);
     c = cell_at(f, stream, id, more > 0);
     bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
@@ -1572,6 +1627,7 @@ void weir__front_close(struct weir_front *f) {
         weir__cell_close(c);
         free(c);
     }
+    weir__map_clear(&f->graphs);
     weir__cell_table_close(&f->by_handle);
     weir__cell_table_close(&f->by_id);
     weir__records_close(&f->records);
@@ -1640,7 +1696,8 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     read_peaks(f, out);
     out->front_streams = f->cached;
     out->event_records += f->order.event_records;
-    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records);
+    out->host_bytes += f->host_bytes + weir__records_host_bytes(&f->records) +
+                       f->graphs.capacity * sizeof *f->graphs.slots;
     pthread_mutex_unlock(&f->lock);
     out->front_misses_young = weir__tally_sum(tally, WEIR_TALLY_FRONT_YOUNG);
     out->front_misses_empty = weir__tally_sum(tally, WEIR_TALLY_FRONT_EMPTY);

@@ -29,6 +29,9 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses);
 
+/* 1 if a live block starts there. */
+int weir__front_is_live(struct weir_front *f, CUdeviceptr block);
+
 /* The program vouches for the stream once more (1), or once less (-1). */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
 

@@ -388,6 +388,13 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
+int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block) {
+    struct weir_placement_block found;
+
+    return find(s, block, &found) == WEIR_PLACEMENT_OK &&
+           !(s->pending && weir__map_get(&s->pending_blocks, block, NULL));
+}
+
 /* ---- regions --------------------------------------------------------------------------------- */
 
 /* Tells the placement.  Memory that came in the order of one stream is as if it had been taken and freed

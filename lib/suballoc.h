@@ -125,6 +125,8 @@ int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t 
 /* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
+/* 1 if a live block starts there. */
+int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block);
 /* As an engine's give. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
 

@@ -40,6 +40,7 @@ unit_tests = \
 	tests/test_growth \
 	tests/test_histogram \
 	tests/test_map \
+	tests/test_misuse \
 	tests/test_model \
 	tests/test_model_graph \
 	tests/test_options \

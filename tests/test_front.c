@@ -1292,55 +1292,6 @@ START_TEST(peaks_are_never_too_high) {
 }
 END_TEST
 
-/* Double frees, the middle of blocks, of idle and live slots, waste, other memory. */
-START_TEST(only_live_blocks_are_freed) {
-    weir_allocator *a = make_plain(_i);
-    char *small, *second, *whole, *other;
-    weir_statistics before;
-    CUdeviceptr direct;
-
-    warm(a, A);
-    small = take(a, 2000, A);
-    second = take(a, 2000, A);
-    whole = take(a, 300000, A);
-    CU(driver->cuMemAlloc(&direct, MIB));
-    other = (char *)(uintptr_t)direct; /* NOLINT: an address of the device */
-    before = stats_of(a);
-    for (int on_b = 0; on_b < 2; on_b++) {
-        CUstream s = on_b ? B : A;
-
-        for (size_t at = 1; at < 2048; at += 51)
-            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + at, s));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 512, s));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 1536, s));
-        for (size_t at = 1; at < 400000; at += 7777)
-            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole + at, s));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole + 16 * KIB, s));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &before, s));
-        if (_i != KIND_POOL) /* a driver's free takes any block of the driver */
-            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, other, s));
-        for (int used = 0; used < 2; used++) {
-            if (used)
-                OK(weir_use(a, small + 512, C));
-            EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small + 512, s));
-        }
-    }
-    MUST_EQ(stats_of(a).frees, before.frees);
-    MUST_EQ(stats_of(a).requested, before.requested);
-    give(a, small, A);
-    give(a, second, B); /* away from home */
-    give(a, whole, A);
-    for (int on_b = 0; on_b < 2; on_b++) {
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, small, on_b ? B : A));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, second, on_b ? B : A));
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, whole, on_b ? B : A));
-    }
-    MUST_EQ(check_identities(a).blocks, 0);
-    CU(driver->cuMemFree(direct));
-    end(a);
-}
-END_TEST
-
 /* ---- host memory ----------------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -1796,7 +1747,6 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
     LOOP(tests, peaks_are_never_too_high, ENGINES);
-    LOOP(tests, only_live_blocks_are_freed, ENGINES);
 }
 
 static void add_crowds(TCase *tests) {

@@ -76,9 +76,13 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
 
 /* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
  * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
- * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed; E_NOT_OWNED: nothing changed (the pool
- * engine sees this as the driver does: a block of another pool or of cuMemAlloc is not told apart and
- * is freed); E_STREAM;
+ * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed.
+ * E_NOT_OWNED: no live block begins there, and nothing changed.  Told whatever became of the memory: freed once already, pending, merged, given back, another allocator's,
+ * or a place within a block.  Three mistakes cannot be seen.  A second free of an address where another
+ * live block begins by now frees that one.  Two frees of one block by two threads at the same moment
+ * are a race of the program's, and may both be taken.  The pool engine with the front off sees what the
+ * driver does: a block of another pool or of cuMemAlloc is not told apart and is freed.
+ * E_STREAM: nothing changed;
  * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
  * and the note is dropped: order the free behind that work yourself and call again.
  * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
@@ -96,10 +100,10 @@ WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stre
  * A default stream (NULL, 0x1, 0x2) is noted as what it means here and now: the free must be called
  * where the handle means the same (a per-thread default stream: on the same thread), else it answers
  * E_STREAM.
- * The block is not looked up: a note about a pointer that is no live block is forgotten when the
- * address is handed out.
- * E_INVALID: NULL; E_HOST_MEMORY; E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is
- * asked about: E_STREAM; E_CAPTURE: it is being captured; E_DRIVER. */
+ * E_INVALID: NULL; E_NOT_OWNED: no live block begins there, and nothing was noted (the pool engine with
+ * the front off cannot tell: the note is forgotten when the address is handed out); E_HOST_MEMORY;
+ * E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is asked about: E_STREAM; E_CAPTURE:
+ * it is being captured; E_DRIVER. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
                                                 weir_stream stream);
 

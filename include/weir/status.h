@@ -37,7 +37,8 @@ extern "C" {
  *                      Nothing changed; free them and call again.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.
- *   E_STREAM           The driver does not know the stream.  Nothing changed: the block is still
+ *   E_STREAM           The driver does not know the stream, or (front on) it is another device's.
+ *                      Nothing changed: the block is still
  *                      live and can be freed on another stream.
  *   E_CAPTURE          Under stream capture, this engine cannot serve the request.  The capture
  *                      stays as valid as it was.
