@@ -591,6 +591,7 @@ static void do_wrong_free(uint64_t r) {
     const struct block *b = block_from((unsigned)(r % BLOCKS));
     unsigned stream = plain_from((unsigned)(r >> 16) % STREAMS);
     char *address = NULL;
+    weir_status status;
 
     if (stream == STREAMS)
         return;
@@ -605,8 +606,10 @@ static void do_wrong_free(uint64_t r) {
     if (!address)
         return;
     tell("free %p, which is no block\n", (void *)address);
-    expect(weir_free(w.allocator, address, handle(stream)), WEIR_E_NOT_OWNED,
-           "weir_free of no block");
+    status = weir_free(w.allocator, address, handle(stream));
+    if (status == WEIR_OK && w.set.faults && w.set.kind == POOL)
+        return; /* a block of the pool's own that the driver did not take back lies there now */
+    expect(status, WEIR_E_NOT_OWNED, "weir_free of no block");
 }
 
 /* ---- Streams that come and go ---- */

@@ -77,11 +77,12 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
 /* Gives a block back in the order of `stream`: see the top of this file.  NULL is OK and does
  * nothing.  The platform engine waits for the device, as cuMemFree does; others do not block.
  * E_INVALID: allocator NULL; E_HOST_MEMORY: nothing changed.
- * E_NOT_OWNED: no live block begins there, and nothing changed.  Told whatever became of the memory: freed once already, pending, merged, given back, another allocator's,
- * or a place within a block.  Three mistakes cannot be seen.  A second free of an address where another
- * live block begins by now frees that one.  Two frees of one block by two threads at the same moment
- * are a race of the program's, and may both be taken.  The pool engine with the front off sees what the
- * driver does: a block of another pool or of cuMemAlloc is not told apart and is freed.
+ * E_NOT_OWNED: no live block begins there, and nothing changed.  Told whatever became of the memory: freed
+ * once already, pending, merged, given back, another allocator's, or a place within a block.  Three
+ * mistakes cannot be seen.  A second free of an address where another live block begins by now frees that
+ * one.  Two frees of one block by two threads at the same moment are a race of the program's, and may both
+ * be taken.  The pool engine with the front off sees what the driver does: a block of another pool or of
+ * cuMemAlloc is not told apart and is freed.
  * E_STREAM: nothing changed;
  * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
  * and the note is dropped: order the free behind that work yourself and call again.
