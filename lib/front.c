@@ -70,7 +70,9 @@ struct weir_front {
     int sheds;         /* there is a release threshold: what goes back is seen to at once */
     _Atomic int alone; /* no other stream is there that could have what the one frees before it asks
                         * for more, and nobody waits for the reserve to fall */
-    uint64_t idle_ns;  /* options.front_idle_ms; UINT64_MAX: for ever */
+    _Atomic int
+        past; /* a block went past the caches, and was taken off what the loose cell holds */
+    uint64_t idle_ns; /* options.front_idle_ms; UINT64_MAX: for ever */
 
     _Alignas(64) _Atomic uint64_t calm; /* requests that the engine served since one did not fit */
     struct weir_records records;
@@ -1217,6 +1219,7 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     if (status != WEIR_OK)
         return status;
     account(f->loose, -requested, -in_use);
+    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
     count(f, WEIR_TALLY_FREES);
     if (captured)
         count(f, WEIR_TALLY_FRONT_DEFERRED);
@@ -1655,14 +1658,17 @@ static void raise_peak(uint64_t *peak, const struct weir_cell_sum *sum) {
         *peak = own;
 }
 
-/* Peaks are exact while one cell alone has handed out anything, but for what lay in its letter box. */
+/* Peaks are exact while one cell alone has handed out or taken in anything, but for what lay in its letter
+ * box. */
 static void read_peaks(struct weir_front *f, weir_statistics *out) {
     const struct weir_cell *only = NULL;
     int several = 0;
 
     for (struct weir_cell *c = f->cells; c; c = c->next) {
         tell(f, c);
-        if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 || c->told_in_use < 0) {
+        if (atomic_load_explicit(&c->in_use.peak, memory_order_relaxed) > 0 ||
+            atomic_load_explicit(&c->frees, memory_order_relaxed) > 0 ||
+            (c == f->loose && atomic_load_explicit(&f->past, memory_order_relaxed))) {
             several |= only != NULL;
             only = c;
         }

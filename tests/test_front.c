@@ -1292,6 +1292,21 @@ START_TEST(peaks_are_never_too_high) {
 }
 END_TEST
 
+/* B has what it took in, and in sum nothing: A is not alone for that. */
+START_TEST(a_peak_is_not_of_one_stream_of_two) {
+    weir_allocator *a = make_plain(_i);
+    void *first = take(a, 64 * KIB, A), *second;
+
+    give(a, first, B);
+    first = take(a, 20 * MIB, A);
+    second = take(a, 57345, B); /* has 64 KiB */
+    MUST_LE(check_identities(a).requested_peak, 20 * MIB + 57345);
+    give(a, first, A);
+    give(a, second, B);
+    end(a);
+}
+END_TEST
+
 /* ---- host memory ----------------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -1747,6 +1762,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
     LOOP(tests, peaks_are_never_too_high, ENGINES);
+    LOOP(tests, a_peak_is_not_of_one_stream_of_two, ENGINES);
 }
 
 static void add_crowds(TCase *tests) {
