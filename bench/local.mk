@@ -63,10 +63,10 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-EXTRA_PROGRAMS += bench/bare_driver
+developer_programs += bench/bare_driver
 bench_bare_driver_LDADD = lib/libweir-core.la
 if WEIR_PROGRAM
-EXTRA_PROGRAMS += bench/bare_placement
+developer_programs += bench/bare_placement
 endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm

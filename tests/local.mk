@@ -147,11 +147,11 @@ check-mutants: tests/sim
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' $(SHELL) $(top_srcdir)/tests/check-mutants
 
 # For a machine with a GPU (tests/gpu/bundle).
-EXTRA_PROGRAMS += tests/lifetimes
+developer_programs += tests/lifetimes
 tests_lifetimes_LDADD = lib/libweir-core.la
 
 # What a developer runs who has Valgrind.
-EXTRA_PROGRAMS += tests/shared_lines
+developer_programs += tests/shared_lines
 tests_shared_lines_LDADD = lib/libweir-core.la
 EXTRA_DIST += tests/check-lines
 .PHONY: check-lines
@@ -163,10 +163,61 @@ check-lines: tests/shared_lines
 check-faults: tests/test_faults
 	WEIR_TEST_FAULTS=all TEST_TIMEOUT=14400 $(SHELL) $(top_srcdir)/tests/run-tap tests/test_faults
 
+# Fuzz targets, tests/fuzz/fuzz_NAME.c.  `make check' runs each as tests/fuzz_NAME, with its corpus and
+# inputs made of it; `make fuzz' gives it to libFuzzer for FUZZ_SECONDS, or to whatever FUZZ_CC brings.
+fuzz_names = trace options api
+fuzz_tests = tests/fuzz_trace tests/fuzz_options tests/fuzz_api
+fuzz_ldadd = lib/libweir-core.la
+fuzz_driver = tests/fuzz/driver.c tests/fuzz/fuzz.h
+tests_fuzz_trace_SOURCES = tests/fuzz/fuzz_trace.c $(fuzz_driver)
+tests_fuzz_trace_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_TARGET='"trace"' -DFUZZ_MUTATED=20000
+tests_fuzz_trace_LDADD = $(fuzz_ldadd)
+tests_fuzz_options_SOURCES = tests/fuzz/fuzz_options.c $(fuzz_driver)
+tests_fuzz_options_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_TARGET='"options"' -DFUZZ_MUTATED=50000
+tests_fuzz_options_LDADD = $(fuzz_ldadd)
+tests_fuzz_api_SOURCES = tests/fuzz/fuzz_api.c tests/oracle.h $(fuzz_driver)
+tests_fuzz_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests -DFUZZ_TARGET='"api"' \
+	-DFUZZ_MUTATED=2000
+tests_fuzz_api_LDADD = $(fuzz_ldadd)
+EXTRA_DIST += tests/fuzz/corpus
+CLEANFILES += trace.crash options.crash api.crash
+
+# The library once more, so that the fuzzer sees which way an input goes; each target with it.
+FUZZ_CC = clang
+FUZZ_SECONDS = 60
+fuzz_sanitize = -O2 -g -fsanitize=address,undefined -fno-sanitize-recover=all
+EXTRA_LTLIBRARIES = tests/fuzz/libweir-fuzz.la
+tests_fuzz_libweir_fuzz_la_SOURCES = $(lib_libweir_core_la_SOURCES)
+tests_fuzz_libweir_fuzz_la_CFLAGS = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize) \
+	-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
+tests_fuzz_libweir_fuzz_la_LIBADD = $(WEIR_LIBS)
+fuzz_programs = tests/fuzz/libfuzzer-trace tests/fuzz/libfuzzer-options tests/fuzz/libfuzzer-api
+fuzz_cflags = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize)
+fuzz_ldflags = $(fuzz_sanitize) -fsanitize=fuzzer
+tests_fuzz_libfuzzer_trace_SOURCES = tests/fuzz/fuzz_trace.c tests/fuzz/fuzz.h
+tests_fuzz_libfuzzer_trace_CFLAGS = $(fuzz_cflags)
+tests_fuzz_libfuzzer_trace_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_libfuzzer_trace_LDADD = tests/fuzz/libweir-fuzz.la
+tests_fuzz_libfuzzer_options_SOURCES = tests/fuzz/fuzz_options.c tests/fuzz/fuzz.h
+tests_fuzz_libfuzzer_options_CFLAGS = $(fuzz_cflags)
+tests_fuzz_libfuzzer_options_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_libfuzzer_options_LDADD = tests/fuzz/libweir-fuzz.la
+tests_fuzz_libfuzzer_api_SOURCES = tests/fuzz/fuzz_api.c tests/fuzz/fuzz.h tests/oracle.h
+tests_fuzz_libfuzzer_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
+tests_fuzz_libfuzzer_api_CFLAGS = $(fuzz_cflags)
+tests_fuzz_libfuzzer_api_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_libfuzzer_api_LDADD = tests/fuzz/libweir-fuzz.la
+EXTRA_DIST += tests/fuzz/run
+.PHONY: fuzz
+fuzz: $(BUILT_SOURCES)
+	@$(SHELL) $(top_srcdir)/tests/fuzz/run --can-build '$(FUZZ_CC)'
+	@$(MAKE) $(AM_MAKEFLAGS) CC='$(FUZZ_CC)' CFLAGS= $(fuzz_programs)
+	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
+
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers)
-check_PROGRAMS += $(unit_tests) tests/sim
+check_PROGRAMS += $(unit_tests) $(fuzz_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 endif

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: MIT */
+/* fuzz_options.c: what becomes of texts and structs that say how an allocator shall be (lib/options.c,
+ * environment.c, text.c).
+ *
+ * The first byte chooses: a text for each of the readers of text.c; a text for one option; a whole
+ * environment; a struct of any bytes.  What is read and spelled reads the same again; what is refused has
+ * a message and changes nothing; and what was completed is complete.
+ */
+#include "fuzz.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "settings.h"
+#include "text.h"
+
+enum { MOST_TEXT = 512, MESSAGE = 320 };
+
+/* The rest of the input up to a newline as a text of its own, so that reading past its end is seen. */
+static char *take_text(struct fuzz_bytes *in) {
+    const uint8_t *end = in->left > 0 ? memchr(in->at, '\n', in->left) : NULL;
+    size_t bytes = end ? (size_t)(end - in->at) : in->left, kept = bytes;
+    const uint8_t *nul = bytes > 0 ? memchr(in->at, 0, bytes) : NULL;
+    char *text;
+
+    kept = nul ? (size_t)(nul - in->at) : kept;
+    kept = kept < MOST_TEXT ? kept : MOST_TEXT;
+    text = malloc(kept + 1);
+    HOLDS(text);
+    if (kept > 0)
+        memcpy(text, in->at, kept);
+    text[kept] = '\0';
+    in->at += bytes + (end ? 1 : 0);
+    in->left -= bytes + (end ? 1 : 0);
+    return text;
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+static void expect_reason(const struct weir_problem *problem) {
+    HOLDS(problem->text[0] && memchr(problem->text, '\0', sizeof problem->text));
+}
+
+static void read_bytes(const char *text) {
+    struct weir_problem problem = {""};
+    char spelled[WEIR_SPELL_BYTES], shown[WEIR_SPELL_BYTES];
+    uint64_t bytes = 77, again;
+
+    if (!weir__bytes_read(text, &bytes, &problem)) {
+        expect_reason(&problem);
+        SAME(bytes, 77);
+        return;
+    }
+    weir__bytes_spell(bytes, spelled, sizeof spelled);
+    HOLDS(weir__bytes_read(spelled, &again, &problem));
+    SAME(again, bytes);
+    weir__bytes_show(bytes, shown, sizeof shown);
+    HOLDS(shown[0] >= '0' && shown[0] <= '9');
+}
+
+static void read_amount(const char *text) {
+    struct weir_problem problem = {""};
+    char spelled[WEIR_SPELL_BYTES];
+    weir_amount amount = {77, 77, 77}, again;
+
+    if (!weir__amount_read(text, &amount, &problem)) {
+        expect_reason(&problem);
+        HOLDS(amount.value == 77 && amount.kind == 77 && amount.reserved == 77);
+        return;
+    }
+    HOLDS(amount.kind != WEIR_AMOUNT_DEFAULT && amount.kind < WEIR_AMOUNT_OF_IN_USE);
+    HOLDS(amount.kind == WEIR_AMOUNT_BYTES || amount.value <= 1000000);
+    weir__amount_spell(&amount, spelled, sizeof spelled);
+    HOLDS(weir__amount_read(spelled, &again, &problem));
+    HOLDS(memcmp(&amount, &again, sizeof amount) == 0);
+}
+
+static void read_factor(const char *text) {
+    struct weir_problem problem = {""};
+    char spelled[WEIR_SPELL_BYTES];
+    const char *end;
+    double factor = 77, again;
+
+    if (!weir__factor_read(text, &end, &factor, &problem)) {
+        expect_reason(&problem);
+        HOLDS(factor == 77.0);
+        return;
+    }
+    HOLDS(end > text && end <= text + strlen(text));
+    HOLDS(factor >= 0 && factor < 1e15);
+    weir__factor_spell(factor, spelled, sizeof spelled);
+    HOLDS(weir__factor_read(spelled, &end, &again, &problem) && *end == '\0');
+    HOLDS(again >= factor && again <= factor);
+}
+
+static void read_numbers(const char *text, unsigned most) {
+    struct weir_problem problem = {""};
+    uint64_t value = 77;
+
+    if (weir__fraction_read(text, &value, &problem)) {
+        HOLDS(value > 0 && value <= 1000000);
+    } else {
+        expect_reason(&problem);
+        SAME(value, 77);
+    }
+    value = 77;
+    if (weir__count_read(text, most, &value, &problem)) {
+        char spelled[24];
+        size_t zeros = strspn(text, "0");
+
+        HOLDS(value <= most);
+        snprintf(spelled, sizeof spelled, "%llu", (unsigned long long)value);
+        HOLDS(strcmp(spelled, value ? text + zeros : "0") == 0);
+    } else {
+        expect_reason(&problem);
+        SAME(value, 77);
+    }
+}
+
+static void read_text(struct fuzz_bytes *in) {
+    unsigned most = fuzz_byte(in), room = fuzz_byte(in);
+    char *text = take_text(in), *quoted = malloc(room + 1);
+
+    HOLDS(quoted);
+    read_bytes(text);
+    read_amount(text);
+    read_factor(text);
+    read_numbers(text, most);
+    memset(quoted, 'x', room + 1);
+    weir__quote(text, quoted, room + 1);
+    HOLDS(memchr(quoted, '\0', room + 1) && (room == 0 || quoted[0] == '\''));
+    free(quoted);
+    free(text);
+}
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+/* A message of any length, as the room is any. */
+struct reply {
+    char *text;
+    size_t room;
+};
+
+static struct reply make_reply(struct fuzz_bytes *in) {
+    unsigned choice = fuzz_byte(in);
+    struct reply reply = {NULL, choice < 200 ? MESSAGE : choice - 200};
+
+    if (reply.room > 0) {
+        reply.text = malloc(reply.room);
+        HOLDS(reply.text);
+        memset(reply.text, 'x', reply.room);
+    }
+    return reply;
+}
+
+static void end_reply(const struct reply *reply, weir_status status) {
+    if (reply->room > 0) {
+        HOLDS(memchr(reply->text, '\0', reply->room));
+        HOLDS(reply->room == 1 || (reply->text[0] != '\0') == (status != WEIR_OK));
+    }
+    free(reply->text);
+}
+
+/* What parsed is shown as a text that parses to the same. */
+static void expect_round_trip(const weir_options *options, enum weir_setting setting) {
+    weir_options again;
+    char shown[512], twice[512], message[MESSAGE];
+
+    HOLDS(weir__option_is_set(options, setting));
+    weir__option_show(options, setting, shown, sizeof shown);
+    weir_options_init(&again);
+    if (weir__option_set(&again, setting, NULL, shown, message, sizeof message) != WEIR_OK)
+        FAULT("%s", message);
+    weir__option_show(&again, setting, twice, sizeof twice);
+    HOLDS(strcmp(shown, twice) == 0);
+}
+
+static void expect_complete(const weir_options *given) {
+    weir_options out, twice;
+    char message[MESSAGE], shown[512];
+    weir_status status;
+
+    memset(&out, 77, sizeof out);
+    twice = out;
+    status = weir__options_complete(given, &out, message, sizeof message);
+    if (status != WEIR_OK) {
+        HOLDS(status == WEIR_E_INVALID || status == WEIR_E_LIMIT);
+        HOLDS(message[0] && memcmp(&out, &twice, sizeof out) == 0);
+        return;
+    }
+    HOLDS(out.engine && out.arena && out.growth && out.front && out.log && out.stream_checks);
+    HOLDS(out.limit.kind && out.prealloc.kind && out.release_threshold.kind);
+    HOLDS(out.recovery_timeout_ms && out.event_ring && out.front_idle_ms && out.device);
+    SAME(weir__options_complete(&out, &twice, message, sizeof message), WEIR_OK);
+    HOLDS(memcmp(&out, &twice, sizeof out) == 0);
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        weir__option_show(&out, (enum weir_setting)i, shown, sizeof shown);
+        HOLDS(shown[0] && memchr(shown, '\0', sizeof shown));
+    }
+}
+
+/* Devices are kept for as long as the process lives: only those of which there are few. */
+static int is_kept_for_ever(enum weir_setting setting, const char *text) {
+    return setting == WEIR_SETTING_DEVICE && strlen(text) > 8;
+}
+
+static void set_options(struct fuzz_bytes *in) {
+    weir_options options, before;
+
+    weir_options_init(&options);
+    while (in->left > 0) {
+        enum weir_setting setting = (enum weir_setting)fuzz_choice(in, WEIR_SETTING_COUNT);
+        struct reply reply = make_reply(in);
+        char *text = take_text(in);
+        weir_status status;
+
+        before = options;
+        if (is_kept_for_ever(setting, text))
+            text[8] = '\0';
+        status = weir_options_set(&options, weir__setting_row(setting)->name, text, reply.text,
+                                  reply.room);
+        HOLDS(status == WEIR_OK || status == WEIR_E_PARSE);
+        if (status == WEIR_OK)
+            expect_round_trip(&options, setting);
+        else
+            HOLDS(memcmp(&options, &before, sizeof options) == 0);
+        end_reply(&reply, status);
+        free(text);
+    }
+    expect_complete(&options);
+}
+
+static void parse_device(struct fuzz_bytes *in) {
+    struct reply reply = make_reply(in);
+    char *text = take_text(in);
+    const char *driver = NULL;
+    int ordinal = -7;
+    weir_status status = weir__device_parse(text, &driver, &ordinal, reply.text, reply.room);
+
+    if (status == WEIR_OK)
+        HOLDS(ordinal >= 0 && driver && (!strcmp(driver, "cuda") || !strcmp(driver, "model")));
+    else
+        HOLDS(status == WEIR_E_PARSE && ordinal == -7 && !driver);
+    end_reply(&reply, status);
+    free(text);
+}
+
+/* ---- the environment ------------------------------------------------------------------------- */
+
+static const char *const compat[] = {"WEIR_COMPAT",
+                                     "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC",
+                                     "TF_GPU_ALLOCATOR",
+                                     "TF_FORCE_GPU_ALLOW_GROWTH",
+                                     "XLA_CLIENT_MEM_FRACTION",
+                                     "XLA_PYTHON_CLIENT_MEM_FRACTION",
+                                     "XLA_PYTHON_CLIENT_PREALLOCATE",
+                                     "XLA_PYTHON_CLIENT_ALLOCATOR"};
+enum { COMPAT = sizeof compat / sizeof compat[0], MOST_VARIABLES = 16 };
+
+/* A known name; or one that is nearly known, of which there are few, since warnings are remembered. */
+static size_t put_name(struct fuzz_bytes *in, char *to, size_t room) {
+    unsigned which = fuzz_choice(in, WEIR_SETTING_COUNT + COMPAT), change = fuzz_byte(in);
+    const char *known = which < COMPAT
+                            ? compat[which]
+                            : weir__setting_row((enum weir_setting)(which - COMPAT))->variable;
+    size_t bytes = (size_t)snprintf(to, room, "%s", known);
+
+    if (change > 250)
+        to[change % bytes] = 'Q';
+    else if (change > 245)
+        bytes += (size_t)snprintf(to + bytes, room - bytes, "_BYTES");
+    return bytes;
+}
+
+static char *take_variable(struct fuzz_bytes *in) {
+    size_t room = 64 + MOST_TEXT, bytes;
+    char *entry = malloc(room), *value;
+
+    HOLDS(entry);
+    bytes = put_name(in, entry, 64);
+    value = take_text(in);
+    if (strncmp(entry, "WEIR_DEVICE", 11) == 0 && strlen(value) > 8)
+        value[8] = '\0';
+    snprintf(entry + bytes, room - bytes, "=%s", value);
+    free(value);
+    return entry;
+}
+
+static void read_environment(struct fuzz_bytes *in) {
+    char *variables[MOST_VARIABLES + 1] = {NULL}, **before_fuzz = environ;
+    struct weir_sources sources = {{NULL}};
+    struct reply reply = make_reply(in);
+    weir_options options, before;
+    weir_status status;
+    int count = 0;
+
+    weir_options_init(&options);
+    options.log = WEIR_LOG_NONE;
+    before = options;
+    while (in->left > 0 && count < MOST_VARIABLES)
+        variables[count++] = take_variable(in);
+    environ = variables;
+    status = weir__options_from_env(&options, &sources, 1, reply.text, reply.room);
+    environ = before_fuzz;
+    HOLDS(status == WEIR_OK || status == WEIR_E_PARSE);
+    if (status != WEIR_OK)
+        HOLDS(memcmp(&options, &before, sizeof options) == 0);
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        HOLDS((sources.of[i] != NULL) ==
+              (status == WEIR_OK && weir__option_is_set(&options, (enum weir_setting)i)));
+    expect_complete(&options);
+    end_reply(&reply, status);
+    while (count > 0)
+        free(variables[--count]);
+}
+
+/* ---- structs --------------------------------------------------------------------------------- */
+
+static size_t grow(const weir_growth_state *state, void *context) {
+    (void)context;
+    return state->request;
+}
+
+/* A struct of a caller who is older, newer, or out of his mind; pointers are good. */
+static void take_struct(struct fuzz_bytes *in) {
+    static _Alignas(weir_options) uint8_t bytes[2 * sizeof(weir_options)];
+    weir_options *options = (weir_options *)(void *)bytes, *exact;
+    size_t taken = in->left < sizeof bytes ? in->left : sizeof bytes;
+    unsigned pointers = fuzz_byte(in), size = fuzz_byte(in);
+
+    memset(bytes, 0, sizeof bytes);
+    taken = in->left < sizeof bytes ? in->left : sizeof bytes;
+    if (taken > 0)
+        memcpy(bytes, in->at, taken);
+    options->device = pointers & 1 ? "model" : pointers & 2 ? "cuda:x" : NULL;
+    options->growth_function = pointers & 4 ? grow : NULL;
+    options->growth_context = NULL;
+    options->size = pointers & 8 ? sizeof *options : (size_t)size * 2;
+    if (options->size > sizeof bytes)
+        options->size = sizeof bytes;
+    exact = malloc(options->size > sizeof options->size ? options->size : sizeof options->size);
+    HOLDS(exact);
+    memcpy(exact, bytes,
+           options->size > sizeof options->size ? options->size : sizeof options->size);
+    expect_complete(exact);
+    free(exact);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct fuzz_bytes in = {data, size};
+
+    switch (fuzz_choice(&in, 5)) {
+    case 0:
+        read_text(&in);
+        break;
+    case 1:
+        set_options(&in);
+        break;
+    case 2:
+        read_environment(&in);
+        break;
+    case 3:
+        take_struct(&in);
+        break;
+    default:
+        parse_device(&in);
+    }
+    return 0;
+}
