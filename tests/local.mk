@@ -114,6 +114,7 @@ script_tests = \
 	tests/check-exports \
 	tests/check-headers \
 	tests/check-info \
+	tests/check-models \
 	tests/check-program \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
@@ -125,6 +126,11 @@ EXTRA_DIST += \
 	tests/refuse.h \
 	tests/suite.h \
 	tests/support.h \
+	tests/spin/bias.pml \
+	tests/spin/box.pml \
+	tests/spin/demand.pml \
+	tests/spin/records.pml \
+	tests/spin/table.pml \
 	tests/gpu/bundle \
 	tests/gpu/run \
 	tests/run-tap
