@@ -156,6 +156,10 @@ check-mutants: tests/sim
 developer_programs += tests/lifetimes
 tests_lifetimes_LDADD = lib/libweir-core.la
 
+# Threads under load, which goes on for as long as it is told: four seconds here.
+stress_tests = tests/stress
+tests_stress_LDADD = lib/libweir-core.la
+
 # What a developer runs who has Valgrind.
 developer_programs += tests/shared_lines
 tests_shared_lines_LDADD = lib/libweir-core.la
@@ -223,7 +227,7 @@ fuzz: $(BUILT_SOURCES)
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers)
-check_PROGRAMS += $(unit_tests) $(fuzz_tests) tests/sim
+check_PROGRAMS += $(unit_tests) $(fuzz_tests) $(stress_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 endif
