@@ -80,7 +80,6 @@ struct spans {
     uint64_t deepest;               /* bytes that were free in the deepest valley, */
     uint64_t looked_at;             /* and when a base was last thought of */
     uint64_t threshold;             /* bytes in idle regions that are kept after a free */
-    uint64_t requested_peak, in_use_peak; /* as last seen, with what does not lie in regions */
 };
 
 struct request {
@@ -575,31 +574,14 @@ static size_t spans_reclaim(void *engine, size_t *silent) {
     return waiting;
 }
 
-/* The larger of both, which becomes the peak. */
-static uint64_t raise_peak(uint64_t *peak, uint64_t seen, uint64_t now) {
-    if (*peak < seen)
-        *peak = seen;
-    if (*peak < now)
-        *peak = now;
-    return *peak;
-}
-
+/* What does not lie in regions is memory of graphs, which is nobody's reserve. */
 static void spans_figures(void *engine, weir_statistics *out) {
     struct spans *s = engine;
     weir_statistics below = {.size = sizeof below};
-    uint64_t total;
 
     weir__lock_take(&s->lock);
     s->inner->figures(s->under, &below);
-    total = s->blocks.total;
     weir__suballoc_figures(&s->blocks, out);
-    if (below.requested > total) { /* what does not lie in regions */
-        out->requested += below.requested - total;
-        out->in_use += below.in_use - total;
-    }
-    /* Regions are no blocks: the inner engine's peaks count where there was never one. */
-    out->requested_peak = raise_peak(&s->requested_peak, out->requested_peak, out->requested);
-    out->in_use_peak = raise_peak(&s->in_use_peak, out->in_use_peak, out->in_use);
     weir__lock_give(&s->lock);
     out->reserve = below.reserve;
     out->reserve_peak = below.reserve_peak;

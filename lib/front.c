@@ -701,16 +701,18 @@ static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
     weir__bias_give(&c->lock, taken);
 }
 
+/* What a whole block takes. */
+static size_t in_pages(size_t bytes) {
+    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+}
+
 /* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
 static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t bytes,
                              weir_stream stream, uint64_t id, CUdeviceptr *block) {
-    size_t rounded;
+    size_t rounded = in_pages(bytes);
     struct weir_span *s;
-    weir_status status;
+    weir_status status = fetch(f, c, rounded, stream, id, block);
 
-    if (!weir__size_round_up(bytes, WEIR_PAGE, &rounded))
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    status = fetch(f, c, rounded, stream, id, block);
     if (status != WEIR_OK)
         return status;
     s = weir__records_whole(&f->records, *block, rounded);
@@ -920,13 +922,11 @@ static __attribute__((noinline)) weir_status alloc_slow(struct weir_front *f, si
 /* A whole block, if the reserve need not grow for it: 1, or 0 and none is taken. */
 static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, weir_stream stream,
                        uint64_t id, void **block) {
-    size_t rounded = (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+    size_t rounded = in_pages(bytes);
     int grew = 0, before = weir__driver_result;
     CUdeviceptr base;
     struct weir_span *s;
 
-    if (rounded < bytes)
-        return 0;
     if (f->ops->alloc(f->engine, rounded, stream, id, 0, &base, &grew) != WEIR_OK) {
         weir__set_driver_result(before);
         return 0;
@@ -1560,12 +1560,6 @@ weir_status weir__front_empty(struct weir_front *f) {
 
 /* ---- beginning and end ------------------------------------------------------------------------- */
 
-static void nothing_observed(void *context, uint64_t id, uint64_t sequence) {
-    (void)context;
-    (void)id;
-    (void)sequence;
-}
-
 weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
                              struct weir_front **out) {
     struct weir_front *f = aligned_alloc(_Alignof(struct weir_front), sizeof *f);
@@ -1595,7 +1589,7 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
     f->span_ticks = host->driver->ticks();
     f->idle_ns = idle_ms == UINT32_MAX ? UINT64_MAX : (uint64_t)idle_ms * 1000000;
     pthread_mutex_init(&f->lock, NULL);
-    weir__order_open(&f->order, host, nothing_observed, NULL);
+    weir__order_open(&f->order, host, NULL, NULL); /* no frees, so nothing to be told of */
     *out = f;
     return WEIR_OK;
 }

@@ -22,7 +22,8 @@ weir_status weir__front_open(struct weir_host *host, const struct weir_engine *o
  * is fine. */
 void weir__front_close(struct weir_front *f);
 
-/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0. */
+/* As weir_alloc and weir_free, without their checks and counts of calls.  bytes > 0, and no more than the
+ * device has. */
 weir_status weir__front_alloc(struct weir_front *f, size_t bytes, weir_stream stream, void **block);
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream);
 /* The same of a block that may have been used on other streams: `uses`, or NULL. */

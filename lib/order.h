@@ -120,7 +120,8 @@ struct weir_fence {
     CUevent event[];
 };
 
-/* Takes no memory; the host outlives it. */
+/* Takes no memory; the host outlives it.  observed: NULL where nothing is ever freed, as for fences
+ * alone. */
 void weir__order_open(struct weir_order *o, struct weir_host *host,
                       weir__order_observed_fn *observed, void *context);
 /* No fence is left. */
