@@ -312,7 +312,8 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
                               a->blocks.total);
     }
     if (status == WEIR_OK && a->blocks.total < target)
-        status = weir__engine_refuse(target > most ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+        status = weir__engine_refuse(
+            target > most && a->host->limit < UINT64_MAX ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
     weir__lock_give(&a->lock);
     return status;
 }

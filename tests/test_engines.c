@@ -25,6 +25,7 @@
 #include "allocator_internal.h"
 #include "calls.h"
 #include "refuse.h"
+#include "result.h"
 
 static int front = WEIR_SWITCH_OFF; /* of the options that `plain` makes */
 
@@ -722,6 +723,25 @@ START_TEST(a_threshold_that_throws_steps_away_draws_a_warning) {
 }
 END_TEST
 
+static void ask_for_too_much(void) {
+    weir_allocator *a = make(&logging);
+    void *none;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 65 * MIB, A, &none));
+    destroy(a);
+}
+
+START_TEST(a_refusal_is_logged) {
+    logging = plain(KIND_FIXED, 64 * MIB);
+    logging.log = WEIR_LOG_WARNING;
+    ck_assert_ptr_nonnull(strstr(logged(ask_for_too_much),
+                                 "limit is reached: asked 65MiB, reserve 64MiB, in use 0B, free "
+                                 "on the device 3.94GiB"));
+    logging.log = WEIR_LOG_ERROR;
+    ck_assert_str_eq(logged(ask_for_too_much), "");
+}
+END_TEST
+
 START_TEST(settings_without_effect_draw_a_warning) {
     logging = plain(KIND_REGIONS, 0);
     logging.log = WEIR_LOG_WARNING;
@@ -767,6 +787,37 @@ START_TEST(preallocation_takes_what_is_there) {
     EXPECT(WEIR_E_NO_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
     ck_assert_ptr_null(a);
     CU(driver->cuMemFree(others));
+    ck_assert_uint_eq(device_free(), 4 * GIB);
+}
+END_TEST
+
+/* Above what there can be: refused at creation, and said so; later as far as there is. */
+START_TEST(more_than_can_be_is_not_preallocated) {
+    weir_options options = plain(KIND_REGIONS, 64 * MIB);
+    weir_allocator *a = NULL;
+    char message[320] = "";
+    size_t reserved = 0;
+
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, "preallocation of 2GiB is above the limit of 64MiB"));
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.prealloc = bytes_amount(4 * GIB + 1);
+    EXPECT(WEIR_E_NO_MEMORY,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, "is above the device's 4GiB"));
+    options.engine = 99;
+    weir__set_driver_result(CUDA_ERROR_UNKNOWN);
+    EXPECT(WEIR_E_INVALID,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    ck_assert_ptr_nonnull(strstr(message, "engine"));
+    ck_assert_ptr_null(a);
+    options = plain(KIND_REGIONS, 0);
+    a = make(&options);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, &reserved));
+    ck_assert_uint_ge(reserved, 3 * GIB);
+    destroy(a);
     ck_assert_uint_eq(device_free(), 4 * GIB);
 }
 END_TEST
@@ -2055,6 +2106,50 @@ START_TEST(events_and_latencies_know_a_fork) {
 }
 END_TEST
 
+static void *grow_beside(void *unused) {
+    void *block = take(elsewhere.a, 40 * MIB, B);
+
+    give(elsewhere.a, block, B);
+    return unused;
+}
+
+/* A probe block, while which another thread's request grows the pool. */
+static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    pthread_t thread;
+
+    if (stream != A && stream != B) {
+        hasty.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync; /* once */
+        ck_assert_int_eq(pthread_create(&thread, NULL, grow_beside, NULL), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+    return result;
+}
+
+/* The one that finds the other growing does not wait for it, and its growth is in the other's account;
+ * with a finite release threshold, too. */
+START_TEST(two_threads_grow_at_once) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_statistics s;
+    void *block;
+
+    options.growth = WEIR_GROWTH_STEP;
+    options.growth_step = 96 * MIB;
+    if (_i)
+        options.release_threshold = bytes_amount(GIB);
+    hasty = *driver;
+    hasty.cuMemAllocFromPoolAsync = probe_beside;
+    elsewhere.a = make_on(&hasty, &options);
+    block = take(elsewhere.a, MIB, A);
+    s = check_identities(elsewhere.a);
+    ck_assert_uint_eq(s.growth_allocs, 2);
+    ck_assert_uint_eq(s.growth_bytes, s.reserve);
+    ck_assert_uint_ge(s.reserve, 96 * MIB);
+    give(elsewhere.a, block, A);
+    destroy(elsewhere.a);
+}
+END_TEST
+
 static TCase *add_case(Suite *suite, const char *name, void (*fixture)(void)) {
     return suite_add_case(suite, name, 120, fixture, NULL);
 }
@@ -2108,6 +2203,9 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, events_and_latencies_know_a_fork);
     LOOP(tests, preallocation_takes_what_is_there, POOL_AND_ARENAS);
     tcase_add_test(tests, amounts_are_of_the_device);
+    tcase_add_test(tests, more_than_can_be_is_not_preallocated);
+    tcase_add_test(tests, a_refusal_is_logged);
+    LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
 }

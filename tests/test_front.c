@@ -313,6 +313,26 @@ START_TEST(a_handle_means_another_stream) {
 }
 END_TEST
 
+/* The program vouches for the new stream at once: what the old one left is not served there either. */
+START_TEST(a_handle_means_another_stream_that_is_bound) {
+    weir_allocator *a = make_plain(_i);
+    CUstream s = make_stream(), t;
+
+    warm(a, s);
+    leave_used(a, s, 100 * MS);
+    CU(driver->cuStreamDestroy(s));
+    t = make_stream();
+    MUST(s == t);
+    OK(weir_bind(a, t));
+    expect_none_of_it(a, t);
+    expect_none_of_it(a, B);
+    MUST(weir__model_now_ns() < 100 * MS);
+    OK(weir_unbind(a, t));
+    CU(driver->cuStreamDestroy(t));
+    end(a);
+}
+END_TEST
+
 /* The same when the new stream never asks for anything: what it frees is lost in the old one's cache
  * and comes back with a trim. */
 START_TEST(a_stream_that_only_frees) {
@@ -546,6 +566,23 @@ static void expect_capturing(CUstream stream) {
     CU(driver->cuStreamIsCapturing(stream, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
 }
+
+/* A stream that the driver does not know, or that is being captured, is not bound, and nothing changes. */
+START_TEST(what_cannot_be_bound) {
+    weir_allocator *a = make_plain(_i);
+    CUstream s = make_stream();
+
+    CU(driver->cuStreamDestroy(s));
+    EXPECT(WEIR_E_STREAM, weir_bind(a, s));
+    begin_capture(A);
+    EXPECT(WEIR_E_CAPTURE, weir_bind(a, A));
+    EXPECT(WEIR_E_CAPTURE, weir_unbind(a, A));
+    expect_capturing(A);
+    end_capture(A, 0);
+    EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
+    end(a);
+}
+END_TEST
 
 static void expect_no_questions(void) {
     static const enum weir_driver_entry entries[] = {
@@ -1732,6 +1769,8 @@ static void add_streams(TCase *tests) {
     LOOP(tests, what_a_hit_asks, ENGINES * STREAM_KINDS);
     LOOP(tests, steady_state_makes_no_memory_call, ENGINES);
     LOOP(tests, a_handle_means_another_stream, ENGINES * 4);
+    LOOP(tests, a_handle_means_another_stream_that_is_bound, ENGINES);
+    LOOP(tests, what_cannot_be_bound, ENGINES);
     LOOP(tests, a_stream_that_only_frees, ENGINES);
     LOOP(tests, per_thread_streams_are_apart, ENGINES);
     LOOP(tests, the_legacy_stream_has_two_names, ENGINES);

@@ -857,6 +857,49 @@ START_TEST(each_memory_call_fails_once) {
 }
 END_TEST
 
+static struct weir_driver crooked;
+
+static CUresult alloc_off_grid(CUdeviceptr *block, size_t bytes) {
+    CUresult result = driver->cuMemAlloc(block, bytes);
+
+    *block += 512;
+    return result;
+}
+
+static CUresult free_off_grid(CUdeviceptr block) {
+    return driver->cuMemFree(block - 512);
+}
+
+/* A driver that places regions where no block could start: refused, and given back. */
+START_TEST(a_region_off_the_grid_is_refused) {
+    CUdeviceptr block = NOWHERE;
+    int grew = 0;
+
+    crooked = *driver;
+    crooked.cuMemAlloc = alloc_off_grid;
+    crooked.cuMemFree = free_off_grid;
+    begin_on(&crooked, &weir__engine_spans_platform, UINT64_MAX, UINT64_MAX);
+    host.options.log = WEIR_LOG_NONE;
+    EXPECT(WEIR_E_DRIVER, ops->alloc(engine, MIB, A, 0, 1, &block, &grew));
+    MUST(block == NOWHERE);
+    MUST_EQ(reserve(), 0);
+    end();
+}
+END_TEST
+
+/* Sizes that cannot be rounded up. */
+START_TEST(the_largest_request_is_refused) {
+    CUdeviceptr block;
+    int grew;
+
+    begin(tables[_i]);
+    give(take(MIB, A), A);
+    EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX, A, 1, &block, &grew));
+    EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX - 15 * KIB, A, 1, &block, &grew));
+    end();
+}
+END_TEST
+
 /* ---- random ---------------------------------------------------------------------------------- */
 
 enum { LIVE = 40, STEPS = 4000, SAMPLE = 64 };
@@ -974,6 +1017,8 @@ static void add_faults(TCase *tests) {
     BOTH(each_request_for_host_memory_fails_once);
 #endif
     BOTH(each_memory_call_fails_once);
+    BOTH(the_largest_request_is_refused);
+    tcase_add_test(tests, a_region_off_the_grid_is_refused);
 }
 
 int main(void) {
