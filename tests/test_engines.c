@@ -742,6 +742,17 @@ START_TEST(a_refusal_is_logged) {
 }
 END_TEST
 
+START_TEST(growth_is_logged) {
+    logging = plain(KIND_REGIONS, 0);
+    logging.log = WEIR_LOG_INFO;
+    logging.prealloc = bytes_amount(64 * MIB);
+    ck_assert_ptr_nonnull(
+        strstr(logged(create_and_destroy), "reserve grew by 64MiB (prealloc), now 64MiB, "));
+    logging.log = WEIR_LOG_WARNING;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+}
+END_TEST
+
 START_TEST(settings_without_effect_draw_a_warning) {
     logging = plain(KIND_REGIONS, 0);
     logging.log = WEIR_LOG_WARNING;
@@ -2205,6 +2216,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, amounts_are_of_the_device);
     tcase_add_test(tests, more_than_can_be_is_not_preallocated);
     tcase_add_test(tests, a_refusal_is_logged);
+    tcase_add_test(tests, growth_is_logged);
     LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
