@@ -168,6 +168,15 @@ EXTRA_DIST += tests/check-lines
 check-lines: tests/shared_lines
 	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/check-lines
 
+# Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
+EXTRA_DIST += tests/check-coverage
+.PHONY: check-coverage
+check-coverage:
+	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \
+	$(SHELL) $(top_srcdir)/tests/check-coverage
+clean-local:
+	rm -rf coverage
+
 # All faults that tests/test_faults knows, not the choice of `make check': an hour.
 .PHONY: check-faults
 check-faults: tests/test_faults
