@@ -5,9 +5,8 @@
  * faults, a lost device, captures) is asked a second time of the allocator as a user has it.
  *
  * The driver calls of a hit, counted.  Virtual time: who may have a block when, how long the
- * out-of-memory ladder waits.  Growth, step by step, against figures worked out by hand.  Faults:
- * each driver call of each operation fails once, and so does each request for host memory.  Drivers
- * that lack what newer ones have.
+ * out-of-memory ladder waits.  Growth, step by step, against figures worked out by hand.  Drivers
+ * that lack what newer ones have.  Faults of single calls are test_faults.c's.
  *
  * The random run at the end knows no address map and no policy, only one rule: no two blocks overlap
  * unless a happens-before edge (same stream, event wait, the passing of time) lies between the free
@@ -24,7 +23,6 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
-#include "refuse.h"
 #include "result.h"
 
 static int front = WEIR_SWITCH_OFF; /* of the options that `plain` makes */
@@ -1118,178 +1116,6 @@ END_TEST
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* The operations whose driver calls fail one by one.  Each has an allocator before it, and afterwards
- * is repeated without a fault. */
-enum operation {
-    OP_CREATE,
-    OP_GROW, /* a request that needs a growth step */
-    OP_HIT,  /* one that does not */
-    OP_DRY,  /* a request on a second stream */
-    OP_FREE,
-    OP_FREE_USED, /* of a block that another stream uses */
-    OP_FREE_MANY, /* on two streams, so that events are recorded */
-    OP_PREALLOCATE,
-    OP_TRIM,
-    OP_STATS,
-    OP_DESTROY,
-    OP_COUNT
-};
-
-static const char *const operation_names[OP_COUNT] = {
-    "create", "grow",        "hit",  "dry",   "free",   "free of a used block",
-    "frees",  "preallocate", "trim", "stats", "destroy"};
-
-struct scene {
-    weir_options options;
-    weir_allocator *a;
-    void *block[24];
-    int taken; /* blocks that the operation made or freed so far */
-};
-
-/* Brings the scene to where the operation may begin. */
-static void prepare(struct scene *s, int kind, enum operation op) {
-    s->options = plain(kind, 256 * MIB);
-    s->options.prealloc = bytes_amount(64 * MIB);
-    s->options.growth = WEIR_GROWTH_STEP;
-    s->a = NULL;
-    s->taken = 0;
-    memset(s->block, 0, sizeof s->block);
-    if (op == OP_CREATE)
-        return;
-    s->a = make(&s->options);
-    s->block[20] = take(s->a, 1000, A); /* stays */
-    if (op == OP_HIT)
-        give(s->a, take(s->a, MIB, A), A);
-    if (op == OP_DRY) {
-        void *all = take(s->a, 32 * MIB, A);
-
-        busy(A, MS);
-        give(s->a, all, A);
-    }
-    if (op == OP_FREE || op == OP_FREE_USED || op == OP_TRIM)
-        s->block[0] = take(s->a, 100 * MIB, A);
-    if (op == OP_FREE_USED)
-        OK(weir_use(s->a, s->block[0], B));
-    for (int i = 0; op == OP_FREE_MANY && i < 20; i++)
-        s->block[i] = take(s->a, 1000, i % 2 ? A : B);
-    if (op == OP_TRIM) {
-        give(s->a, s->block[0], A);
-        s->block[0] = NULL;
-        CU(driver->cuCtxSynchronize());
-    }
-    if (op == OP_DESTROY) {
-        give(s->a, s->block[20], A);
-        s->block[20] = NULL;
-    }
-}
-
-static weir_status free_many(struct scene *s) {
-    while (s->taken < 20) {
-        weir_status status = weir_free(s->a, s->block[s->taken], s->taken % 2 ? A : B);
-
-        if (status != WEIR_OK)
-            return status;
-        s->block[s->taken++] = NULL;
-    }
-    return WEIR_OK;
-}
-
-static weir_status run(struct scene *s, enum operation op) {
-    weir_statistics stats = {.size = sizeof stats};
-    weir_status status;
-    size_t bytes;
-
-    switch (op) {
-    case OP_CREATE:
-        return weir__allocator_create_on(driver, &s->options, &s->a, NULL, 0);
-    case OP_GROW:
-        return weir_alloc(s->a, 150 * MIB, A, &s->block[0]);
-    case OP_HIT:
-        return weir_alloc(s->a, MIB, A, &s->block[0]);
-    case OP_DRY:
-        return weir_alloc(s->a, 40 * MIB, B, &s->block[0]);
-    case OP_FREE:
-    case OP_FREE_USED:
-        status = weir_free(s->a, s->block[0], A);
-        if (status == WEIR_OK)
-            s->block[0] = NULL;
-        return status;
-    case OP_FREE_MANY:
-        return free_many(s);
-    case OP_PREALLOCATE:
-        return weir_preallocate(s->a, 200 * MIB, &bytes);
-    case OP_TRIM:
-        return weir_trim(s->a, 0, &bytes);
-    case OP_STATS:
-        return weir_stats(s->a, &stats);
-    default:
-        return weir_allocator_destroy(s->a);
-    }
-}
-
-/* Makes the k-th call of the entry fail within the operation; 0 if it makes fewer. */
-static int run_with_fault(int kind, enum operation op, enum weir_driver_entry entry, uint64_t k,
-                          CUresult result) {
-    struct scene s;
-    weir_status status;
-    CUcontext current;
-    int reached, by_itself;
-
-    CU(driver->cuCtxGetCurrent(&current));
-    MUST(current == primary);
-    prepare(&s, kind, op);
-    count_from_here();
-    weir__model_fail(entry, k, result, 0);
-    status = run(&s, op);
-    reached = calls(entry) >= k;
-    weir__model_faults_clear();
-    by_itself = op == OP_PREALLOCATE && kind == KIND_PLATFORM && status == WEIR_E_NOT_SUPPORTED;
-    if (status != WEIR_OK && status != WEIR_E_DRIVER && status != WEIR_E_NO_MEMORY &&
-        status != WEIR_E_LIMIT && !by_itself)
-        ck_abort_msg("%s on %s, call %llu of %s: %s", operation_names[op], kind_names[kind],
-                     (unsigned long long)k, weir__driver_entry_name(entry),
-                     weir_status_name(status));
-    CU(driver->cuCtxGetCurrent(&current));
-    MUST(current == primary);
-    if (op == OP_DESTROY && status == WEIR_OK)
-        return reached; /* what the driver does not take back is the driver's */
-    if (status != WEIR_OK && !by_itself)
-        OK(run(&s, op)); /* the next call works */
-    check_identities(s.a);
-    for (int i = 0; i < 24; i++)
-        give(s.a, s.block[i], A);
-    CU(driver->cuCtxSynchronize());
-    destroy(s.a);
-    MUST_EQ(device_free(), 4 * GIB);
-    return reached;
-}
-
-/* What a scope cannot undo when it fails itself is left out: the pop, and the mode put back. */
-START_TEST(each_driver_call_fails_once) {
-    enum operation op = (enum operation)(_i % OP_COUNT);
-    int kind = _i / OP_COUNT, faults = 0;
-
-    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++) {
-        if (entry == WEIR_ENTRY_cuCtxPopCurrent ||
-            entry == WEIR_ENTRY_cuThreadExchangeStreamCaptureMode ||
-            entry == WEIR_ENTRY_cuDevicePrimaryCtxRelease || entry == WEIR_ENTRY_cuCtxGetCurrent)
-            continue;
-        for (uint64_t k = 1; k < 60; k++) {
-            start_model(4 * GIB);
-            if (!run_with_fault(kind, op, (enum weir_driver_entry)entry, k, CUDA_ERROR_UNKNOWN))
-                break;
-            start_model(4 * GIB);
-            run_with_fault(kind, op, (enum weir_driver_entry)entry, k, CUDA_ERROR_OUT_OF_MEMORY);
-            faults++;
-        }
-    }
-    /* A free on the only stream asks the driver for nothing. */
-    if (op != OP_STATS && op != OP_PREALLOCATE && op != OP_TRIM && op != OP_FREE &&
-        kind != KIND_PLATFORM)
-        ck_assert_int_gt(faults, 0);
-}
-END_TEST
-
 /* What a growth step took to raise the reserve goes back, if not at once, then by the next step or trim. */
 START_TEST(probe_blocks_that_stay_are_given_back_later) {
     weir_options options = plain(KIND_POOL, 0);
@@ -1390,77 +1216,6 @@ START_TEST(a_lost_device) {
     ck_assert_mem_eq(&before, &after, sizeof before);
     OK(weir_allocator_destroy(a));
     weir__model_faults_clear();
-}
-END_TEST
-
-/* ---- host memory ----------------------------------------------------------------------------- */
-
-#ifdef CAN_REFUSE_HOST_MEMORY
-/* 1 if the k-th request was reached. */
-static int run_without_host_memory(int kind, enum operation op, uint64_t k) {
-    struct scene s;
-    weir_status status;
-    int by_itself;
-
-    prepare(&s, kind, op);
-    was_refused = 0;
-    refuse_in = k;
-    status = run(&s, op);
-    refuse_in = 0;
-    by_itself = op == OP_PREALLOCATE && kind == KIND_PLATFORM && status == WEIR_E_NOT_SUPPORTED;
-    /* The model's own bookkeeping is refused too, and says what the driver would. */
-    if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY && status != WEIR_E_NO_MEMORY &&
-        status != WEIR_E_LIMIT && status != WEIR_E_DRIVER && !by_itself)
-        ck_abort_msg("%s on %s, request %llu: %s", operation_names[op], kind_names[kind],
-                     (unsigned long long)k, weir_status_name(status));
-    if (status != WEIR_OK && !by_itself)
-        OK(run(&s, op));
-    if (op == OP_DESTROY)
-        return was_refused;
-    check_identities(s.a);
-    for (int i = 0; i < 24; i++)
-        give(s.a, s.block[i], A);
-    CU(driver->cuCtxSynchronize());
-    destroy(s.a);
-    MUST_EQ(device_free(), 4 * GIB);
-    return was_refused;
-}
-
-START_TEST(each_request_for_host_memory_fails_once) {
-    enum operation op = (enum operation)(_i % OP_COUNT);
-    int more = 1;
-
-    for (uint64_t k = 1; k < 200 && more; k++) {
-        start_model(4 * GIB);
-        more = run_without_host_memory(_i / OP_COUNT, op, k);
-    }
-    ck_assert_int_eq(more, 0);
-}
-END_TEST
-#endif
-
-START_TEST(weir_use_without_host_memory) {
-#ifdef CAN_REFUSE_HOST_MEMORY
-    weir_options options = plain(_i, 64 * MIB);
-    weir_allocator *a = make(&options);
-    void *block = take(a, MIB, A);
-
-    for (uint64_t k = 1;; k++) {
-        weir_status status;
-
-        was_refused = 0;
-        refuse_in = k;
-        status = weir_use(a, block, B);
-        refuse_in = 0;
-        if (!was_refused)
-            break;
-        EXPECT(WEIR_E_HOST_MEMORY, status);
-    }
-    busy(B, 5 * MS);
-    give(a, block, A);
-    weir__model_advance(5 * MS);
-    destroy(a);
-#endif
 }
 END_TEST
 
@@ -2236,15 +1991,10 @@ static void add_recovery(TCase *tests) {
 }
 
 static void add_faults(TCase *tests) {
-    LOOP(tests, each_driver_call_fails_once, 0, KIND_COUNT * OP_COUNT);
     tcase_add_test(tests, probe_blocks_that_stay_are_given_back_later);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
-#ifdef CAN_REFUSE_HOST_MEMORY
-    LOOP(tests, each_request_for_host_memory_fails_once, 0, KIND_COUNT * OP_COUNT);
-#endif
-    LOOP(tests, weir_use_without_host_memory, EVERY_KIND);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     tcase_add_test(tests, a_pool_without_figures);
