@@ -247,6 +247,10 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
                                  : "engines other than arena");
 }
 
+static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
+static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses);
+
 /* Everything after the context: undone by release_device on failure. */
 static weir_status furnish(weir_allocator *a, const weir_options *given,
                            const struct message *message) {
@@ -264,16 +268,21 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                       weir_status_message(status));
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
+    if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
+        status = weir__harden_open(
+            host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
+            &a->harden);
     if (status == WEIR_OK && a->prealloc > 0) {
         if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST)
             (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
         else
             status = preallocate(a);
     }
-    if (!a->front || a->books.latency)
+    if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (status == WEIR_OK)
         return WEIR_OK;
+    weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
     return cannot(message, host->options.log, status, "cannot preallocate: %s",
@@ -374,6 +383,9 @@ static __attribute__((noinline, cold)) weir_status misuse(const weir_allocator *
 static int has_blocks(const weir_allocator *a) {
     weir_statistics figures = {.size = sizeof figures};
 
+    if (a->harden &&
+        (weir__harden_has_blocks(a->harden) || weir__harden_empty(a->harden, 1) != WEIR_OK))
+        return 1;
     if (a->front)
         return weir__front_has_blocks(a->front);
     if (a->ops->has_blocks)
@@ -392,6 +404,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
     if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
         return misuse(a, WEIR_E_BUSY, "destroy");
+    weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
     weir__engine_end_waits(&a->host);
@@ -499,6 +512,19 @@ static __attribute__((noinline, cold)) weir_status refuse(weir_allocator *a, siz
                                 bytes, stream, &none, &grew);
 }
 
+static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block) {
+    weir_allocator *a = allocator;
+    void *served = NULL;
+    weir_status status;
+
+    if (!a->front)
+        return ask_engine(a, bytes, stream, block);
+    status = weir__front_alloc(a->front, bytes, stream, &served);
+    if (status == WEIR_OK)
+        *block = (uintptr_t)served;
+    return status;
+}
+
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
     weir_status status;
@@ -507,13 +533,10 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         preallocate_first(a);
     if (bytes > a->host.device_total)
         return refuse(a, bytes, stream);
-    if (a->front)
-        status = weir__front_alloc(a->front, bytes, stream, block);
-    else {
-        status = ask_engine(a, bytes, stream, &address);
-        if (status == WEIR_OK)
-            *block = (void *)(uintptr_t)address;
-    }
+    status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
+                       : serve(a, bytes, stream, &address);
+    if (status == WEIR_OK)
+        *block = (void *)(uintptr_t)address;
     if (status == WEIR_OK && weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, (uintptr_t)*block);
     return status;
@@ -556,17 +579,28 @@ weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void
     return alloc_fully(a, bytes, stream, block);
 }
 
+static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
+                             struct weir_use_list *uses) {
+    weir_allocator *a = allocator;
+    weir_status status;
+
+    if (a->front)
+        return weir__front_free_used(a->front, block, stream, uses);
+    status = a->ops->free(a->engine, block, stream, uses);
+    if (status == WEIR_OK)
+        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
+    else
+        weir__engine_log_free(&a->host, block, status);
+    return status;
+}
+
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
-    weir_status status = a->front ? weir__front_free_used(a->front, block, stream, uses)
-                                  : a->ops->free(a->engine, block, stream, uses);
+    weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, uses)
+                                   : take_back(a, block, stream, uses);
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
-    if (!a->front && status == WEIR_OK)
-        weir__tally_add(&a->books.tally, WEIR_TALLY_FREES);
-    if (!a->front && status != WEIR_OK)
-        weir__engine_log_free(&a->host, block, status);
     return status;
 }
 
@@ -592,6 +626,8 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
 
 /* As far as it can be told. */
 static int is_live(const weir_allocator *a, CUdeviceptr block) {
+    if (a->harden)
+        return weir__harden_is_live(a->harden, block);
     if (a->front)
         return weir__front_is_live(a->front, block);
     return !a->ops->is_live || a->ops->is_live(a->engine, block);
@@ -662,11 +698,12 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
 
     if (status != WEIR_OK)
         return status;
-    if (a->front) {
+    if (a->harden || a->front)
         a->ops->figures(a->engine, &figures);
-        if (figures.reserve > keep)
-            emptied = weir__front_empty(a->front);
-    }
+    if (a->harden && figures.reserve > keep)
+        emptied = weir__harden_empty(a->harden, 0);
+    if (a->front && figures.reserve > keep && emptied == WEIR_OK)
+        emptied = weir__front_empty(a->front);
     status = a->ops->trim(a->engine, keep, WEIR_EVENT_TRIM, &bytes);
     if (released)
         *released = bytes;

@@ -11,12 +11,14 @@
 #include "driver.h"
 #include "engine.h"
 #include "front.h"
+#include "harden.h"
 #include "uses.h"
 
 struct weir_allocator {
     const struct weir_engine *ops;
     void *engine;
-    struct weir_front *front; /* NULL: off */
+    struct weir_front *front;   /* NULL: off */
+    struct weir_harden *harden; /* NULL: off */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;

@@ -10,8 +10,9 @@
 #include <stdatomic.h>
 
 enum {
-    WEIR_DETOUR_ALWAYS = 1,   /* there is no front, or latency is measured; fixed after create */
-    WEIR_DETOUR_LOST = 2,     /* a fault left the context unusable */
+    WEIR_DETOUR_ALWAYS = 1, /* there is no front, or latency is measured, or hardening is on; fixed
+                               * after create */
+    WEIR_DETOUR_LOST = 2,   /* a fault left the context unusable */
     WEIR_DETOUR_PREALLOC = 4, /* preallocation is still to be done, at the first request */
     WEIR_DETOUR_USES = 8      /* some block has noted streams */
 };

@@ -75,6 +75,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement.h \
 	lib/records.c \
 	lib/records.h \
+	lib/harden.c \
 	lib/recovery.c \
 	lib/recovery.h \
 	lib/result.h \

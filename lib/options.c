@@ -484,6 +484,73 @@ static int ring_check(const struct row *row, const weir_options *options,
 
 static const struct kind ring_kind = {ring_read, ring_spell, number_is_set, ring_check};
 
+/* ---------------------------------------------------------- a list of words ---- */
+
+/* Bits of a uint64_t; the first word stands for none of the others. */
+static int word_of(const struct row *row, const char *text, size_t length, uint64_t *bit) {
+    for (const struct word *w = row->words; w->word; w++)
+        if (strlen(w->word) == length && strncasecmp(text, w->word, length) == 0) {
+            *bit = (uint64_t)w->value;
+            return 1;
+        }
+    return 0;
+}
+
+static int bits_valid(const struct row *row, uint64_t bits, struct weir_problem *problem) {
+    uint64_t none = (uint64_t)row->words[0].value, all = 0;
+
+    for (const struct word *w = row->words; w->word; w++)
+        all |= (uint64_t)w->value;
+    if ((bits & none) && bits != none)
+        return weir__problem(problem, "%s goes with none of the others", row->words[0].word);
+    return !(bits & ~all) ||
+           weir__problem(problem, "there is no bit %#llx", (unsigned long long)(bits & ~all));
+}
+
+static int list_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    uint64_t bits = 0, bit;
+
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+
+        if (!word_of(row, at, length, &bit))
+            return weir__problem(problem,
+                                 *text ? "one is none of the words known here" : "it is empty");
+        bits |= bit;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    if (!bits_valid(row, bits, problem))
+        return 0;
+    *(uint64_t *)mutable_field(row, options) = bits;
+    return 1;
+}
+
+static void list_spell(const struct row *row, const weir_options *options, char *text,
+                       size_t bytes) {
+    uint64_t bits = *(const uint64_t *)field(row, options);
+    size_t length = 0;
+
+    text[0] = '\0';
+    for (const struct word *w = row->words; w->word && length < bytes; w++)
+        if (bits & (uint64_t)w->value)
+            length +=
+                (size_t)snprintf(text + length, bytes - length, "%s%s", length ? "," : "", w->word);
+}
+
+static int list_is_set(const struct row *row, const weir_options *options) {
+    return *(const uint64_t *)field(row, options) != 0;
+}
+
+static int list_check(const struct row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    return bits_valid(row, *(const uint64_t *)field(row, options), problem);
+}
+
+static const struct kind list_kind = {list_read, list_spell, list_is_set, list_check};
+
 /* ---------------------------------------------------------------- the table ---- */
 
 /* The first word of a value is the one that is shown. */
@@ -511,6 +578,13 @@ static const struct word switches[] = {
 static const struct word log_levels[] = {
     {"none", WEIR_LOG_NONE}, {"error", WEIR_LOG_ERROR}, {"warning", WEIR_LOG_WARNING},
     {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}, {NULL, 0},
+};
+
+static const struct word hardenings[] = {
+#define HARDENING_WORD(name, word, bit) {word, bit},
+    WEIR_HARDENINGS(HARDENING_WORD)
+#undef HARDENING_WORD
+        {NULL, 0},
 };
 
 #define SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
@@ -642,6 +716,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(stream_checks),
          switches,
          0},
+    [WEIR_SETTING_HARDEN] =
+        {{"harden", "WEIR_HARDEN", "LIST",
+          "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
+          "Find writes to freed memory (poison) and beside blocks (guard), zero memory that its "
+          "stream did not have before, or always.  Each free waits for its stream then."},
+         &list_kind,
+         AT(harden),
+         hardenings,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -650,6 +733,8 @@ static void fill_defaults(weir_options *options) {
         options->device = "cuda";
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->harden == 0)
+        options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)
         options->stream_checks = WEIR_SWITCH_ON;
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)

@@ -32,7 +32,8 @@ enum weir_setting {
     X(FRONT)                                                                                       \
     X(FRONT_CACHE)                                                                                 \
     X(FRONT_IDLE)                                                                                  \
-    X(STREAM_CHECKS)
+    X(STREAM_CHECKS)                                                                               \
+    X(HARDEN)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

@@ -35,6 +35,8 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
     a->ops->figures(a->engine, &figures);
     if (a->front)
         weir__front_figures(a->front, &figures);
+    if (a->harden)
+        weir__harden_figures(a->harden, &figures);
     return hand_out(out, &figures, sizeof figures);
 }
 

@@ -38,6 +38,7 @@ unit_tests = \
 	tests/test_faults \
 	tests/test_front \
 	tests/test_growth \
+	tests/test_harden \
 	tests/test_histogram \
 	tests/test_map \
 	tests/test_misuse \
@@ -121,6 +122,7 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
 	tests/check-installed \
+	tests/logged.h \
 	tests/model_device.h \
 	tests/oracle.h \
 	tests/refuse.h \

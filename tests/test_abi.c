@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 168, 8);
+STRUCT(weir_options, 176, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -68,8 +68,9 @@ FIELD(weir_options, front_idle_ms, 140, 4);
 FIELD(weir_options, front_cache, 144, 16);
 FIELD(weir_options, stream_checks, 160, 4);
 FIELD(weir_options, reserved, 164, 4);
+FIELD(weir_options, harden, 168, 8);
 
-STRUCT(weir_statistics, 280, 8);
+STRUCT(weir_statistics, 304, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -105,6 +106,9 @@ FIELD(weir_statistics, event_records, 248, 8);
 FIELD(weir_statistics, deferred_frees, 256, 8);
 FIELD(weir_statistics, front_idle, 264, 8);
 FIELD(weir_statistics, front_streams, 272, 8);
+FIELD(weir_statistics, late_writes, 280, 8);
+FIELD(weir_statistics, overruns, 288, 8);
+FIELD(weir_statistics, kept_out, 296, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
@@ -202,6 +206,12 @@ VALUE(WEIR_LOG_ERROR, 2);
 VALUE(WEIR_LOG_WARNING, 3);
 VALUE(WEIR_LOG_INFO, 4);
 VALUE(WEIR_LOG_DEBUG, 5);
+
+VALUE(WEIR_HARDEN_OFF, 1);
+VALUE(WEIR_HARDEN_POISON, 2);
+VALUE(WEIR_HARDEN_GUARD, 4);
+VALUE(WEIR_HARDEN_ZERO_STREAM, 8);
+VALUE(WEIR_HARDEN_ZERO_ALWAYS, 16);
 
 VALUE(WEIR_SWITCH_DEFAULT, 0);
 VALUE(WEIR_SWITCH_OFF, 1);

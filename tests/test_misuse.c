@@ -11,7 +11,6 @@
  */
 #include "model_device.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
+#include "logged.h"
 
 #define CAPACITY (4 * GIB)
 
@@ -43,37 +43,6 @@ static int is_bare_pool(int world) {
 }
 
 /* ---- the log --------------------------------------------------------------------------------- */
-
-static int log_file;
-
-static void catch_log(void) {
-    char path[] = "/tmp/weir-misuse-XXXXXX";
-
-    log_file = mkstemp(path);
-    MUST(log_file >= 0 && unlink(path) == 0);
-    MUST(dup2(log_file, STDERR_FILENO) == STDERR_FILENO);
-}
-
-/* How many lines of errors there are. */
-static int lines(void) {
-    static char text[1 << 18];
-    ssize_t bytes = pread(log_file, text, sizeof text - 1, 0);
-    int count = 0;
-
-    MUST(bytes >= 0 && (size_t)bytes < sizeof text - 1);
-    text[bytes] = '\0';
-    for (const char *at = text; (at = strstr(at, "weir: error: ")); at++)
-        count++;
-    MUST(ftruncate(log_file, 0) == 0 && lseek(log_file, 0, SEEK_SET) == 0);
-    return count;
-}
-
-static void expect_lines(int at, int count) {
-    int found = lines();
-
-    if (found != count)
-        ck_abort_msg("line %d: %d lines in the log, not %d", at, found, count);
-}
 
 /* The call answers this, and one line says so. */
 #define MISUSE(status, call)                                                                       \

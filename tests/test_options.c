@@ -407,6 +407,11 @@ static const struct {
     {"recovery-timeout", "99999999999999999999999999", "too large", "2s"},
     {"front", "maybe", "none of the words", "on or off"},
     {"stream-checks", "", "empty", "on or off"},
+    {"harden", "", "empty", "poison,guard"},
+    {"harden", "zero", "none of the words", "zero-stream"},
+    {"harden", "poison,", "none of the words", "a list of poison"},
+    {"harden", "poison guard", "none of the words", "a list of poison"},
+    {"harden", "off,guard", "off goes with none", "a list of poison"},
     {"front-cache", "", "empty", "a percentage of what is in use (5%)"},
     {"front-cache", "-1", "negative", "a size (64MiB, 0)"},
     {"front-cache", "4X", "the unit is unknown", "or max"},
@@ -603,6 +608,10 @@ static const struct {
     {"front-idle", "4294967294", "4294967294ms"},
     {"stream-checks", "on", NULL},
     {"stream-checks", "false", "off"},
+    {"harden", "off", NULL},
+    {"harden", "poison", NULL},
+    {"harden", "Guard,poison,guard", "poison,guard"},
+    {"harden", "zero-always,zero-stream,guard,poison", "poison,guard,zero-stream,zero-always"},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -710,6 +719,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_FRONT_CACHE, "2%, at first 32MiB", "2%, at first 32MiB"},
         {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
+        {WEIR_SETTING_HARDEN, "off", "off"},
     };
     char text[128];
 
@@ -764,7 +774,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, front), 136);
     ck_assert_uint_eq(offsetof(weir_options, front_cache), 144);
     ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
-    ck_assert_uint_eq(sizeof(weir_options), 168);
+    ck_assert_uint_eq(offsetof(weir_options, harden), 168);
+    ck_assert_uint_eq(sizeof(weir_options), 176);
 }
 END_TEST
 
@@ -874,6 +885,7 @@ START_TEST(test_complete_fills_defaults) {
     ck_assert_int_eq(completed.front_cache.kind, WEIR_AMOUNT_DEFAULT);
     ck_assert_uint_eq(completed.front_idle_ms, 1000);
     ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
+    ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
     options.engine = WEIR_ENGINE_ARENA;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
@@ -989,6 +1001,12 @@ static void break_cache_share(weir_options *o) {
 static void break_stream_checks(weir_options *o) {
     o->stream_checks = -1;
 }
+static void break_harden(weir_options *o) {
+    o->harden = 32;
+}
+static void break_harden_off(weir_options *o) {
+    o->harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD;
+}
 static void break_device(weir_options *o) {
     o->device = "tpu";
 }
@@ -1026,6 +1044,8 @@ static const struct {
     {break_cache_of_free, "front-cache: it is a share of what is free"},
     {break_cache_share, "front-cache: it is more than 100%"},
     {break_stream_checks, "stream-checks: "},
+    {break_harden, "harden: there is no bit 0x20"},
+    {break_harden_off, "harden: off goes with none"},
 };
 
 START_TEST(test_complete_refuses) {
@@ -1127,6 +1147,7 @@ static const struct {
     {WEIR_SETTING_FRONT_CACHE, "WEIR_FRONT_CACHE", "5%", "0"},
     {WEIR_SETTING_FRONT_IDLE, "WEIR_FRONT_IDLE", "never", "2s"},
     {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
+    {WEIR_SETTING_HARDEN, "WEIR_HARDEN", "poison,guard", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -88,6 +88,20 @@ enum {
 #undef WEIR_LOG_ENUM
 };
 
+/* Hardening: X(name, word, bit). */
+#define WEIR_HARDENINGS(X)                                                                         \
+    X(OFF, "off", 1)                 /* none; the default */                                       \
+    X(POISON, "poison", 2)           /* freed blocks are filled, kept for a while, and verified */ \
+    X(GUARD, "guard", 4)             /* gaps around each block are filled, and verified */         \
+    X(ZERO_STREAM, "zero-stream", 8) /* memory that its stream did not have before is zeroed */    \
+    X(ZERO_ALWAYS, "zero-always", 16) /* all memory that is handed out is zeroed */
+
+enum {
+#define WEIR_HARDEN_ENUM(name, word, bit) WEIR_HARDEN_##name = (bit),
+    WEIR_HARDENINGS(WEIR_HARDEN_ENUM)
+#undef WEIR_HARDEN_ENUM
+};
+
 /* Three-valued switches: zero means the option's default. */
 enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 
@@ -161,6 +175,21 @@ typedef struct weir_options {
     int stream_checks;
 
     int reserved; /* zero */
+
+    /* WEIR_HARDEN_ bits, or OFF alone; default off.  For finding faults of a program, and for clearing
+     * memory; every request is slower by far, since each verification waits for the stream.
+     * POISON: a freed block is filled with 0xdd on its stream and kept from reuse, up to 64 blocks or
+     *   64 MiB a stream (one block at least); it is verified before the stream has it again or it is
+     *   reused in another way.  What was written after the free is reported and its block kept out of
+     *   use until the allocator is destroyed.  Needs stream ids (driver 12.0); off without.
+     * GUARD: a gap of 256 bytes before a block, and one of 256 to 511 from its last byte on, is filled
+     *   with 0xfd and verified at the free; what was written there is reported.
+     * ZERO_STREAM: what a request gets is zeroed on its stream before, unless the same stream freed it
+     *   and it was kept for the stream all the while.  ZERO_ALWAYS: without exception.
+     * Reports are lines in the log (error) and counters in weir_stats.  A free of a block with noted
+     * uses makes its stream wait for the noted ones.  Under stream capture blocks are zeroed, by a node
+     * of the graph, and nothing else is done; a free there verifies nothing. */
+    uint64_t harden;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

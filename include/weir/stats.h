@@ -59,6 +59,10 @@ typedef struct weir_statistics {
     uint64_t deferred_frees; /* under stream capture, of blocks from outside it: kept to its end */
     uint64_t front_idle;     /* bytes that the caches hold idle; part of reserve, not of in_use */
     uint64_t front_streams;  /* streams that have a cache */
+
+    uint64_t late_writes; /* options.harden, poison: blocks that were written to after the free */
+    uint64_t overruns;    /* guard: gaps beside a block that were written to */
+    uint64_t kept_out;    /* bytes of the former, kept out of use; part of reserve, not of in_use */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
