@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "allocator_internal.h"
+#include "bias.h"
 #include "calls.h"
 #include "refuse.h"
 #include "result.h"
@@ -719,8 +720,8 @@ static unsigned excused(CUresult result) {
         return MAY(E_NO_MEMORY) | MAY(E_LIMIT);
     case CUDA_ERROR_INVALID_VALUE: /* of a free: the pool sees blocks as the driver does */
         return MAY(E_DRIVER) | MAY(E_NOT_OWNED);
-    case CUDA_ERROR_INVALID_HANDLE:
-        return MAY(E_STREAM);
+    case CUDA_ERROR_INVALID_HANDLE: /* the caller's; or, if it is the answer to all, the device's own */
+        return MAY(E_STREAM) | (now.fault->for_good ? MAY(E_DEVICE_LOST) : 0);
     case CUDA_ERROR_CONTEXT_IS_DESTROYED: /* the caller's, or the device's own */
         return MAY(E_STREAM) | MAY(E_DEVICE_LOST);
     case CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -874,6 +875,14 @@ static void check_host_memory(void) {
 #endif
 }
 
+/* A thread has a mark from the first lock on that is biased to it, for as long as it lives. */
+static void take_mark(void) {
+    static struct weir_bias bias;
+
+    for (int i = 0; i < 1000; i++)
+        weir__bias_give(&bias, weir__bias_take(&bias));
+}
+
 /* Runs the operation once with the fault, and looks at what it left.  Returns how many faults there
  * were.  *clean: its status without a fault, which a run without one sets. */
 static uint64_t run_once(const struct world *world, const struct situation *it,
@@ -882,6 +891,7 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
     weir_status status;
     uint64_t met;
 
+    take_mark();
     start_world(world);
     check_host_memory();
     now.world = world;
