@@ -27,7 +27,7 @@
 #include "driver.h"
 #include "model/model.h"
 
-enum { BLOCKS = 192, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN = 150 };
+enum { BLOCKS = 192, HOGS = 4, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN = 150 };
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -141,7 +141,7 @@ struct world {
     CUevent event;
     uint64_t owners;
     char *gone; /* freed last */
-    CUdeviceptr hogs[4];
+    CUdeviceptr hogs[HOGS];
     /* Of the next call: */
     enum weir_driver_entry fault_entry;
     uint64_t fault_k; /* 0: none */
@@ -600,6 +600,9 @@ static void do_wrong_free(uint64_t r) {
         for (unsigned i = 0; i < BLOCKS; i++)
             if (w.blocks[i].address == address)
                 return; /* somebody has it again */
+        for (unsigned i = 0; i < HOGS; i++)
+            if (w.hogs[i] == (uintptr_t)address)
+                return; /* the driver takes back any block of its own */
     } else if (b && b->bytes > 1 && !b->of_graph) {
         address = b->address + 1 + (r >> 24) % (b->bytes - 1);
     }
@@ -754,7 +757,7 @@ static void do_preallocate(uint64_t r) {
 
 /* Others take memory of the device, or give it back. */
 static void do_hog(uint64_t r, int takes) {
-    CUdeviceptr *hog = &w.hogs[r % 4];
+    CUdeviceptr *hog = &w.hogs[r % HOGS];
     size_t bytes = (size_t)(w.set.capacity / 2 >> (r >> 8) % 4);
 
     if (takes == (*hog != 0) || w.capture.runs)
@@ -971,7 +974,7 @@ static void close_allocator(void) {
     expect(weir_allocator_destroy(w.allocator), WEIR_OK, "weir_allocator_destroy");
     w.gone = NULL;
     w.lost = 0;
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; i < HOGS; i++)
         if (w.hogs[i]) {
             CU(w.driver->cuMemFree(w.hogs[i]));
             w.hogs[i] = 0;
