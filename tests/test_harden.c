@@ -7,6 +7,7 @@
  */
 #include "model_device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -138,6 +139,54 @@ START_TEST(nothing_is_said_without_a_fault) {
             give(block[k], A);
     end(0, 0);
     expect_lines(__LINE__, 0);
+}
+END_TEST
+
+enum { THREADS = 4 };
+
+/* Each on a stream of its own and on one that all share. */
+static void *run_thread(void *argument) {
+    enum { HELD = 16, STEPS = 300 };
+    uint64_t random = 77 + (uintptr_t)argument;
+    unsigned char *block[HELD] = {0};
+    size_t bytes[HELD] = {0};
+    CUstream own;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+    for (int step = 0; step < STEPS; step++) {
+        int k = (int)(next_random(&random) % HELD), mark = k + 16 * (int)(uintptr_t)argument;
+        CUstream s = next_random(&random) % 2 ? own : A;
+
+        if (block[k]) {
+            MUST(is_all(block[k], (unsigned char)mark, bytes[k]));
+            give(block[k], s);
+            MUST(weir_free(a, block[k] + 1, s) == WEIR_E_NOT_OWNED);
+            block[k] = NULL;
+        } else {
+            bytes[k] = random_size(&random, 60000);
+            block[k] = take(bytes[k], s);
+            memset(block[k], mark, bytes[k]);
+        }
+        if (step % 100 == 99)
+            OK(weir_trim(a, 0, NULL));
+    }
+    for (int k = 0; k < HELD; k++)
+        if (block[k])
+            give(block[k], own);
+    CU(driver->cuStreamDestroy(own));
+    return NULL;
+}
+
+START_TEST(threads_share_it) {
+    pthread_t thread[THREADS];
+
+    open_with(_i / 2, _i % 2 ? POISON | GUARD : POISON | GUARD | ZERO_STREAM);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, run_thread, (void *)i) == 0);
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    end(0, 0);
 }
 END_TEST
 
@@ -538,6 +587,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
 
     LOOP(tests, nothing_is_said_without_a_fault, WORLDS * COMBINATIONS);
+    LOOP(tests, threads_share_it, WORLDS * 2);
     LOOP(tests, writes_after_the_free_are_found, WORLDS * FOUND_BY);
     LOOP(tests, a_late_write_is_found_at_the_end, WORLDS);
     LOOP(tests, what_lies_on_a_shelf_is_freed, WORLDS);
