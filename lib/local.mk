@@ -39,6 +39,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/front.h \
 	lib/growth.c \
 	lib/growth.h \
+	lib/harden.c \
+	lib/harden.h \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
@@ -75,7 +77,6 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement.h \
 	lib/records.c \
 	lib/records.h \
-	lib/harden.c \
 	lib/recovery.c \
 	lib/recovery.h \
 	lib/result.h \
