@@ -119,7 +119,7 @@ static weir_status extend(struct arena *a, size_t bytes) {
     size_t least, step, got = 0;
     weir_status status;
 
-    if (!weir__size_round_up(bytes, GRANULARITY, &least))
+    if (!weir__size_round_up(bytes, GRANULARITY, &least)) /* the placement has refused it before */
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     step = region_size(a, least);
     if (step == 0)

@@ -895,7 +895,7 @@ START_TEST(the_largest_request_is_refused) {
     begin(tables[_i]);
     give(take(MIB, A), A);
     EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX, A, 1, &block, &grew));
-    EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX - 15 * KIB, A, 1, &block, &grew));
+    EXPECT(WEIR_E_NO_MEMORY, try_take(SIZE_MAX - 20 * MIB, A, 1, &block, &grew));
     end();
 }
 END_TEST
