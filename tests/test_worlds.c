@@ -2,7 +2,7 @@
 /* test_worlds.c: small worlds, whole: every sequence of a few operations against a naive reference.
  *
  * What the random runs of other suites find by luck is tried here without exception, in worlds so small
- * that all of it can be: a placement of a few granules, a fixed arena of two or three.
+ * that all of it can be: a placement of a few granules, a fixed arena of two or three, caches of a few blocks.
  *
  * Sequences are enumerated depth first.  Streams are interchangeable (nothing in the library looks at
  * their numbers but to tell them apart), so that the first to be named is always the same, and so on; the
@@ -18,9 +18,15 @@
  * to its end.  Every block is used at once by work without end on its stream, so that what another
  * stream gets is a fault (oracle.h) unless it waits behind that work, or the device was waited for.
  *
- * How far it goes is printed by each run, and stands in `small_placements` and `small_arenas`: sequences
- * of up to 6 or 7 operations, 2.2 million of them.  WEIR_TEST_DEPTH=N makes all of them N operations
- * longer, which is about ten times the work each time.
+ * Front.  The same with the caches per stream above the pool engine, small ones.  Making such an allocator
+ * and warming it takes as long as a hundred sequences, so that one allocator lives through all of a world:
+ * each sequence begins where nothing is live, all work is over and the caches are warm, but with what
+ * the earlier ones have left in which cache.  Streams are therefore not interchangeable there.  After a
+ * sequence that ends with a trim, everything must be back.
+ *
+ * How far it goes is printed by each run, and stands in `small_placements`, `small_arenas` and
+ * `small_fronts`: sequences of up to 4 to 7 operations, more than two million of them.  WEIR_TEST_DEPTH=N
+ * makes all of them N operations longer, which is about ten times the work each time.
  */
 #include "model_device.h"
 
@@ -480,8 +486,9 @@ END_TEST
 /* Longer than anything waits but for the device: a stream that works does not end by itself. */
 #define ENDLESS (UINT64_C(3600) * 1000 * MS)
 
-enum { ALLOC, FREE, USE, WAIT, SYNC, PASS, TRIM };
-static const char *const call_words[] = {"alloc", "free", "use", "wait", "sync", "pass", "trim"};
+enum { ALLOC, FREE, USE, WAIT, SYNC, PASS, TRIM, BIND, BEGIN, END };
+static const char *const call_words[] = {"alloc", "free", "use",  "wait",  "sync",
+                                         "pass",  "trim", "bind", "begin", "end"};
 
 static void tell_calls(void) {
     tell_steps(call_words);
@@ -493,7 +500,7 @@ static struct oracle oracle;
 static uint64_t refusals, device_bytes;
 
 static void start_calls(void) {
-    start_model(64 * MIB);
+    start_model(256 * MIB);
     streams[0] = A, streams[1] = B, streams[2] = C;
     device_bytes = device_free();
 }
@@ -560,7 +567,7 @@ static const struct small_arena {
     int steps;
 } small_arenas[] = {
     {"three granules", 3, 2, 2, 0, 0, 1, 6},
-    {"with uses", 2, 1, 2, 1, 1, 1, 6},
+    {"with uses", 2, 1, 2, 1, 1, 1, 5},
     {"no waiting", 3, 2, 2, 0, 1, UINT32_MAX, 5},
     {"three streams", 2, 1, 3, 0, 0, 1, 5},
 };
@@ -688,6 +695,7 @@ static void do_step(const struct step *step, int is_last) {
 /* What may follow a sequence depends on this. */
 struct outlook {
     int named, blocks; /* the streams 0 to named - 1 were named */
+    unsigned captured, bound;
     struct oracle_block block[MOST_STEPS];
 };
 
@@ -759,6 +767,255 @@ START_TEST(every_short_life_of_an_arena) {
 }
 END_TEST
 
+/* ---- fronts ---------------------------------------------------------------------------------- */
+
+static const struct small_front {
+    const char *name;
+    size_t sizes[3];
+    int streams;
+    int bound; /* all of them, from the beginning */
+    int uses, trims, binds, captures;
+    int steps;
+} small_fronts[] = {
+    {"slots and whole blocks", {32 * KIB, 600 * KIB}, 2, 0, 0, 0, 0, 0, 5},
+    {"bound streams", {32 * KIB, 600 * KIB}, 2, 1, 0, 0, 0, 0, 4},
+    {"slots of three streams", {32 * KIB}, 3, 0, 0, 0, 0, 0, 4},
+    {"uses and captures", {32 * KIB, 600 * KIB}, 2, 0, 1, 0, 0, 1, 4},
+    {"trims and bindings", {32 * KIB, 600 * KIB}, 2, 0, 0, 1, 1, 0, 4},
+};
+enum { SMALL_FRONTS = sizeof small_fronts / sizeof small_fronts[0] };
+
+static const struct small_front *front;
+static weir_statistics at_rest;  /* when the sequence began */
+static unsigned captured, bound; /* one bit for each stream */
+
+/* Every stream has its cache, and the engine is calm, so that the caches keep whole blocks too. */
+static void warm_front(void) {
+    for (int s = 0; s < front->streams; s++)
+        for (int i = 0; i < 1200; i++) {
+            void *block = NULL;
+
+            SAME(weir_alloc(allocator, i % 20 ? 600 * KIB : 32 * KIB, streams[s], &block), WEIR_OK);
+            SAME(weir_free(allocator, block, streams[s]), WEIR_OK);
+        }
+    CU(driver->cuCtxSynchronize());
+}
+
+static void make_front(void) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+
+    options.front = WEIR_SWITCH_ON;
+    options.front_cache = bytes_amount(4 * MIB);
+    options.recovery_timeout_ms = 1;
+    SAME(weir_allocator_create(&options, &allocator), WEIR_OK);
+    for (int s = 0; front->bound && s < front->streams; s++)
+        SAME(weir_bind(allocator, streams[s]), WEIR_OK);
+    warm_front();
+}
+
+/* The graph has freed what it allocated when its capture ends. */
+static void end_capture(int s) {
+    CUgraph graph;
+
+    for (int i = oracle.blocks; i-- > 0;)
+        if (oracle.block[i].graph && oracle.block[i].stream == s) {
+            SAME(weir_free(allocator, (void *)(uintptr_t)oracle.block[i].at, streams[s]), WEIR_OK);
+            oracle_gone(&oracle, i);
+        }
+    CU(driver->cuStreamEndCapture(streams[s], &graph));
+    CU(driver->cuGraphDestroy(graph));
+    captured &= ~(1u << s);
+    oracle_captured(&oracle, s);
+}
+
+/* A block of the graph's, which no work uses before a launch. */
+static void alloc_captured(size_t bytes, int s) {
+    void *block = NULL;
+
+    SAME(weir_alloc(allocator, bytes, streams[s], &block), WEIR_OK);
+    oracle_of_graph(&oracle,
+                    oracle_taken(&oracle, (uintptr_t)block, bytes, s, weir__model_now_ns()));
+}
+
+/* Under capture a block with uses is not taken back. */
+static void free_in_front(int i, int s) {
+    struct oracle_block *b = &oracle.block[i];
+
+    if (b->graph) {
+        SAME(weir_free(allocator, (void *)(uintptr_t)b->at, streams[s]), WEIR_OK);
+        oracle_gone(&oracle, i);
+    } else if (captured && b->users) {
+        SAME(weir_free(allocator, (void *)(uintptr_t)b->at, streams[s]),
+             captured >> s & 1 || b->users & captured ? WEIR_E_CAPTURE : WEIR_OK);
+        if (!(captured >> s & 1 || b->users & captured))
+            oracle_given(&oracle, i, s, 0, weir__model_now_ns());
+    } else {
+        free_on(i, s, (int)(captured >> s & 1));
+    }
+}
+
+static void do_call(const struct step *step) {
+    int s = step->stream;
+
+    switch (step->kind) {
+    case ALLOC:
+        if (captured >> s & 1)
+            alloc_captured(front->sizes[step->what], s);
+        else
+            SAME(alloc_on(front->sizes[step->what], s), WEIR_OK);
+        break;
+    case FREE:
+        free_in_front(step->what, s);
+        break;
+    case USE:
+        use_on(step->what, s);
+        break;
+    case WAIT:
+        order(s, step->what);
+        break;
+    case SYNC:
+        CU(driver->cuCtxSynchronize());
+        break;
+    case PASS:
+        weir__model_advance(100 * ENDLESS);
+        break;
+    case TRIM:
+        SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
+        break;
+    case BIND:
+        SAME(bound >> s & 1 ? weir_unbind(allocator, streams[s]) : weir_bind(allocator, streams[s]),
+             WEIR_OK);
+        bound ^= 1u << s;
+        break;
+    case BEGIN:
+        CU(driver->cuStreamBeginCapture(streams[s], CU_STREAM_CAPTURE_MODE_RELAXED));
+        captured |= 1u << s;
+        break;
+    default:
+        end_capture(s);
+    }
+}
+
+static weir_statistics expect_front_figures(void) {
+    weir_statistics s = check_identities(allocator);
+
+    SAME(s.allocs - at_rest.allocs, oracle.allocs);
+    SAME(s.frees - at_rest.frees, oracle.frees);
+    SAME(s.refusals, 0);
+    SAME(s.blocks, (uint64_t)oracle.blocks);
+    SAME(s.requested, oracle.requested);
+    HOLDS(s.front_misses_young == at_rest.front_misses_young);
+    return s;
+}
+
+/* Everything is back on the device, and the caches are filled anew. */
+static void expect_nothing_kept(void) {
+    weir_statistics s;
+
+    SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
+    s = check_identities(allocator);
+    HOLDS(s.reserve == 0 && s.front_idle == 0 && s.in_use == 0);
+    warm_front();
+}
+
+/* The sequence so far, in an allocator at rest: nothing is live, all work is over, caches are warm. */
+static void live_in_front(struct outlook *outlook) {
+    weir_statistics s;
+
+    oracle_begin(&oracle);
+    at_rest = stats_of(allocator);
+    for (int i = 0; i < search.depth; i++)
+        do_call(&search.done[i]);
+    expect_front_figures();
+    outlook->blocks = oracle.blocks;
+    outlook->captured = captured;
+    outlook->bound = bound;
+    memcpy(outlook->block, oracle.block, (size_t)oracle.blocks * sizeof oracle.block[0]);
+    for (int t = 0; t < front->streams; t++) {
+        if (captured >> t & 1)
+            end_capture(t);
+        if (bound >> t & 1)
+            do_call(&(struct step){BIND, 0, t});
+    }
+    while (oracle.blocks > 0)
+        free_in_front(oracle.blocks - 1, oracle.block[oracle.blocks - 1].stream);
+    CU(driver->cuCtxSynchronize());
+    s = expect_front_figures();
+    SAME(s.in_use, 0);
+    if (search.done[search.depth - 1].kind == TRIM)
+        expect_nothing_kept();
+    else if (s.growths > at_rest.growths || s.trims > at_rest.trims)
+        warm_front();
+}
+
+static void explore_front(const struct outlook *o);
+
+static void try_in_front(int kind, int what, int stream) {
+    struct outlook next = {0};
+
+    search.done[search.depth++] = (struct step){kind, what, stream};
+    search.sequences++;
+    live_in_front(&next);
+    if (search.depth < search.steps)
+        explore_front(&next);
+    search.depth--;
+}
+
+/* What may follow on one block.  Edges lead into no capture, and none leads out. */
+static void explore_block(const struct outlook *o, int i) {
+    const struct oracle_block *b = &o->block[i];
+
+    for (int s = 0; s < front->streams; s++) {
+        int apart = s != b->stream && ((o->captured >> s & 1) || (o->captured >> b->stream & 1));
+
+        if (!apart && (!b->graph || s == b->stream))
+            try_in_front(FREE, i, s);
+        if (front->uses && !apart && !b->graph && s != b->stream && !(b->users >> s & 1))
+            try_in_front(USE, i, s);
+    }
+}
+
+static void explore_front(const struct outlook *o) {
+    for (int s = 0; s < front->streams; s++) {
+        unsigned is_captured = o->captured >> s & 1;
+
+        for (int size = 0; size < 3 && front->sizes[size]; size++)
+            if (!(is_captured && (o->bound >> s & 1)))
+                try_in_front(ALLOC, size, s);
+        for (int t = 0; t < front->streams && !o->captured; t++)
+            if (t != s)
+                try_in_front(WAIT, t, s);
+        if (front->binds && !is_captured)
+            try_in_front(BIND, 0, s);
+        if (front->captures)
+            try_in_front(is_captured ? END : BEGIN, 0, s);
+    }
+    for (int i = 0; i < o->blocks; i++)
+        explore_block(o, i);
+    if (!o->captured && !is_last(SYNC))
+        try_in_front(SYNC, 0, 0);
+    if (!is_last(PASS))
+        try_in_front(PASS, 0, 0);
+    if (front->trims && !is_last(TRIM))
+        try_in_front(TRIM, 0, 0);
+}
+
+START_TEST(every_short_life_in_a_front) {
+    struct outlook nothing = {0};
+
+    front = &small_fronts[_i];
+    begin_search(depth_of(front->steps), tell_calls);
+    captured = bound = 0;
+    make_front();
+    explore_front(&nothing);
+    SAME(weir_trim(allocator, 0, NULL), WEIR_OK);
+    SAME(weir_allocator_destroy(allocator), WEIR_OK);
+    SAME(device_free(), device_bytes);
+    check_model();
+    show_bounds("front", front->name);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 int main(void) {
@@ -768,5 +1025,7 @@ int main(void) {
     tcase_add_loop_test(tests, every_short_life_of_a_placement, 0, SMALL_PLACEMENTS);
     tests = suite_add_case(suite, "arenas", 300, start_calls, NULL);
     tcase_add_loop_test(tests, every_short_life_of_an_arena, 0, SMALL_ARENAS);
+    tests = suite_add_case(suite, "fronts", 300, start_calls, NULL);
+    tcase_add_loop_test(tests, every_short_life_in_a_front, 0, SMALL_FRONTS);
     return run_suite(suite, CK_FORK_GETENV);
 }
