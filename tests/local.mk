@@ -176,8 +176,6 @@ EXTRA_DIST += tests/check-coverage
 check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \
 	$(SHELL) $(top_srcdir)/tests/check-coverage
-clean-local:
-	rm -rf coverage
 
 # All faults that tests/test_faults knows, not the choice of `make check': an hour.
 .PHONY: check-faults
@@ -234,6 +232,15 @@ fuzz: $(BUILT_SOURCES)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run --can-build '$(FUZZ_CC)'
 	@$(MAKE) $(AM_MAKEFLAGS) CC='$(FUZZ_CC)' CFLAGS= $(fuzz_programs)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
+
+# The suites in builds of their own, in folders of this one: see tests/check-under.
+builds_apart = asan tsan valgrind clang
+EXTRA_DIST += tests/check-under tests/valgrind.supp
+.PHONY: $(builds_apart:%=check-%)
+$(builds_apart:%=check-%):
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
+clean-local:
+	rm -rf coverage $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
