@@ -135,7 +135,7 @@ struct world {
     weir_allocator *allocator;
     struct block blocks[BLOCKS];
     unsigned block_count;
-    unsigned lost; /* allocated in captures that were aborted */
+    unsigned lost; /* allocated in captures that were aborted, or in graphs that found no memory */
     struct stream streams[STREAMS];
     unsigned born; /* streams since the device was waited for */
     struct capture capture;
@@ -813,7 +813,7 @@ static unsigned launches_left(uint64_t r) {
 static void launch(CUgraph graph, uint64_t r) {
     unsigned stream = plain_from((unsigned)(r >> 12) % STREAMS), times = launches_left(r);
     CUgraphExec exec;
-    CUresult result;
+    CUresult result = CUDA_SUCCESS;
 
     CU(w.driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -832,12 +832,20 @@ static void launch(CUgraph graph, uint64_t r) {
         }
         CU(result);
     }
-    for (unsigned i = 0; i < BLOCKS; i++)
-        if (w.blocks[i].address && w.blocks[i].of_graph) {
-            w.blocks[i].of_graph = 0;
-            w.blocks[i].home = stream;
-            w.blocks[i].users = 1u << stream;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        struct block *b = &w.blocks[i];
+
+        if (!b->address || !b->of_graph)
+            continue;
+        if (result != CUDA_SUCCESS) {
+            forget(b);
+            w.lost++;
+            continue;
         }
+        b->of_graph = 0;
+        b->home = stream;
+        b->users = 1u << stream;
+    }
     CU(w.driver->cuGraphExecDestroy(exec));
 }
 
