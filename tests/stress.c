@@ -144,11 +144,13 @@ struct block {
     int home; /* the stream that it was filled on; OWN: its thread's, which was waited for */
     uint32_t generation; /* of that stream */
     int noted;           /* a stream, or -1 */
+    int filled;          /* with the pattern */
     unsigned char pattern;
 };
 
 struct worker {
     pthread_t thread;
+    int number;
     uint64_t random;
     struct block held[MOST_BLOCKS];
     int count;
@@ -255,6 +257,7 @@ static void take(struct worker *w) {
     b->generation = stream == OWN ? 0 : streams[stream].generation;
     b->noted = -1;
     b->pattern = (unsigned char)next_random(&w->random);
+    b->filled = 1;
     fill(b, handle_of(stream));
     if (chance(w, 10))
         use_elsewhere(w, b, stream);
@@ -276,7 +279,7 @@ static int free_on(struct worker *w, const struct block *b, int stream, int capt
 
     if (same && home != stream)
         order(handle_of(stream), streams[home].handle);
-    if (b->noted < 0 && !captured && chance(w, 25))
+    if (b->filled && b->noted < 0 && !captured && chance(w, 25))
         verify(w, b, handle_of(stream));
     mark(b->address, b->bytes, 0);
     status = weir_free(allocator, (void *)(uintptr_t)b->address, handle_of(stream));
@@ -332,6 +335,51 @@ static void swap_one(struct worker *w) {
     if (theirs) {
         w->held[w->count++] = *theirs;
         free(theirs);
+    }
+}
+
+/* Many small blocks, one after the other, on the stream that is mostly this thread's: hits.  Some go to
+ * others, who free them beside this thread. */
+static void hurry(struct worker *w) {
+    static const size_t sizes[] = {512, 2048, 30000};
+    int stream = w->number % STREAMS;
+    struct stream *s = &streams[stream];
+    size_t bytes = sizes[next_random(&w->random) % 3];
+
+    if (!hold(stream))
+        return;
+    for (int i = 0; i < 300 && w->count < MOST_BLOCKS; i++) {
+        struct block *b = &w->held[w->count];
+        void *got = NULL;
+
+        if (weir_alloc(allocator, bytes, s->handle, &got) != WEIR_OK) {
+            w->refused++;
+            break;
+        }
+        *b = (struct block){(uintptr_t)got, bytes, stream, s->generation, -1, 0, 0};
+        mark(b->address, bytes, 1);
+        atomic_fetch_add(&s->blocks, 1);
+        w->allocs++;
+        w->count++;
+        if (i % 4 == 0)
+            swap_one(w);
+        else
+            (void)free_on(w, &w->held[--w->count], stream, 0);
+    }
+    let_go(stream);
+}
+
+/* Takes what others left, and frees it beside them. */
+static void clear_up(struct worker *w) {
+    for (int i = 0; i < EXCHANGE; i++) {
+        struct block *b = atomic_exchange(&exchange[i], NULL);
+
+        if (b && !release(w, b)) {
+            b = atomic_exchange(&exchange[i], b);
+            while (b && !release(w, b))
+                ;
+        }
+        free(b);
     }
 }
 
@@ -431,7 +479,11 @@ static void something_rare(struct worker *w) {
 static void step(struct worker *w) {
     unsigned dice = (unsigned)(next_random(&w->random) % 1000);
 
-    if (dice < 480)
+    if (dice < 20)
+        hurry(w);
+    else if (dice < 40)
+        clear_up(w);
+    else if (dice < 500)
         take(w);
     else if (dice < 880)
         give_one(w);
@@ -495,16 +547,6 @@ static void end_streams(void) {
     }
 }
 
-static void empty_exchange(struct worker *w) {
-    for (int i = 0; i < EXCHANGE; i++) {
-        struct block *b = atomic_exchange(&exchange[i], NULL);
-
-        while (b && !release(w, b))
-            ;
-        free(b);
-    }
-}
-
 static void check_end(uint64_t allocs, uint64_t refused) {
     weir_statistics s = figures();
 
@@ -529,6 +571,7 @@ static void run(const weir_options *options, double seconds) {
     begin_streams();
     atomic_store(&stop, 0);
     for (int i = 0; i < threads; i++) {
+        workers[i].number = i;
         workers[i].random = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) + (uint64_t)i;
         workers[i].copy = malloc(2 * EDGE);
         MUST(workers[i].copy != NULL);
@@ -538,7 +581,7 @@ static void run(const weir_options *options, double seconds) {
     atomic_store(&stop, 1);
     for (int i = 0; i < threads; i++)
         MUST(pthread_join(workers[i].thread, NULL) == 0);
-    empty_exchange(&workers[0]);
+    clear_up(&workers[0]);
     for (int i = 0; i < threads; i++) {
         allocs += workers[i].allocs;
         refused += workers[i].refused;
