@@ -112,6 +112,7 @@ LDADD = lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
+	tests/check-apart \
 	tests/check-exports \
 	tests/check-headers \
 	tests/check-info \
