@@ -1051,18 +1051,18 @@ START_TEST(trim_and_what_was_not_observed) {
     void *x = take(a, 64 * MIB, A), *y = take(a, 64 * MIB, B);
     size_t released = 1;
 
-    busy(A, 5 * MS);
-    busy(B, 7 * MS);
+    busy(A, 25 * MS);
+    busy(B, 27 * MS);
     give(a, x, A);
     give(a, y, B);
     OK(weir_trim(a, 0, &released));
     if (_i == KIND_POOL) {
         ck_assert_uint_eq(released, 0);
-        ck_assert_uint_lt(weir__model_now_ns(), 5 * MS);
+        ck_assert_uint_lt(weir__model_now_ns(), 25 * MS);
         CU(driver->cuCtxSynchronize());
         OK(weir_trim(a, 0, &released));
     }
-    ck_assert_uint_ge(weir__model_now_ns(), 7 * MS);
+    ck_assert_uint_ge(weir__model_now_ns(), 27 * MS);
     ck_assert_uint_ge(released, 128 * MIB);
     ck_assert_uint_eq(reserve(a), 0);
     destroy(a);

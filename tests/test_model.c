@@ -139,6 +139,9 @@ static void release(CUdeviceptr block, CUstream stream) {
     OK(d->cuMemFreeAsync(block, stream));
 }
 
+/* What the profile adds to the first growth. */
+#define FIRST UINT64_C(7600000)
+
 static uint64_t now(void) {
     return d->ticks_to_ns(d->ticks());
 }
@@ -751,7 +754,7 @@ START_TEST(same_stream_reuses_at_once_even_when_busy) {
     OK(weir__model_kernel(s, 40 * MS));
     release(block, s);
     ck_assert_uint_eq(alloc(MIB, s), block);
-    ck_assert_uint_lt(now(), 5 * MS);
+    ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
 END_TEST
 
@@ -762,7 +765,7 @@ START_TEST(block_freed_on_a_busy_stream_is_not_handed_to_another_stream) {
     release(block, s);
     ck_assert_uint_ne(alloc(32 * MIB, t), block);
     ck_assert_uint_eq(reserved(), 64 * MIB);
-    ck_assert_uint_lt(now(), 5 * MS);
+    ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
 END_TEST
 
@@ -1042,7 +1045,7 @@ START_TEST(growth_and_trim_wait_for_no_kernel) {
     release(block, s);
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_lt(now(), 5 * MS);
+    ck_assert_uint_lt(now(), FIRST + 5 * MS);
 }
 END_TEST
 
@@ -1253,6 +1256,9 @@ START_TEST(growth_costs_what_it_costs) {
     } facts[] = {{32 * MIB, .05, .04}, {64 * MIB, .069, .073}, {256 * MIB, .235, .268},
                  {GIB, .876, 1.14},    {4 * GIB, 3.90, 4.78},  {16 * GIB, 15.0, 20.5}};
 
+    release(alloc(1, s), s); /* the first of all takes long */
+    ck_assert_uint_ge(now(), FIRST);
+    OK(d->cuMemPoolTrimTo(pool, 0));
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         uint64_t start = now();
         CUdeviceptr block = alloc(facts[i].bytes, s);

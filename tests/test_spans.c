@@ -545,7 +545,7 @@ START_TEST(no_base_is_made_while_work_is_pending) {
     CUdeviceptr left;
 
     begin(tables[0]);
-    busy(A, 5 * MS);
+    busy(A, 25 * MS);
     left = go_down();
     for (int i = 0; i < 3; i++)
         give(take(50 * MIB, A), A);

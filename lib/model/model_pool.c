@@ -429,7 +429,9 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     if (pool->reserved_high < reserved_bytes(pool))
         pool->reserved_high = reserved_bytes(pool);
     weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
-                       weir__model_curve(&profile->pool_grow_ns, added));
+                       weir__model_curve(&profile->pool_grow_ns, added) +
+                       (weir__model.pools_grew ? 0 : profile->pool_first_ns));
+    weir__model.pools_grew = 1;
     return block;
 }
 

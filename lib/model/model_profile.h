@@ -23,6 +23,7 @@
     X(small_bytes)                                                                                 \
     X(room_factor)                                                                                 \
     X(pool_alloc_percent)                                                                          \
+    X(pool_first_ns)                                                                               \
     X(pool_create_ns)                                                                              \
     X(pool_destroy_ns)                                                                             \
     X(small_alloc_ns)                                                                              \
