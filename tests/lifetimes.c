@@ -30,6 +30,28 @@ enum { THREADS = 64, STREAMS = 3, LIVE = 48, LETTERS = 64, WORDS = 4096, LAUNCHE
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
+/* What both kernels begin with: each thread takes every n-th word; %x is where it lies, %y what it
+ * holds. */
+#define PARAMETERS                                                                                 \
+    "    ld.param.u64 %at, [p_at];\n"                                                              \
+    "    ld.param.u64 %words, [p_words];\n"                                                        \
+    "    ld.param.u64 %stride, [p_stride];\n"                                                      \
+    "    ld.param.u64 %value, [p_value];\n"
+#define EACH_WORD                                                                                  \
+    "    mov.u32 %a, %ctaid.x;\n"                                                                  \
+    "    mov.u32 %b, %ntid.x;\n"                                                                   \
+    "    mov.u32 %c, %tid.x;\n"                                                                    \
+    "    mad.lo.u32 %c, %a, %b, %c;\n"                                                             \
+    "    cvt.u64.u32 %i, %c;\n"                                                                    \
+    "    mov.u32 %a, %nctaid.x;\n"                                                                 \
+    "    mul.lo.u32 %a, %a, %b;\n"                                                                 \
+    "    cvt.u64.u32 %step, %a;\n"                                                                 \
+    "again:\n"                                                                                     \
+    "    setp.ge.u64 %p, %i, %words;\n"                                                            \
+    "    @%p bra done;\n"                                                                          \
+    "    mad.lo.u64 %x, %i, %stride, %at;\n"                                                       \
+    "    add.u64 %y, %value, %i;\n"
+
 /* Words of 8 bytes, `stride` apart; a word is the value plus its number. */
 static const char ptx[] =
     ".version 7.0\n"
@@ -40,32 +62,14 @@ static const char ptx[] =
     "{\n"
     "    .reg .pred %p;\n"
     "    .reg .b32 %a, %b, %c;\n"
-    "    .reg .b64 %at, %words, %stride, %value, %i, %step, %x, %y, %began;\n"
-    "    ld.param.u64 %at, [p_at];\n"
-    "    ld.param.u64 %words, [p_words];\n"
-    "    ld.param.u64 %stride, [p_stride];\n"
-    "    ld.param.u64 %value, [p_value];\n"
+    "    .reg .b64 %at, %words, %stride, %value, %i, %step, %x, %y, %began;\n" PARAMETERS
     "    ld.param.u64 %x, [p_delay];\n"
     "    mov.u64 %began, %clock64;\n"
     "spin:\n"
     "    mov.u64 %y, %clock64;\n"
     "    sub.u64 %y, %y, %began;\n"
     "    setp.lt.u64 %p, %y, %x;\n"
-    "    @%p bra spin;\n"
-    "    mov.u32 %a, %ctaid.x;\n"
-    "    mov.u32 %b, %ntid.x;\n"
-    "    mov.u32 %c, %tid.x;\n"
-    "    mad.lo.u32 %c, %a, %b, %c;\n"
-    "    cvt.u64.u32 %i, %c;\n"
-    "    mov.u32 %a, %nctaid.x;\n"
-    "    mul.lo.u32 %a, %a, %b;\n"
-    "    cvt.u64.u32 %step, %a;\n"
-    "again:\n"
-    "    setp.ge.u64 %p, %i, %words;\n"
-    "    @%p bra done;\n"
-    "    mad.lo.u64 %x, %i, %stride, %at;\n"
-    "    add.u64 %y, %value, %i;\n"
-    "    st.global.u64 [%x], %y;\n"
+    "    @%p bra spin;\n" EACH_WORD "    st.global.u64 [%x], %y;\n"
     "    add.u64 %i, %i, %step;\n"
     "    bra again;\n"
     "done:\n"
@@ -76,26 +80,8 @@ static const char ptx[] =
     "{\n"
     "    .reg .pred %p;\n"
     "    .reg .b32 %a, %b, %c;\n"
-    "    .reg .b64 %at, %words, %stride, %value, %i, %step, %x, %y, %z, %wrong;\n"
-    "    ld.param.u64 %at, [p_at];\n"
-    "    ld.param.u64 %words, [p_words];\n"
-    "    ld.param.u64 %stride, [p_stride];\n"
-    "    ld.param.u64 %value, [p_value];\n"
-    "    ld.param.u64 %wrong, [p_wrong];\n"
-    "    mov.u32 %a, %ctaid.x;\n"
-    "    mov.u32 %b, %ntid.x;\n"
-    "    mov.u32 %c, %tid.x;\n"
-    "    mad.lo.u32 %c, %a, %b, %c;\n"
-    "    cvt.u64.u32 %i, %c;\n"
-    "    mov.u32 %a, %nctaid.x;\n"
-    "    mul.lo.u32 %a, %a, %b;\n"
-    "    cvt.u64.u32 %step, %a;\n"
-    "again:\n"
-    "    setp.ge.u64 %p, %i, %words;\n"
-    "    @%p bra done;\n"
-    "    mad.lo.u64 %x, %i, %stride, %at;\n"
-    "    add.u64 %y, %value, %i;\n"
-    "    ld.global.u64 %z, [%x];\n"
+    "    .reg .b64 %at, %words, %stride, %value, %i, %step, %x, %y, %z, %wrong;\n" PARAMETERS
+    "    ld.param.u64 %wrong, [p_wrong];\n" EACH_WORD "    ld.global.u64 %z, [%x];\n"
     "    add.u64 %i, %i, %step;\n"
     "    setp.eq.u64 %p, %z, %y;\n"
     "    @%p bra again;\n"
