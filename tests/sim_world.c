@@ -519,6 +519,8 @@ static void free_on(struct block *b, unsigned stream) {
     if (b->in_graph || (captured && w.capture.thread != w.thread) || (b->of_graph && !captured) ||
         !order_behind(b, stream))
         return;
+    if (captured && b->was_of_graph && !b->of_graph)
+        return; /* another graph's: should this capture be aborted, it would not be freed */
     tell("free block %u on stream %u%s: ", number(b), stream, captured ? " (captured)" : "");
     faulted = CALL(status, weir_free(w.allocator, b->address, handle(stream)));
     tell("%s\n", weir_status_name(status));
