@@ -720,7 +720,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"harden", "WEIR_HARDEN", "LIST",
           "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
           "Find writes to freed memory (poison) and beside blocks (guard), zero memory that its "
-          "stream did not have before, or always.  Each free waits for its stream then."},
+          "stream did not have before (zero-stream), or always (zero-always).  What is found is a line of the "
+          "log, and to look for it waits for the stream."},
          &list_kind,
          AT(harden),
          hardenings,
@@ -937,6 +938,9 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
                          problem.text, rows[i].text.accepts);
             return WEIR_E_INVALID;
         }
+    /* What hardening finds is for somebody to read. */
+    if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
+        work.log = WEIR_LOG_ERROR;
     fill_defaults(&work);
     if (!limit_holds_prealloc(&work, message, message_bytes))
         return WEIR_E_LIMIT;

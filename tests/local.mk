@@ -148,10 +148,11 @@ soak: tests/sim
 	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
 # That it finds the mistakes that tests/mutants lists.
-EXTRA_DIST += tests/check-mutants tests/mutants
+EXTRA_DIST += tests/check-mutants tests/generate-mutants tests/mutants
 .PHONY: check-mutants
-check-mutants: tests/sim
-	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' LIBS='$(LIBS)' \
+check-mutants: tests/sim $(MUTANT_SUITES)
+	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
+	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
 	MUTANT_SECONDS='$(MUTANT_SECONDS)' $(SHELL) $(top_srcdir)/tests/check-mutants
 

@@ -148,7 +148,7 @@ typedef struct weir_options {
     uint32_t event_ring; /* growth events kept; 0: 1024.  At most 1048576. */
 
     int latency; /* WEIR_SWITCH_: keep a histogram of the latency of every call; default off */
-    int log;     /* WEIR_LOG_ */
+    int log;     /* WEIR_LOG_; default none, with harden error */
 
     /* WEIR_SWITCH_: caches per stream above the engine, which serve what a stream freed to the same
      * stream without a driver call.  Default: on; for the platform engine off.  Off: every block of
