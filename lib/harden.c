@@ -384,23 +384,34 @@ static void give_down(struct weir_harden *h, struct block *b, weir_stream stream
 /* All shelves, or with `all` what is kept out too, after a wait for the device; down on `stream`. */
 static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) {
     struct block *blocks = NULL, *b, *bad = NULL;
+    struct shelf *shelves, **last = &shelves;
     weir_status status;
 
+    pthread_mutex_lock(&h->lock); /* what is shelved from now on, the wait may not cover */
+    shelves = h->shelves;
+    h->shelves = NULL;
+    h->shelf_count = 0;
+    pthread_mutex_unlock(&h->lock);
     status = weir__engine_status(h->host, weir__engine_wait_for_device(h->host));
-    if (status != WEIR_OK)
-        return status;
     pthread_mutex_lock(&h->lock);
-    while (h->shelves) {
-        struct shelf *shelf = h->shelves;
+    if (status != WEIR_OK) {
+        for (; *last; last = &(*last)->next)
+            h->shelf_count++;
+        *last = h->shelves;
+        h->shelves = shelves;
+        pthread_mutex_unlock(&h->lock);
+        return status;
+    }
+    while (shelves) {
+        struct shelf *shelf = shelves;
 
         while ((b = take_off(h, shelf, 0))) {
             b->next = blocks;
             blocks = b;
         }
-        h->shelves = shelf->next;
+        shelves = shelf->next;
         free(shelf);
     }
-    h->shelf_count = 0;
     if (all) {
         bad = h->kept_out;
         h->kept_out = NULL;
@@ -824,6 +835,8 @@ void weir__harden_close(struct weir_harden *h) {
 
 /* Blocks on shelves and kept out are freed, though below they are live; gaps are nobody's. */
 void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
+    uint64_t beside; /* callers' blocks: gaps, and what is held */
+
     pthread_mutex_lock(&h->lock);
     out->allocs += h->reused;
     out->attempts += h->reused;
@@ -832,8 +845,9 @@ void weir__harden_figures(struct weir_harden *h, weir_statistics *out) {
         out->front_hits += h->reused;
     out->frees += h->reused + h->held;
     out->blocks = out->allocs > out->frees ? out->allocs - out->frees : 0;
-    out->requested -= h->live_bytes + h->held_bytes - h->requested;
-    out->in_use -= h->held_bytes;
+    beside = h->live_bytes + h->held_bytes - h->requested;
+    out->requested -= beside < out->requested ? beside : out->requested;
+    out->in_use -= h->held_bytes < out->in_use ? h->held_bytes : out->in_use;
     out->requested_peak = h->requested_peak > out->requested ? h->requested_peak : out->requested;
     out->late_writes = h->late_writes;
     out->overruns = h->overruns;
