@@ -52,7 +52,8 @@ static CUresult take_aligned(struct arena *a, size_t *bytes, CUdeviceptr *base) 
     if (result != CUDA_SUCCESS || a->host->options.front != WEIR_SWITCH_ON ||
         *base % WEIR_PAGE == 0)
         return result;
-    driver->cuMemFree(*base);
+    if (driver->cuMemFree(*base) != CUDA_SUCCESS)
+        (void)driver->cuMemFree(*base); /* else it would be lost */
     if (*bytes >= DRIVER_PAGE || room_left(a) < DRIVER_PAGE)
         return CUDA_ERROR_OUT_OF_MEMORY;
     result = driver->cuMemAlloc(base, DRIVER_PAGE);
@@ -126,6 +127,9 @@ static weir_status extend(struct arena *a, size_t bytes) {
         return weir__engine_refuse(a->host->limit < a->host->device_total ? WEIR_E_LIMIT
                                                                           : WEIR_E_NO_MEMORY);
     status = take_region(a, step, least, &got);
+    if (status == WEIR_E_NO_MEMORY && a->host->limit < a->host->device_total &&
+        room_left(a) < DRIVER_PAGE) /* there is none for an exchange */
+        status = weir__engine_refuse(WEIR_E_LIMIT);
     if (status == WEIR_OK)
         weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, step, got,
                           weir__engine_since(a->host, started), a->blocks.total);

@@ -62,6 +62,7 @@ struct pool {
     /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
     CUdeviceptr probes[MAX_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
+    int undone;                   /* one of them lies behind work of another stream */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
     CUstream join_stream;    /* NULL until the first free with uses */
@@ -180,12 +181,31 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     return WEIR_OK;
 }
 
+/* Gives the probe blocks back.  What the driver refuses stays, for the next time; and all of them if one
+ * lies behind work that cannot be waited for.  The caller holds `growing` and is in the driver's scope. */
+static void drop_probes(struct pool *p) {
+    const struct weir_driver *driver = p->host->driver;
+    uint32_t count = p->probe_count, kept = 0;
+    uint64_t zero = 0;
+
+    if (count == 0 || (p->undone && weir__engine_wait_for_device(p->host) != CUDA_SUCCESS))
+        return;
+    p->undone = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
+            p->probes[kept++] = p->probes[i];
+    p->probe_count = kept;
+    if (kept == 0) /* probes are nobody's blocks */
+        (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+}
+
 static void pool_close(void *engine) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
+        drop_probes(p);
         driver->cuMemPoolDestroy(p->pool); /* reclaimed when the last pending free is done */
         driver->cuStreamDestroy(p->grow_stream);
         if (p->join_stream)
@@ -209,23 +229,6 @@ static void note_used_peak(struct pool *p) {
                                                   memory_order_relaxed))
         ;
     (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
-}
-
-/* Gives the probe blocks back.  What the driver refuses stays, for the next time.  The caller holds
- * `growing` and is in the driver's scope. */
-static void drop_probes(struct pool *p) {
-    const struct weir_driver *driver = p->host->driver;
-    uint32_t count = p->probe_count, kept = 0;
-    uint64_t zero = 0;
-
-    if (count == 0)
-        return;
-    for (uint32_t i = 0; i < count; i++)
-        if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
-            p->probes[kept++] = p->probes[i];
-    p->probe_count = kept;
-    if (kept == 0) /* probes are nobody's blocks */
-        (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
 }
 
 /* The same, for callers that are not growing.  In steady state there are none. */
@@ -424,6 +427,7 @@ static void take_back(struct pool *p, CUdeviceptr block, weir_stream stream) {
     pthread_mutex_lock(&p->growing);
     if (p->probe_count < MAX_PROBES)
         p->probes[p->probe_count++] = block;
+    p->undone = 1;
     pthread_mutex_unlock(&p->growing);
 }
 

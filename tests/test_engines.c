@@ -1139,6 +1139,18 @@ START_TEST(probe_blocks_that_stay_are_given_back_later) {
 }
 END_TEST
 
+START_TEST(probe_blocks_that_stay_go_with_the_allocator) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    weir__model_faults_clear();
+    destroy(a);
+    MUST_EQ(device_free(), 4 * GIB);
+}
+END_TEST
+
 /* What cuMemAlloc packs beside others begins anywhere, and blocks under the front at whole pages alone. */
 START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
     weir_options options = plain(KIND_REGIONS, 0);
@@ -1178,6 +1190,23 @@ START_TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
     CU(driver->cuMemFree(rest));
     CU(driver->cuMemFree(other));
     give(a, take(a, 20 * KIB, A), A);
+    destroy(a);
+}
+END_TEST
+
+/* Or the limit has no room for it. */
+START_TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
+    weir_options options = plain(KIND_REGIONS, MIB);
+    weir_allocator *a = make(&options);
+    CUdeviceptr other;
+    void *block = NULL;
+    weir_status status;
+
+    CU(driver->cuMemAlloc(&other, 512));
+    status = weir_alloc(a, 100, A, &block);
+    MUST_EQ(status, front == WEIR_SWITCH_ON ? WEIR_E_LIMIT : WEIR_OK);
+    give(a, block, A);
+    CU(driver->cuMemFree(other));
     destroy(a);
 }
 END_TEST
@@ -1993,7 +2022,9 @@ static void add_recovery(TCase *tests) {
 static void add_faults(TCase *tests) {
     tcase_add_test(tests, probe_blocks_that_stay_are_given_back_later);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
+    tcase_add_test(tests, probe_blocks_that_stay_go_with_the_allocator);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
+    tcase_add_test(tests, a_region_that_begins_inside_a_page_under_a_low_limit);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
