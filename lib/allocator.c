@@ -285,7 +285,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
-    return cannot(message, host->options.log, status, "cannot preallocate: %s",
+    return cannot(message, host->options.log, status, "cannot start: %s",
                   weir_status_message(status));
 }
 
@@ -677,7 +677,10 @@ static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     status = weir__front_bind(a->front, stream, more);
     if (status == WEIR_E_INVALID || status == WEIR_E_STREAM) {
         driver_result = weir__driver_result;
-        (void)misuse(a, status, more > 0 ? "weir_bind" : "weir_unbind: the stream is not bound");
+        (void)misuse(a, status,
+                     more > 0                   ? "weir_bind"
+                     : status == WEIR_E_INVALID ? "weir_unbind: the stream is not bound"
+                                                : "weir_unbind");
         weir__set_driver_result(driver_result);
     }
     return status;

@@ -98,8 +98,11 @@ static void leave_mark(void *of_thread) {
 
 /* The library may be unloaded before its threads end. */
 static __attribute__((destructor)) void drop_key(void) {
+    weir__lock_take(&marks.lock);
     if (marks.has_key)
         pthread_key_delete(marks.key);
+    marks.has_key = 0;
+    weir__lock_give(&marks.lock);
 }
 
 /* 1 if this thread has a mark; 0: there is no host memory, or no key left. */

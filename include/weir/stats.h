@@ -20,7 +20,8 @@ extern "C" {
  * and, with the front (the caches per stream, options.front) on,
  *     allocs == front_hits + front_misses_young + front_misses_empty + front_misses_capture
  * while all four are 0 with it off.  With the front on, requested_peak and in_use_peak are as seen at
- * misses and by weir_stats: a lower bound when hits alone raised them.
+ * misses and by weir_stats: a lower bound when hits alone raised them; where other threads are at work they
+ * may be seen some blocks too high.
  * Times are of the allocator's device: virtual on the device model. */
 typedef struct weir_statistics {
     size_t size;            /* bytes that the library filled in */
