@@ -533,7 +533,9 @@ static void free_on(struct block *b, unsigned stream) {
                  weir_status_name(status), weir_last_driver_result());
         return;
     }
-    w.gone = b->address;
+    /* Where a graph's memory was, what the driver did not take back may lie: it is the driver who is asked. */
+    if (!b->was_of_graph || !w.set.faults)
+        w.gone = b->address;
     forget(b);
     check_oracle();
 }
