@@ -289,6 +289,7 @@ static weir_options options_of(const struct settings *s) {
     options.front_idle_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->idle];
     options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
     options.harden = s->harden;
+    options.log = WEIR_LOG_NONE;
     options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
     return options;
 }
