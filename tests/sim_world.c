@@ -534,9 +534,7 @@ static void free_on(struct block *b, unsigned stream) {
                  weir_status_name(status), weir_last_driver_result());
         return;
     }
-    /* Where a graph's memory was, what the driver did not take back may lie: it is the driver who is asked. */
-    if (!b->was_of_graph || !w.set.faults)
-        w.gone = b->address;
+    w.gone = b->address;
     forget(b);
     check_oracle();
 }
@@ -607,6 +605,8 @@ static void do_wrong_free(uint64_t r) {
     if (stream == STREAMS)
         return;
     if (r >> 20 & 1) {
+        if (w.set.faults && w.set.kind == POOL)
+            return; /* what the driver did not take back may lie there, and it is who is asked */
         address = w.gone;
         for (unsigned i = 0; i < BLOCKS; i++)
             if (w.blocks[i].address == address)
@@ -621,8 +621,6 @@ static void do_wrong_free(uint64_t r) {
         return;
     tell("free %p, which is no block\n", (void *)address);
     status = weir_free(w.allocator, address, handle(stream));
-    if (status == WEIR_OK && w.set.faults && w.set.kind == POOL)
-        return; /* a block of the pool's own that the driver did not take back lies there now */
     expect(status, WEIR_E_NOT_OWNED, "weir_free of no block");
 }
 
