@@ -123,6 +123,7 @@ dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
 	tests/check-installed \
+	tests/every_kind.h \
 	tests/logged.h \
 	tests/model_device.h \
 	tests/oracle.h \

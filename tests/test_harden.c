@@ -13,6 +13,7 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
+#include "every_kind.h"
 #include "logged.h"
 
 #define CAPACITY (4 * GIB)
@@ -20,16 +21,6 @@
 #define GUARD WEIR_HARDEN_GUARD
 #define ZERO_STREAM WEIR_HARDEN_ZERO_STREAM
 #define ZERO_ALWAYS WEIR_HARDEN_ZERO_ALWAYS
-
-static const struct {
-    int kind, front;
-} worlds[] = {
-    {KIND_POOL, WEIR_SWITCH_ON},     {KIND_POOL, WEIR_SWITCH_OFF},
-    {KIND_FIXED, WEIR_SWITCH_ON},    {KIND_FIXED, WEIR_SWITCH_OFF},
-    {KIND_REGIONS, WEIR_SWITCH_ON},  {KIND_REGIONS, WEIR_SWITCH_OFF},
-    {KIND_PLATFORM, WEIR_SWITCH_ON}, {KIND_PLATFORM, WEIR_SWITCH_OFF},
-};
-enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
 static const size_t sizes[] = {1, 255, 512, 3000, 20001, 70000, 512 * KIB, 600001, 3 * MIB};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };

@@ -19,19 +19,10 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
+#include "every_kind.h"
 #include "logged.h"
 
 #define CAPACITY (4 * GIB)
-
-static const struct {
-    int kind, front;
-} worlds[] = {
-    {KIND_POOL, WEIR_SWITCH_ON},     {KIND_POOL, WEIR_SWITCH_OFF},
-    {KIND_FIXED, WEIR_SWITCH_ON},    {KIND_FIXED, WEIR_SWITCH_OFF},
-    {KIND_REGIONS, WEIR_SWITCH_ON},  {KIND_REGIONS, WEIR_SWITCH_OFF},
-    {KIND_PLATFORM, WEIR_SWITCH_ON}, {KIND_PLATFORM, WEIR_SWITCH_OFF},
-};
-enum { WORLDS = sizeof worlds / sizeof worlds[0] };
 
 static int has_front(int world) {
     return worlds[world].front == WEIR_SWITCH_ON;
