@@ -33,6 +33,9 @@ typedef unsigned int CUmemAllocationType;
 typedef unsigned int CUmemAllocationHandleType;
 typedef unsigned int CUmemLocationType;
 typedef unsigned int CUpointer_attribute;
+typedef unsigned int CUmemAccess_flags;
+typedef unsigned int CUmemAllocationGranularity_flags;
+typedef unsigned long long CUmemGenericAllocationHandle;
 
 typedef struct CUuuid_st {
     char bytes[16];
@@ -54,6 +57,24 @@ typedef struct CUmemPoolProps_st {
     unsigned short usage;
     unsigned char reserved[54];
 } CUmemPoolProps;
+
+typedef struct CUmemAllocationProp_st {
+    CUmemAllocationType type;
+    CUmemAllocationHandleType requestedHandleTypes;
+    CUmemLocation location;
+    void *win32HandleMetaData;
+    struct {
+        unsigned char compressionType;
+        unsigned char gpuDirectRDMACapable;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } allocFlags;
+} CUmemAllocationProp;
+
+typedef struct CUmemAccessDesc_st {
+    CUmemLocation location;
+    CUmemAccess_flags flags;
+} CUmemAccessDesc;
 
 /* Constants: X(name, value). */
 #define WEIR_CUDA_CONSTANTS(X)                                                                     \
@@ -86,6 +107,7 @@ typedef struct CUmemPoolProps_st {
     X(CUDA_ERROR_CAPTURED_EVENT, 907)                                                              \
     X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                 \
     X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
+    X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
     X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)   /* int */                              \
     X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)         /* int */                              \
@@ -98,6 +120,11 @@ typedef struct CUmemPoolProps_st {
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
+    X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                            \
+    X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                            \
+    X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                       \
+    X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                                         \
+    X(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)                                                     \
     X(CU_STREAM_DEFAULT, 0)                                                                        \
     X(CU_STREAM_NON_BLOCKING, 1)                                                                   \
     X(CU_EVENT_DEFAULT, 0)                                                                         \
@@ -212,7 +239,32 @@ typedef struct CUmemPoolProps_st {
       (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,          \
        parameters, extra))                                                                         \
     X(KERNEL, cuEventElapsedTime, "cuEventElapsedTime", 2000,                                      \
-      (float *milliseconds, CUevent start, CUevent end), (milliseconds, start, end))
+      (float *milliseconds, CUevent start, CUevent end), (milliseconds, start, end))               \
+    X(VIRTUAL, cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020,              \
+      (size_t *granularity, const CUmemAllocationProp *properties,                                 \
+       CUmemAllocationGranularity_flags option),                                                   \
+      (granularity, properties, option))                                                           \
+    X(VIRTUAL, cuMemAddressReserve, "cuMemAddressReserve", 10020,                                  \
+      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
+       unsigned long long flags),                                                                  \
+      (address, bytes, alignment, hint, flags))                                                    \
+    X(VIRTUAL, cuMemAddressFree, "cuMemAddressFree", 10020, (CUdeviceptr address, size_t bytes),   \
+      (address, bytes))                                                                            \
+    X(VIRTUAL, cuMemCreate, "cuMemCreate", 10020,                                                  \
+      (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
+       const CUmemAllocationProp *properties, unsigned long long flags),                           \
+      (handle, bytes, properties, flags))                                                          \
+    X(VIRTUAL, cuMemRelease, "cuMemRelease", 10020, (CUmemGenericAllocationHandle handle),         \
+      (handle))                                                                                    \
+    X(VIRTUAL, cuMemMap, "cuMemMap", 10020,                                                        \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags),                                                                  \
+      (address, bytes, offset, handle, flags))                                                     \
+    X(VIRTUAL, cuMemUnmap, "cuMemUnmap", 10020, (CUdeviceptr address, size_t bytes),               \
+      (address, bytes))                                                                            \
+    X(VIRTUAL, cuMemSetAccess, "cuMemSetAccess", 10020,                                            \
+      (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count),            \
+      (address, bytes, access, count))
 /* clang-format on */
 
 #ifndef WEIR_CUDA_ABI_CHECK

@@ -24,13 +24,16 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  Toolkit 12.2 is the first whose cuda.h
  *                  says so; 12.1 has reserved bytes there, which a driver wants to be zero
  *   GRAPH          stream capture into graphs that allocate (graph memory nodes)
- *   KERNEL         modules, launches, times between events; in every driver that is complete */
+ *   KERNEL         modules, launches, times between events; in every driver that is complete
+ *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
+ *                  is complete.  Whether a device can, its attribute 102 says */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
     X(POOL_MAX_SIZE, "pool-max-size", 12020)                                                       \
     X(GRAPH, "graph", 11040)                                                                       \
-    X(KERNEL, "kernels", WEIR_DRIVER_OLDEST)
+    X(KERNEL, "kernels", WEIR_DRIVER_OLDEST)                                                       \
+    X(VIRTUAL, "virtual-memory", WEIR_DRIVER_OLDEST)
 
 enum weir_driver_capability {
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAPABILITY_##name,

@@ -68,6 +68,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_stream.c \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
+	lib/model/model_virtual.c \
 	lib/options.c \
 	lib/pagemap.c \
 	lib/pagemap.h \

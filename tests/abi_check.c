@@ -34,12 +34,19 @@
 #define CUmemAllocationHandleType weir_CUmemAllocationHandleType
 #define CUmemLocationType weir_CUmemLocationType
 #define CUpointer_attribute weir_CUpointer_attribute
+#define CUmemAccess_flags weir_CUmemAccess_flags
+#define CUmemAllocationGranularity_flags weir_CUmemAllocationGranularity_flags
+#define CUmemGenericAllocationHandle weir_CUmemGenericAllocationHandle
 #define CUuuid_st weir_CUuuid_st
 #define CUuuid weir_CUuuid
 #define CUmemLocation_st weir_CUmemLocation_st
 #define CUmemLocation weir_CUmemLocation
 #define CUmemPoolProps_st weir_CUmemPoolProps_st
 #define CUmemPoolProps weir_CUmemPoolProps
+#define CUmemAllocationProp_st weir_CUmemAllocationProp_st
+#define CUmemAllocationProp weir_CUmemAllocationProp
+#define CUmemAccessDesc_st weir_CUmemAccessDesc_st
+#define CUmemAccessDesc weir_CUmemAccessDesc
 #include "cuda_abi.h"
 #undef CUresult
 #undef CUdevice
@@ -60,12 +67,19 @@
 #undef CUmemAllocationHandleType
 #undef CUmemLocationType
 #undef CUpointer_attribute
+#undef CUmemAccess_flags
+#undef CUmemAllocationGranularity_flags
+#undef CUmemGenericAllocationHandle
 #undef CUuuid_st
 #undef CUuuid
 #undef CUmemLocation_st
 #undef CUmemLocation
 #undef CUmemPoolProps_st
 #undef CUmemPoolProps
+#undef CUmemAllocationProp_st
+#undef CUmemAllocationProp
+#undef CUmemAccessDesc_st
+#undef CUmemAccessDesc
 
 #include <cuda.h>
 #include <stdio.h>
@@ -87,6 +101,7 @@
 #define CU_MEMPOOL_ATTR_USED_MEM_CURRENT 7
 #define CU_MEMPOOL_ATTR_USED_MEM_HIGH 8
 #define CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE 17
+#define CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED 102 /* had another name */
 #endif
 
 #if CUDA_VERSION < 11040
@@ -109,6 +124,7 @@ CHECK_SAME(CUgraph);
 CHECK_SAME(CUgraphExec);
 CHECK_SAME(CUmodule);
 CHECK_SAME(CUfunction);
+CHECK_SAME(CUmemGenericAllocationHandle);
 _Static_assert(__builtin_types_compatible_p(weir_stream, CUstream), "weir_stream");
 
 #define CHECK_ENUM(type)                                                                           \
@@ -123,6 +139,8 @@ CHECK_ENUM(CUmemAllocationType);
 CHECK_ENUM(CUmemAllocationHandleType);
 CHECK_ENUM(CUmemLocationType);
 CHECK_ENUM(CUpointer_attribute);
+CHECK_ENUM(CUmemAccess_flags);
+CHECK_ENUM(CUmemAllocationGranularity_flags);
 
 #define CHECK_SIZE(type)                                                                           \
     _Static_assert(sizeof(weir_##type) == sizeof(type) && _Alignof(weir_##type) == _Alignof(type), \
@@ -159,6 +177,21 @@ _Static_assert(offsetof(weir_CUmemPoolProps, maxSize) == offsetof(CUmemPoolProps
                "CUmemPoolProps.maxSize");
 #endif
 
+CHECK_SIZE(CUmemAllocationProp);
+CHECK_FIELD(CUmemAllocationProp, type);
+CHECK_FIELD(CUmemAllocationProp, requestedHandleTypes);
+CHECK_FIELD(CUmemAllocationProp, location);
+CHECK_FIELD(CUmemAllocationProp, win32HandleMetaData);
+CHECK_FIELD(CUmemAllocationProp, allocFlags);
+CHECK_FIELD(CUmemAllocationProp, allocFlags.compressionType);
+CHECK_FIELD(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable);
+CHECK_FIELD(CUmemAllocationProp, allocFlags.usage);
+CHECK_FIELD(CUmemAllocationProp, allocFlags.reserved);
+
+CHECK_SIZE(CUmemAccessDesc);
+CHECK_FIELD(CUmemAccessDesc, location);
+CHECK_FIELD(CUmemAccessDesc, flags);
+
 /* ---------------------------------------------------------- entry points ---- */
 
 /* From 13.0 on cuda.h maps cuDeviceGetUuid to _v2, whose parameters are the same, and declares the
@@ -183,6 +216,7 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
 /* An optional group is checked where the toolkit knows it. */
 #define GROUP_BASE(...) __VA_ARGS__
 #define GROUP_KERNEL(...) __VA_ARGS__
+#define GROUP_VIRTUAL(...) __VA_ARGS__
 #if CUDA_VERSION >= 12000
 #define GROUP_STREAM_ID(...) __VA_ARGS__
 #else

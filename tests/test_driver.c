@@ -246,7 +246,8 @@ static const unsigned group_of[WEIR_ENTRY_COUNT] = {
 
 enum {
     EVERY_CAPABILITY = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE |
-                       WEIR_CAP_GRAPH | WEIR_CAP_KERNEL
+                       WEIR_CAP_GRAPH | WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL,
+    OLDEST_CAPABILITIES = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL
 };
 
 static void assert_driver(const char *text, int version, unsigned capabilities) {
@@ -282,7 +283,7 @@ START_TEST(newest_resolver_is_preferred) {
 END_TEST
 
 START_TEST(old_resolver_serves_drivers_before_12) {
-    unsigned capabilities = WEIR_CAP_POOL_FIGURES | WEIR_CAP_KERNEL;
+    unsigned capabilities = WEIR_CAP_POOL_FIGURES | OLDEST_CAPABILITIES;
     FAKE_OR_RETURN(text, 1, "open", "FAKE_VERSION=11030");
 
     assert_driver(text, 11030, capabilities);
@@ -296,8 +297,8 @@ END_TEST
 START_TEST(symbols_serve_drivers_without_a_resolver) {
     FAKE_OR_RETURN(text, 0, "open", "FAKE_VERSION=11020");
 
-    assert_driver(text, 11020, WEIR_CAP_KERNEL);
-    assert_routes(text, WEIR_CAP_KERNEL, "dlsym", NULL, NULL);
+    assert_driver(text, 11020, OLDEST_CAPABILITIES);
+    assert_routes(text, OLDEST_CAPABILITIES, "dlsym", NULL, NULL);
 }
 END_TEST
 
@@ -323,6 +324,7 @@ static const struct {
     {"FAKE_UNRESOLVED=cuStreamGetId", WEIR_CAP_STREAM_ID},
     {"FAKE_UNRESOLVED=cuGraphLaunch", WEIR_CAP_GRAPH},
     {"FAKE_UNRESOLVED=cuLaunchKernel", WEIR_CAP_KERNEL},
+    {"FAKE_UNRESOLVED=cuMemSetAccess", WEIR_CAP_VIRTUAL},
 };
 
 START_TEST(missing_optional_entry_clears_its_bit) {

@@ -1580,19 +1580,19 @@ static const struct {
     int version;
     unsigned capabilities;
 } older_drivers[] = {
-    {11020, WEIR_CAP_KERNEL},
-    {11030, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES},
-    {11040, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH},
-    {12010, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID},
-    {12020, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID |
-                WEIR_CAP_POOL_MAX_SIZE},
+    {11020, 0},
+    {11030, WEIR_CAP_POOL_FIGURES},
+    {11040, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH},
+    {12010, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID},
+    {12020, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
 };
+enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL };
 
 /* The next reset to the built-in profile brings everything back. */
 START_TEST(profile_of_an_older_driver_plays_it) {
     char path[] = "/tmp/weir-profile-XXXXXX", text[64];
     struct weir_model_setup setup = {.profile = path};
-    unsigned capabilities = older_drivers[_i].capabilities;
+    unsigned capabilities = older_drivers[_i].capabilities | EVERY_DRIVER;
     CUmemPoolProps props = properties();
     uint64_t number = 0;
     int version = 0;
@@ -1618,7 +1618,7 @@ START_TEST(profile_of_an_older_driver_plays_it) {
            d->cuMemPoolCreate(&pool, &props));
     reset_to(GIB);
     ck_assert_int_eq(d->version, 13000);
-    ck_assert_uint_eq(d->capabilities, WEIR_CAP_KERNEL | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH |
+    ck_assert_uint_eq(d->capabilities, EVERY_DRIVER | WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH |
                                            WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE);
     ck_assert_ptr_nonnull(d->cuStreamGetId);
 }

@@ -423,9 +423,11 @@ static int prepare_process(struct weir_driver_failure *failure) {
          weir__model_slab_make(&weir__model.pools, 1024, 1 << 12) != 0) ||
         (!weir__model.graphs.base &&
          weir__model_slab_make(&weir__model.graphs, 64, 1 << 14) != 0) ||
-        (!weir__model.execs.base && weir__model_slab_make(&weir__model.execs, 64, 1 << 14) != 0)) {
+        (!weir__model.execs.base && weir__model_slab_make(&weir__model.execs, 64, 1 << 14) != 0) ||
+        (!weir__model.memories.base &&
+         weir__model_slab_make(&weir__model.memories, MODEL_MEMORY_STRIDE, 1 << 17) != 0)) {
         snprintf(failure->text, sizeof failure->text,
-                 "the device model needs 46 MiB of address space (a limit, `ulimit -v`?)");
+                 "the device model needs 54 MiB of address space (a limit, `ulimit -v`?)");
         return -1;
     }
     if (pthread_key_create(&thread_key, retire_thread) != 0 ||
@@ -481,6 +483,7 @@ static void drop_everything(void) {
 
     weir__model_direct_drop();
     weir__model_pools_drop();
+    weir__model_virtual_drop();
     for (i = 0; i < MODEL_DEVICES; i++) {
         weir__model_host_drop(&weir__model.devices[i]);
         weir__model_streams_drop(&weir__model.devices[i].context);
@@ -492,6 +495,7 @@ static void drop_everything(void) {
     slab_clear(&weir__model.pools);
     slab_clear(&weir__model.graphs);
     slab_clear(&weir__model.execs);
+    slab_clear(&weir__model.memories);
     memset(weir__model.devices, 0, sizeof weir__model.devices);
     memset(weir__model.faults, 0, sizeof weir__model.faults);
     weir__model.faults_met = 0;

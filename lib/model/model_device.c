@@ -96,6 +96,9 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
         *value = 1;
         break;
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = weir__model.profile.virtual_memory != 0;
+        break;
     case ATTRIBUTE_SM_COUNT:
         *value = 132;
         break;

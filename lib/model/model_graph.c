@@ -415,7 +415,8 @@ static CUresult run_step(const struct model_step *step, struct model_stream *str
         weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
         return CUDA_SUCCESS;
     default:
-        if (step->bytes > 0 && !weir__model_block_around(step->address, step->bytes))
+        if (step->bytes > 0 &&
+            !weir__model_allows(step->address, step->bytes, weir__model_step_access(step)))
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         weir__model_stream_work(stream, step->duration_ns);
         weir__model_step_run(step);

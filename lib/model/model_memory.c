@@ -10,8 +10,8 @@
  * device, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds
  * of block may be freed by both calls; pages are 2 MiB of physical memory.
  *
- * Copies and fills happen at once on host memory, only within one live block, and charge their
- * stream with the time they would take; under capture they happen when the graph is launched.
+ * Copies and fills happen at once on host memory, only within one live block or within mappings
+ * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen when the graph is launched.
  *
  * Must not know: how a pool places its blocks; what a capture does.
  */
@@ -284,14 +284,13 @@ const char *weir__model_direct_check(const struct model_device *device, uint64_t
     return live > small ? "pages hold more small blocks than there are" : NULL;
 }
 
-/* The block at or before the address, if it is one that holds it all. */
-struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes) {
+int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
     struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
-    struct model_block *block = (struct model_block *)(void *)node;
+    const struct model_block *block = (struct model_block *)(void *)node;
 
-    if (!block || bytes > block->bytes || address - node->key > block->bytes - bytes)
-        return NULL;
-    return block;
+    if (block && bytes <= block->bytes && address - node->key <= block->bytes - bytes)
+        return 1;
+    return weir__model_virtual_allows(address, bytes, access);
 }
 
 static struct model_block *find_block(CUdeviceptr address) {
@@ -451,6 +450,11 @@ CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- Copies ---- */
 
+CUmemAccess_flags weir__model_step_access(const struct model_step *step) {
+    return (uintptr_t)step->to == step->address ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_READ;
+}
+
 void weir__model_step_run(const struct model_step *step) {
     if (step->bytes == 0)
         return;
@@ -467,7 +471,8 @@ static CUresult submit(struct model_stream *stream, const struct model_step *ste
 
     if (result != CUDA_SUCCESS)
         return result;
-    if (step->bytes > 0 && !weir__model_block_around(step->address, step->bytes) &&
+    if (step->bytes > 0 &&
+        !weir__model_allows(step->address, step->bytes, weir__model_step_access(step)) &&
         !(branch && weir__model_graph_holds(step->address, step->bytes)))
         return CUDA_ERROR_INVALID_VALUE;
     if (branch)

@@ -10,6 +10,10 @@
  * Memory that goes back to the driver must be behind them likewise: cuMemFreeAsync on its stream,
  * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
  *
+ * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
+ * the bytes that it takes.  Memory that is mapped again begins without an owner.  Bytes go by address:
+ * that two addresses mean the same memory the oracle does not see.
+ *
  * The first fault is kept, in words, with what both sides knew.
  *
  * Must not know: who uses memory; how a pool places blocks.
@@ -238,7 +242,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     size_t length = 0;
 
     oracle.uses++;
-    if (!weir__model_block_around(address, bytes)) {
+    if (!weir__model_allows(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         if (!oracle.fault[0])
             say(&length,
                 "use of memory that the driver has not given out: %" PRIu64 " bytes at %#" PRIx64
@@ -266,6 +270,10 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream) {
     take_over(address, bytes,
               stream ? "freed before its uses" : "freed before the host saw its uses", stream, 0);
+}
+
+void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
+    take_over(address, bytes, "unmapped before the host saw its uses done", NULL, 0);
 }
 
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {

@@ -651,6 +651,8 @@ const char *weir__model_pool_check(void) {
         if (!wrong)
             wrong = weir__model_graph_check(i, &physical[i]);
         if (!wrong)
+            wrong = weir__model_virtual_check(i, &physical[i]);
+        if (!wrong)
             wrong = weir__model_capture_check(&device->context);
         if (!wrong && (physical[i] != device->physical || physical[i] > device->capacity))
             wrong = "a device's memory is miscounted";

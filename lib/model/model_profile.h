@@ -28,6 +28,13 @@
     X(pool_destroy_ns)                                                                             \
     X(small_alloc_ns)                                                                              \
     X(small_free_ns)                                                                               \
+    X(virtual_memory)                                                                              \
+    X(virtual_create_gib_ns)                                                                       \
+    X(virtual_access_handle_ns)                                                                    \
+    X(virtual_access_gib_ns)                                                                       \
+    X(virtual_unmap_handle_ns)                                                                     \
+    X(virtual_unmap_gib_ns)                                                                        \
+    X(virtual_release_gib_ns)                                                                      \
     X(memset_bytes_per_us)                                                                         \
     X(copy_bytes_per_us)                                                                           \
     X(capture_step_ns)                                                                             \

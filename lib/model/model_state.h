@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64 };
+enum { MODEL_DEVICES = 16, MODEL_CONTEXT_DEPTH = 64, MODEL_MEMORY_STRIDE = 64 };
 
 /* Bits of weir__model.state; the generation, which a reset raises, stands above them. */
 enum {
@@ -103,7 +103,7 @@ struct model_device {
     struct model_context context;
     uint64_t capacity;            /* bytes; never changes */
     uint64_t context_bytes;       /* what a context takes; never changes */
-    uint64_t physical;            /* bytes taken: context, cuMemAlloc, units of pools, graphs */
+    uint64_t physical;            /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
     uint64_t graph_bytes;         /* of them, taken for memory of graphs */
     uint64_t graph_used;          /* of these, in allocations of graphs */
     uint64_t graph_end_ns;        /* when the last free of such an allocation is done */
@@ -175,7 +175,7 @@ struct model {
     struct model_device devices[MODEL_DEVICES];
 
     pthread_mutex_t lock;
-    struct model_slab streams, events, pools, graphs, execs;
+    struct model_slab streams, events, pools, graphs, execs, memories;
     int pools_grew;                /* some pool has grown since the reset */
     struct model_pool *live_pools; /* in order of creation, destroyed ones with live blocks too */
     struct model_node *blocks;     /* live blocks, by address */
@@ -276,7 +276,8 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* A fill or a copy, on host memory. */
+/* A fill or a copy, on host memory; and what it does to the device's. */
+CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 void weir__model_step_run(const struct model_step *step);
 /* Whole pages of the device's size, aligned to it, or NULL. */
 char *weir__model_map_pages(size_t bytes, int protection);
@@ -299,14 +300,22 @@ void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
-/* The live block that holds all of [address, address + bytes), or NULL. */
-struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+/* May work on the device do that with all of [address, address + bytes)?  It lies in one live block, or
+ * in mappings side by side. */
+int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+
+/* Of mappings alone. */
+int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+void weir__model_virtual_drop(void);
+const char *weir__model_virtual_check(int device, uint64_t *physical);
 
 /* The oracle.  Work on a stream, the latest, uses bytes for an owner. */
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner);
 /* Bytes go back to the driver behind the stream (NULL: the host says that their uses are over). */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
+/* Addresses lose their memory, at once. */
+void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 /* The host has seen that stream `id` is done up to `seq`, and all that `after` lists; or all of a
  * device. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);

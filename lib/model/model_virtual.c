@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: MIT */
+/* model_virtual.c: physical memory as handles, address space as reservations, and the mappings of
+ * one at the other.
+ *
+ * All handles are parts of one file without a name, which is sparse and grows by each of them, so
+ * that memory costs nothing until it is touched, keeps its bytes wherever it is mapped, and may be
+ * mapped at several addresses at once.  A part is never used again: its pages go when its handle
+ * does.  A reservation is host address space without access; mapping puts a part of the file there.
+ *
+ * Documented rules, as the comments of <cuda.h> (13.0) give them:
+ *   V1  cuMemAddressReserve: the size is a multiple of the host's page, the alignment a power of
+ *       two or 0, the address a hint;
+ *   V2  cuMemAddressFree: address and size are those of a reservation;
+ *   V3  cuMemCreate: the size is a multiple of the granularity; it takes memory of the device and
+ *       maps nothing;
+ *   V4  cuMemRelease: the memory goes when the handle is released and nothing maps it any more,
+ *       in either order;
+ *   V5  cuMemMap: address, size and offset are multiples of the granularity, the offset is 0, the
+ *       addresses are reserved and not mapped;
+ *   V6  a mapping begins without access; cuMemSetAccess wants a range that is mapped without gaps
+ *       and holds whole mappings;
+ *   V7  cuMemUnmap: no part of a mapping; what it leaves is reserved, and a later mapping there
+ *       begins without access;
+ *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
+ *       memory survives the context (cuCtxDestroy).
+ * Measured on the device of the profile: none of them waits for work on streams.
+ * Assumed: a mapping takes all of its handle; cuMemUnmap takes several mappings side by side at
+ * once; an address under a mapping is not freed; a device that is not the memory's gets no access
+ * (no peers are played); beside a capture all but the question for the granularity are unsafe, as
+ * cuMemAlloc is.  All refusals but those for want of memory are INVALID_VALUE.
+ *
+ * Must not know: pools, blocks, streams; what a capture does.
+ */
+#include "model/model_state.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What a handle names; its address is the handle. */
+struct model_memory {
+    struct model_slot slot;
+    struct model_device *device;
+    uint64_t bytes;
+    uint64_t place; /* in the file */
+    uint64_t mappings;
+    int released; /* what is left is mapped */
+};
+
+_Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
+
+struct model_reservation {
+    struct model_node node; /* key: address */
+    uint64_t bytes;
+};
+
+struct model_mapping {
+    struct model_node node; /* key: address */
+    struct model_memory *memory;
+    CUmemAccess_flags access;
+};
+
+static struct {
+    struct model_node *reservations, *mappings;
+    int file; /* none while file_bytes is 0 */
+    uint64_t file_bytes;
+} space;
+
+/* ---- Numbers ---- */
+
+/* Minimum and recommended, of sizes and addresses. */
+static uint64_t granularity(void) {
+    return weir__model.profile.page_bytes;
+}
+
+static int is_whole(uint64_t number) {
+    return number % granularity() == 0;
+}
+
+/* Whole, not empty, and below the end of all addresses. */
+static int is_range(uint64_t address, uint64_t bytes) {
+    return bytes > 0 && is_whole(address) && is_whole(bytes) && address <= UINT64_MAX - bytes;
+}
+
+static uint64_t by_gib(uint64_t bytes, uint64_t ns_per_gib) {
+    return (uint64_t)((double)bytes * (double)ns_per_gib / 1073741824.0);
+}
+
+static void *host(uint64_t address) {
+    return (void *)(uintptr_t)address;
+}
+
+/* ---- Reservations ---- */
+
+/* Address space without access, or NULL. */
+static char *reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    uint64_t lead;
+    char *base;
+
+    if (hint) {
+        base = mmap(host(hint), bytes, PROT_NONE, flags, -1, 0);
+        if (base != MAP_FAILED && (uintptr_t)base % alignment == 0)
+            return base;
+        if (base != MAP_FAILED)
+            munmap(base, bytes);
+    }
+    if (bytes > UINT64_MAX - alignment)
+        return NULL;
+    base = mmap(NULL, bytes + alignment, PROT_NONE, flags, -1, 0);
+    if (base == MAP_FAILED)
+        return NULL;
+    lead = -(uintptr_t)base & (alignment - 1);
+    if (lead)
+        munmap(base, lead);
+    munmap(base + lead + bytes, alignment - lead);
+    return base + lead;
+}
+
+/* The caller holds the lock. */
+static CUresult add_reservation(uint64_t bytes, uint64_t alignment, uint64_t hint,
+                                CUdeviceptr *address) {
+    struct model_reservation *reservation = calloc(1, sizeof *reservation);
+    char *base = NULL;
+
+    if (reservation)
+        base = reserve(bytes, alignment < granularity() ? granularity() : alignment, hint);
+    if (!base) {
+        free(reservation);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reservation->node.key = (uintptr_t)base;
+    reservation->bytes = bytes;
+    weir__model_tree_insert(&space.reservations, &reservation->node);
+    *address = (uintptr_t)base;
+    return CUDA_SUCCESS;
+}
+
+static void drop_reservation(struct model_reservation *reservation) {
+    weir__model_tree_remove(&space.reservations, &reservation->node);
+    munmap(host(reservation->node.key), reservation->bytes);
+    free(reservation);
+}
+
+static struct model_reservation *reservation_before(uint64_t address) {
+    return (void *)weir__model_tree_floor(space.reservations, address, 0);
+}
+
+/* Does one reservation hold all of these? */
+static int is_reserved(uint64_t address, uint64_t bytes) {
+    const struct model_reservation *reservation = reservation_before(address);
+
+    return reservation && bytes <= reservation->bytes &&
+           address - reservation->node.key <= reservation->bytes - bytes;
+}
+
+/* ---- Memory ---- */
+
+/* Makes the file larger by that much. */
+static int extend_file(uint64_t bytes) {
+    if (space.file_bytes == 0)
+        space.file = memfd_create("weir-model", MFD_CLOEXEC);
+    if (space.file < 0 || bytes > (uint64_t)INT64_MAX - space.file_bytes)
+        return -1;
+    if (ftruncate(space.file, (off_t)(space.file_bytes + bytes)) != 0) {
+        if (space.file_bytes == 0)
+            close(space.file);
+        return -1;
+    }
+    space.file_bytes += bytes;
+    return 0;
+}
+
+/* The caller holds the lock. */
+static CUresult make_memory(struct model_device *device, uint64_t bytes,
+                            CUmemGenericAllocationHandle *handle) {
+    struct model_memory *memory;
+
+    weir__model_direct_settle(device);
+    if (device->capacity - device->physical < bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
+    if (!memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (extend_file(bytes) != 0) {
+        weir__model_slab_give(&weir__model.memories, memory);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memory->device = device;
+    memory->bytes = bytes;
+    memory->place = space.file_bytes - bytes;
+    device->physical += bytes;
+    weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns));
+    *handle = (uintptr_t)memory;
+    return CUDA_SUCCESS;
+}
+
+/* V4.  Its pages, too: what does not work there costs the host, until the reset. */
+static void drop_if_done(struct model_memory *memory) {
+    if (!memory->released || memory->mappings > 0)
+        return;
+    (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)memory->place,
+                     (off_t)memory->bytes);
+    memory->device->physical -= memory->bytes;
+    weir__model_charge(by_gib(memory->bytes, weir__model.profile.virtual_release_gib_ns));
+    weir__model_slab_give(&weir__model.memories, memory);
+}
+
+static struct model_memory *find_memory(CUmemGenericAllocationHandle handle) {
+    struct model_memory *memory = weir__model_slab_find(&weir__model.memories, host(handle));
+
+    return memory && !memory->released ? memory : NULL;
+}
+
+/* ---- Mappings ---- */
+
+static struct model_mapping *mapping_before(uint64_t address) {
+    return (void *)weir__model_tree_floor(space.mappings, address, 0);
+}
+static struct model_mapping *mapping_from(uint64_t address) {
+    return (void *)weir__model_tree_ceiling(space.mappings, address, 0);
+}
+
+static uint64_t end_of(const struct model_mapping *mapping) {
+    return mapping->node.key + mapping->memory->bytes;
+}
+
+static int any_mapped(uint64_t address, uint64_t bytes) {
+    const struct model_mapping *last = mapping_before(address + bytes - 1);
+
+    return last && end_of(last) > address;
+}
+
+/* How many mappings make up exactly these addresses; 0: there are gaps, or parts. */
+static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
+    uint64_t at = address, count = 0;
+
+    while (at < address + bytes) {
+        const struct model_mapping *mapping = mapping_before(at);
+
+        if (!mapping || mapping->node.key != at)
+            return 0;
+        at = end_of(mapping);
+        count++;
+    }
+    return at == address + bytes ? count : 0;
+}
+
+/* The caller holds the lock. */
+static CUresult map(uint64_t address, struct model_memory *memory) {
+    struct model_mapping *mapping;
+
+    if (!is_reserved(address, memory->bytes) || any_mapped(address, memory->bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (mmap(host(address), memory->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+             space.file, (off_t)memory->place) == MAP_FAILED) {
+        free(mapping);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mapping->node.key = address;
+    mapping->memory = memory;
+    memory->mappings++;
+    weir__model_tree_insert(&space.mappings, &mapping->node);
+    return CUDA_SUCCESS;
+}
+
+/* Leaves the addresses as they are. */
+static void drop_mapping(struct model_mapping *mapping) {
+    struct model_memory *memory = mapping->memory;
+
+    weir__model_tree_remove(&space.mappings, &mapping->node);
+    free(mapping);
+    memory->mappings--;
+    drop_if_done(memory);
+}
+
+/* V7.  The caller holds the lock. */
+static CUresult unmap(uint64_t address, uint64_t bytes) {
+    uint64_t count = count_mappings(address, bytes);
+
+    if (count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (mmap(host(address), bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    weir__model_oracle_unmapped(address, bytes);
+    weir__model_charge(count * weir__model.profile.virtual_unmap_handle_ns +
+                       by_gib(bytes, weir__model.profile.virtual_unmap_gib_ns));
+    while (count-- > 0) {
+        struct model_mapping *mapping = mapping_from(address);
+
+        address = end_of(mapping);
+        drop_mapping(mapping);
+    }
+    return CUDA_SUCCESS;
+}
+
+static int protection_of(CUmemAccess_flags access) {
+    switch (access) {
+    case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+        return PROT_READ | PROT_WRITE;
+    case CU_MEM_ACCESS_FLAGS_PROT_READ:
+        return PROT_READ;
+    default:
+        return PROT_NONE;
+    }
+}
+
+/* V6.  The caller holds the lock. */
+static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
+                           CUmemAccess_flags access) {
+    uint64_t count = count_mappings(address, bytes), at;
+    struct model_mapping *mapping;
+
+    if (count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (at = address; at < address + bytes; at = end_of(mapping)) {
+        mapping = mapping_from(at);
+        if (mapping->memory->device->context.device != device)
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (mprotect(host(address), bytes, protection_of(access)) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (at = address; at < address + bytes; at = end_of(mapping)) {
+        mapping = mapping_from(at);
+        mapping->access = access;
+    }
+    weir__model_charge(count * weir__model.profile.virtual_access_handle_ns +
+                       by_gib(bytes, weir__model.profile.virtual_access_gib_ns));
+    return CUDA_SUCCESS;
+}
+
+int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+    const struct model_mapping *mapping = mapping_before(address);
+    uint64_t at = address;
+
+    if (bytes > UINT64_MAX - address)
+        return 0;
+    while (mapping && mapping->node.key <= at && at < end_of(mapping) &&
+           (mapping->access & access) == access) {
+        at = end_of(mapping);
+        if (at - address >= bytes)
+            return 1;
+        mapping = mapping_before(at);
+    }
+    return 0;
+}
+
+/* ---- Entries ---- */
+
+/* Before each of them but one.  The caller holds the lock. */
+static CUresult enter(void) {
+    return weir__model.profile.virtual_memory ? weir__model_capture_unsafe()
+                                              : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* What the model does not play it does not take for granted. */
+static CUresult check_properties(const CUmemAllocationProp *properties) {
+    size_t i;
+
+    if (properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->win32HandleMetaData)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < sizeof properties->allocFlags.reserved; i++)
+        if (properties->allocFlags.reserved[i])
+            return CUDA_ERROR_INVALID_VALUE;
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE ||
+        properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable ||
+        properties->allocFlags.usage)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    return weir__model_device_check(properties->location.id);
+}
+
+CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
+                                                   const CUmemAllocationProp *properties,
+                                                   CUmemAllocationGranularity_flags option) {
+    CUresult result;
+
+    if (!weir__model.profile.virtual_memory)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!bytes || !properties || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_properties(properties);
+    if (result == CUDA_SUCCESS)
+        *bytes = granularity();
+    return result;
+}
+
+CUresult weir__model_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                         CUdeviceptr hint, unsigned long long flags) {
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    CUresult result;
+
+    if (!address || bytes == 0 || bytes % page != 0 || hint % page != 0 ||
+        (alignment & (alignment - 1)) != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = add_reservation(bytes, alignment, hint, address);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    struct model_reservation *reservation;
+    CUresult result;
+
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS) {
+        reservation = reservation_before(address);
+        if (!reservation || reservation->node.key != address || reservation->bytes != bytes ||
+            any_mapped(address, bytes))
+            result = CUDA_ERROR_INVALID_VALUE;
+        else
+            drop_reservation(reservation);
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                 const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result;
+
+    if (!handle || !properties || !is_range(0, bytes) || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    result = check_properties(properties);
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = make_memory(&weir__model.devices[properties->location.id], bytes, handle);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct model_memory *memory;
+    CUresult result;
+
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS) {
+        memory = find_memory(handle);
+        if (memory) {
+            memory->released = 1;
+            drop_if_done(memory);
+        } else {
+            result = CUDA_ERROR_INVALID_VALUE; /* documented as undefined */
+        }
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    struct model_memory *memory;
+    CUresult result;
+
+    if (!is_range(address, bytes) || offset != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS) {
+        memory = find_memory(handle);
+        result = memory && memory->bytes == bytes ? map(address, memory) : CUDA_ERROR_INVALID_VALUE;
+    }
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    CUresult result;
+
+    if (!is_range(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    if (result == CUDA_SUCCESS)
+        result = unmap(address, bytes);
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
+                                    const CUmemAccessDesc *access, size_t count) {
+    CUresult result;
+    size_t i;
+
+    if (!is_range(address, bytes) || !access || count == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < count; i++)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+             access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+            return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = enter();
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = set_access(address, bytes, access[i].location.id, access[i].flags);
+    weir__model_unlock();
+    return result;
+}
+
+/* ---- The end, and checking ---- */
+
+void weir__model_virtual_drop(void) {
+    struct model_reservation *reservation;
+    struct model_mapping *mapping;
+
+    while ((mapping = mapping_from(0))) {
+        weir__model_tree_remove(&space.mappings, &mapping->node);
+        free(mapping);
+    }
+    while ((reservation = (void *)weir__model_tree_ceiling(space.reservations, 0, 0)))
+        drop_reservation(reservation);
+    if (space.file_bytes > 0)
+        close(space.file);
+    space.file_bytes = 0;
+}
+
+/* Of a device's memory; counts them. */
+static const char *check_mappings(int device, uint64_t *count) {
+    const struct model_mapping *mapping = mapping_from(0);
+    uint64_t end = 0;
+
+    for (; mapping; mapping = mapping_from(mapping->node.key + 1)) {
+        if (mapping->node.key < end)
+            return "mappings overlap";
+        end = end_of(mapping);
+        if (!is_reserved(mapping->node.key, mapping->memory->bytes))
+            return "a mapping lies outside of the reservations";
+        *count += mapping->memory->device->context.device == device;
+    }
+    return NULL;
+}
+
+const char *weir__model_virtual_check(int device, uint64_t *physical) {
+    const struct model_slab *slab = &weir__model.memories;
+    uint64_t mappings = 0, counted = 0;
+    const char *wrong = check_mappings(device, &mappings);
+    size_t i;
+
+    for (i = 0; i < slab->used && !wrong; i++) {
+        const struct model_memory *memory = (const void *)(slab->base + slab->stride * i);
+
+        if (!atomic_load_explicit(&memory->slot.id, memory_order_relaxed) ||
+            memory->device->context.device != device)
+            continue;
+        *physical += memory->bytes;
+        counted += memory->mappings;
+        if (memory->released && memory->mappings == 0)
+            wrong = "a handle without a name or a mapping holds memory";
+    }
+    return wrong || counted == mappings ? wrong : "mappings of handles miscounted";
+}
