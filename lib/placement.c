@@ -47,6 +47,7 @@ enum kind {
     CLEAN = 3,
     TAGGED = 4,
     PARKED = 5, /* see "parking" */
+    HOLE = 6,   /* without memory */
     STRAY = 8   /* with CLEAN or TAGGED: in no set and no list */
 };
 
@@ -103,11 +104,17 @@ struct weir_placement {
     size_t region_length;
     size_t by_base_length;
     size_t regions;
-    size_t total;  /* granules in all regions */
+    size_t total;  /* granules in all regions, */
+    size_t hollow; /* and of these in holes */
+    size_t holes;
     size_t extent; /* granules below the regions' high marks */
     struct weir__bestfit_pool pool;
     struct weir__hostmem host;
 };
+
+static size_t smaller_of(size_t a, size_t b) {
+    return a < b ? a : b;
+}
 
 static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
@@ -846,6 +853,9 @@ static int diagnose(const struct weir_placement *p, uint64_t address,
     while (p->all.chunk[id].address + p->all.chunk[id].size <= granule) {
         id = p->all.chunk[id].next;
     }
+    if (p->all.kind[id] == HOLE) {
+        return WEIR_PLACEMENT_FOREIGN;
+    }
     if (p->all.kind[id] != LIVE) {
         return WEIR_PLACEMENT_FREE;
     }
@@ -1285,6 +1295,151 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
     return WEIR_PLACEMENT_OK;
 }
 
+/* --------------------------------------------------------------------- holes -- */
+
+/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
+ * know no neighbours but each other's.  There is room for a record.  The new one. */
+static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
+    uint32_t rest = weir__chunks_add(&p->all, address);
+    struct weir__chunk *c = &p->all.chunk[id];
+
+    p->all.chunk[rest] = (struct weir__chunk){.address = address,
+                                              .size = c->address + c->size - address,
+                                              .prev = id,
+                                              .next = c->next,
+                                              .sequence = c->sequence};
+    p->all.kind[rest] = (uint8_t)kind;
+    p->all.chunk[c->next].prev = rest;
+    c->next = rest;
+    c->size = address - c->address;
+    return rest;
+}
+
+/* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
+static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
+                             uint64_t address, size_t bytes) {
+    uint32_t id;
+
+    if (bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within) {
+        return 0;
+    }
+    id = weir__chunks_find(&p->all, within >> p->shift, kind);
+    if (id == 0 || p->all.chunk[id].size < (address - within) >> p->shift ||
+        p->all.chunk[id].size - ((address - within) >> p->shift) < bytes >> p->shift) {
+        return 0;
+    }
+    return id;
+}
+
+/* The whole chunk `id` is a hole from here on, and joins its neighbours. */
+static void hole_begin(struct weir_placement *p, uint32_t id) {
+    struct weir__chunk *c = &p->all.chunk[id];
+
+    p->all.kind[id] = HOLE;
+    c->sequence = 0;
+    p->hollow += c->size;
+    p->holes++;
+    if (p->all.kind[c->next] == HOLE) {
+        p->holes--;
+        chunk_join(p, id, c->next);
+    }
+    if (p->all.kind[c->prev] == HOLE) {
+        p->holes--;
+        chunk_join(p, c->prev, id);
+    }
+}
+
+int weir__placement_add_hole(struct weir_placement *p, uint64_t base, size_t bytes) {
+    int status = weir__placement_add(p, base, bytes);
+    uint32_t id;
+
+    if (status == WEIR_PLACEMENT_OK) {
+        id = weir__chunks_find(&p->all, base >> p->shift, CLEAN);
+        chunk_leave(p, NULL, id);
+        hole_begin(p, id);
+    }
+    return status;
+}
+
+int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
+                         uint64_t stream, uint64_t sequence) {
+    uint64_t first = address >> p->shift;
+    uint64_t end = first + (bytes >> p->shift);
+    size_t position = region_position(p, first);
+    struct weir__chunk *c;
+    uint32_t id;
+
+    unpark(p);
+    id = chunk_around(p, within, HOLE, address, bytes);
+    if (id == 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    c = &p->all.chunk[id];
+    if (!records_reserve(p, p->regions + (c->address < first) + (c->address + c->size > end))) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = weir__chunks_find(&p->all, within >> p->shift, HOLE);
+    c = &p->all.chunk[id];
+    p->hollow -= bytes >> p->shift;
+    if (c->address + c->size > end) {
+        chunk_cut(p, id, end, HOLE);
+        p->holes++;
+    }
+    if (c->address < first) {
+        id = chunk_cut(p, id, first, HOLE);
+        p->holes++;
+    }
+    p->holes--;
+    if (end > p->region[p->by_base[position]].high) {
+        p->extent += end - p->region[p->by_base[position]].high;
+        p->region[p->by_base[position]].high = end;
+    }
+    if (sequence == 0) {
+        settle_clean(p, id);
+        return WEIR_PLACEMENT_OK;
+    }
+    p->all.kind[id] = LIVE; /* as if it had been taken, and is freed now */
+    p->all.chunk[id].requested = bytes;
+    p->used += bytes >> p->shift;
+    p->requested += bytes;
+    p->blocks++;
+    return weir__placement_give(p, address, stream, sequence, NULL);
+}
+
+int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
+                          size_t bytes) {
+    uint64_t first = address >> p->shift;
+    uint64_t end = first + (bytes >> p->shift);
+    struct weir__chunk *c;
+    uint32_t id;
+
+    unpark(p);
+    if (!records_reserve(p, p->regions + 3)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = chunk_around(p, within, CLEAN, address, bytes);
+    if (id == 0) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    c = &p->all.chunk[id];
+    if (c->sequence > p->pace.observed) {
+        return WEIR_PLACEMENT_BUSY;
+    }
+    chunk_leave(p, NULL, id);
+    p->all.kind[id] = HOLE;
+    if (c->address + c->size > end) {
+        settle_clean(p, chunk_cut(p, id, end, HOLE));
+    }
+    if (c->address < first) {
+        uint32_t rest = chunk_cut(p, id, first, HOLE);
+
+        settle_clean(p, id);
+        id = rest;
+    }
+    hole_begin(p, id);
+    return WEIR_PLACEMENT_OK;
+}
+
 /* ------------------------------------------------------------------- figures -- */
 
 /* The size of the largest free chunk, in granules. */
@@ -1314,14 +1469,14 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     size_t tagged = unparked(p)->tagged;
 
     if (!p->several && p->pace.last > p->pace.observed) {
-        tagged = p->extent - p->used;
+        tagged = smaller_of(p->extent, p->total - p->hollow) - p->used;
     }
     out->regions = p->regions;
-    out->total = p->total << p->shift;
+    out->total = (p->total - p->hollow) << p->shift;
     out->used = p->used << p->shift;
     out->requested = p->requested;
     out->blocks = p->blocks;
-    out->free_chunks = chunk_count(p) - p->blocks;
+    out->free_chunks = chunk_count(p) - p->blocks - p->holes;
     out->largest_free = largest_free(p) << p->shift;
     out->unobserved = tagged << p->shift;
     out->extent = p->extent << p->shift;
@@ -1340,7 +1495,9 @@ void weir__placement_walk(const struct weir_placement *p,
             struct weir_placement_span span = {.address = c->address << p->shift,
                                                .size = c->size << p->shift};
 
-            if (p->all.kind[id] == LIVE) {
+            if (p->all.kind[id] == HOLE) {
+                span.hole = 1;
+            } else if (p->all.kind[id] == LIVE) {
                 span.live = 1;
                 span.requested = c->requested;
             } else if (p->several ? chunk_is(p, id, TAGGED) : c->sequence > p->pace.observed) {
@@ -1365,6 +1522,8 @@ struct tally {
     size_t tagged;
     size_t settled; /* free chunks that are no strays */
     size_t strays;
+    size_t holes;
+    size_t hollow;
     size_t total;
     size_t extent;
 };
@@ -1426,6 +1585,18 @@ static const char *check_free(struct weir_placement *p, uint32_t id, struct tall
     return NULL;
 }
 
+/* A hole: not beside another. */
+static const char *check_hole(const struct weir_placement *p, uint32_t id, struct tally *sum) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+
+    sum->holes++;
+    sum->hollow += c->size;
+    if (weir__chunks_find(&p->all, c->address, HOLE) != id) {
+        return "a hole is not found by its start";
+    }
+    return p->all.kind[c->next] == HOLE ? "two holes were not joined" : NULL;
+}
+
 /* The ring of one region tiles it. */
 static int check_region(struct weir_placement *p, const struct region *r, struct tally *sum,
                         FILE *complain) {
@@ -1444,6 +1615,8 @@ static int check_region(struct weir_placement *p, const struct region *r, struct
             if (c->address + c->size > r->high) {
                 wrong = "a block lies above the high mark";
             }
+        } else if (p->all.kind[id] == HOLE) {
+            wrong = check_hole(p, id, sum);
         } else if (chunk_is(p, id, CLEAN) || chunk_is(p, id, TAGGED)) {
             wrong = check_free(p, id, sum);
         } else {
@@ -1514,7 +1687,7 @@ static const char *check_sums(const struct weir_placement *p, const struct tally
     }
     if (chunk_count(p) != sum->chunks || p->blocks != sum->blocks || p->used != sum->used ||
         p->requested != sum->requested || p->tagged != sum->tagged || p->total != sum->total ||
-        p->extent != sum->extent) {
+        p->extent != sum->extent || p->holes != sum->holes || p->hollow != sum->hollow) {
         return "a sum is wrong";
     }
     if (!weir__chunks_check(&p->all)) {

@@ -7,7 +7,8 @@
  *
  * Glossary
  *   region     one contiguous range that was added; spans never cross its ends
- *   chunk      a piece of a region: a live block or a free span; chunks tile their region
+ *   chunk      a piece of a region: a live block, a free span or a hole; chunks tile their region
+ *   hole       a piece that has no memory behind it now: nothing is placed there
  *   tag        (stream, sequence) of a free: the span may be used by `stream` at once, by others
  *              only after that stream was observed past `sequence`
  *   clean      a free span whose last use everybody may follow: never used, or observed
@@ -72,7 +73,7 @@ struct weir_placement_block {
 
 struct weir_placement_figures {
     size_t regions;
-    size_t total;     /* bytes in all regions */
+    size_t total;     /* bytes in all regions, without holes */
     size_t used;      /* bytes in live blocks, as occupied */
     size_t requested; /* bytes in live blocks, as asked */
     size_t blocks;    /* live blocks */
@@ -80,7 +81,7 @@ struct weir_placement_figures {
     size_t largest_free; /* bytes of the largest free chunk, whoever may use it */
     size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream; with one
                           * stream: 0 if all was observed, else what is free below the high marks */
-    size_t extent;       /* sum over regions of (highest address ever handed out - base) */
+    size_t extent;       /* sum over regions of (highest address ever handed out, or filled - base) */
     size_t host_bytes;   /* memory this bookkeeping takes on the host */
 };
 
@@ -88,7 +89,8 @@ struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     uint64_t address;
     size_t size;
     size_t requested; /* of a live block; 0 when free */
-    int live;         /* 1: a live block, 0: free */
+    int live;         /* 1: a live block, 0: free, or a hole */
+    int hole;         /* 1: a hole */
     uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
 };
@@ -112,6 +114,17 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
 /* The same for `stream`, which will have the region's memory from here on: wholly free, and every
  * chunk clean or tagged by that stream. */
 int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
+
+/* Adds a region that is all hole. OK, INVALID or NO_MEMORY. */
+int weir__placement_add_hole(struct weir_placement *p, uint64_t base, size_t bytes);
+/* [address, address + bytes), of the hole that starts at `within`, has memory from here on: `stream`
+ * freed it with `sequence`; sequence 0: it is clean, whatever the stream. OK, INVALID or NO_MEMORY. */
+int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t address, size_t bytes,
+                         uint64_t stream, uint64_t sequence);
+/* [address, address + bytes), of the free chunk that starts at `within`, is a hole from here on.  OK; BUSY:
+ * the chunk was not observed; INVALID (no clean chunk starts there that holds it) or NO_MEMORY. */
+int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
+                          size_t bytes);
 
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,

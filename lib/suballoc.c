@@ -421,8 +421,9 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes) {
     return bytes <= s->rule.small;
 }
 
-int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
-                       uint64_t id) {
+/* `hollow`: it has no memory. */
+static int add_region(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id,
+                      int hollow) {
     uint64_t place = s->rule.newest_first ? s->next_place - bytes : base;
     struct weir_suballoc_region *regions =
         weir__hostmem_room(s->regions, s->region_count, &s->region_capacity, sizeof *regions);
@@ -440,7 +441,8 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
             return WEIR_PLACEMENT_NO_MEMORY;
         s->places = places;
     }
-    placed = place_region(s, s->placement[kind], place, bytes, id);
+    placed = hollow ? weir__placement_add_hole(s->placement[kind], place, bytes)
+                    : place_region(s, s->placement[kind], place, bytes, id);
     if (placed != WEIR_PLACEMENT_OK)
         return placed;
     if (s->rule.newest_first) {
@@ -453,8 +455,56 @@ int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int
         (struct weir_suballoc_region){.base = base, .bytes = bytes, .place = place, .kind = kind};
     s->region_count++;
     s->bases += kind == WEIR_SUBALLOC_BASE;
-    count_total(s, s->total + bytes);
+    if (!hollow)
+        count_total(s, s->total + bytes);
     return WEIR_PLACEMENT_OK;
+}
+
+int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind,
+                       uint64_t id) {
+    return add_region(s, base, bytes, kind, id, 0);
+}
+
+int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind) {
+    return add_region(s, base, bytes, kind, OBSERVED, 1);
+}
+
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
+                        uint64_t id) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    struct weir_order_stream *on = id == OBSERVED ? NULL : weir__order_stream(&s->order, id);
+    uint64_t sequence = 0;
+    int placed;
+
+    if (!r)
+        return WEIR_PLACEMENT_INVALID;
+    if (id != OBSERVED && !on)
+        return WEIR_PLACEMENT_NO_MEMORY;
+    if (on) {
+        weir__order_taken(&s->order, bytes);
+        sequence = weir__order_freed(&s->order, on, bytes);
+    }
+    placed = weir__placement_fill(s->placement[r->kind], hole, address, bytes, id, sequence);
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total + bytes);
+    return placed;
+}
+
+int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    int placed = r ? weir__placement_punch(s->placement[r->kind], chunk, address, bytes)
+                   : WEIR_PLACEMENT_INVALID;
+
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total - bytes);
+    return placed;
+}
+
+void weir__suballoc_finished(struct weir_suballoc *s, uint64_t id) {
+    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+
+    if (on)
+        weir__order_finished(&s->order, on);
 }
 
 struct survey {

@@ -135,6 +135,18 @@ int weir__suballoc_is_small(const struct weir_suballoc *s, size_t bytes);
 /* Adds a region of that kind (COMMON, if all share), that the stream of that id may have at once, others
  * when it was observed; OBSERVED: everybody at once.  A placement's result: OK, NO_MEMORY, INVALID. */
 int weir__suballoc_add(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind, uint64_t id);
+/* Adds a region of that kind that has no memory yet: a range of addresses.  A placement's result, as of
+ * weir__suballoc_add. */
+int weir__suballoc_add_range(struct weir_suballoc *s, uint64_t base, size_t bytes, int kind);
+/* Part of a range's hole, which starts at `hole`, gets memory, that the stream of that id may have at once,
+ * or, under OBSERVED, everybody.  A placement's result. */
+int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address, size_t bytes,
+                        uint64_t id);
+/* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
+ * placement's result. */
+int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
+/* The stream of that id, on which this call is, has finished all work, as the host has just seen. */
+void weir__suballoc_finished(struct weir_suballoc *s, uint64_t id);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
