@@ -16,6 +16,7 @@
 enum {
     YOUNG = 16,           /* frees that have an event each */
     UNSETTLED = 2048,     /* frees */
+    MUCH = 8,             /* times what is worth an event, and that wherever the stream stands */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
@@ -347,7 +348,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry)
         return 1;
-    return o->sequence < o->unsettled_until && is_low(o, s);
+    return o->sequence < o->unsettled_until && (is_low(o, s) || s->open_bytes >= MUCH * o->worth);
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -422,15 +423,16 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
-void weir__order_observe_all(struct weir_order *o) {
-    while (o->marked.first || o->silent.first) {
-        struct weir_order_stream *s = o->marked.first ? o->marked.first : o->silent.first;
+void weir__order_finished(struct weir_order *o, struct weir_order_stream *s) {
+    while (s->marks)
+        drop_mark(o, s);
+    cover(o, s);
+    o->observed(o->context, s->id, s->sequence);
+}
 
-        while (s->marks)
-            drop_mark(o, s);
-        cover(o, s);
-        o->observed(o->context, s->id, s->sequence);
-    }
+void weir__order_observe_all(struct weir_order *o) {
+    while (o->marked.first || o->silent.first)
+        weir__order_finished(o, o->marked.first ? o->marked.first : o->silent.first);
 }
 
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
