@@ -226,7 +226,8 @@ static void size_fixed_arena(weir_allocator *a) {
 static void warn_of_unused(const struct weir_host *host, const weir_options *given) {
     const weir_options *o = &host->options;
     int platform = o->engine == WEIR_ENGINE_PLATFORM, arena = o->engine == WEIR_ENGINE_ARENA;
-    int fixed = arena && o->arena == WEIR_ARENA_FIXED;
+    int fixed = arena && o->arena == WEIR_ARENA_FIXED,
+        mapped = arena && o->arena == WEIR_ARENA_MAPPED;
     const struct {
         int unused;
         enum weir_setting setting;
@@ -235,6 +236,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || fixed, WEIR_SETTING_GROWTH},
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena, WEIR_SETTING_ARENA},
+        {!mapped, WEIR_SETTING_PACKING},
     };
 
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
@@ -243,8 +245,10 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
                       weir__setting_row(settings[i].setting)->name,
                       fixed      ? "a fixed arena: its size is the limit"
                       : platform ? "engine platform"
-                      : arena    ? "engine arena"
-                                 : "engines other than arena");
+                      : arena && settings[i].setting == WEIR_SETTING_PACKING
+                          ? "an arena that is not mapped"
+                      : arena ? "engine arena"
+                              : "engines other than arena");
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);

@@ -8,6 +8,9 @@ noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
 	lib/allocator.c \
 	lib/allocator_internal.h \
+	lib/arena.h \
+	lib/arena_mapped.c \
+	lib/arena_regions.c \
 	lib/bestfit.c \
 	lib/bestfit.h \
 	lib/bias.c \

@@ -267,8 +267,10 @@ static const struct word policies[] = {
 };
 
 /* The policy that measured best for each engine; see weir-settings(7). */
-static int default_growth(int engine) {
-    return engine == WEIR_ENGINE_ARENA ? WEIR_GROWTH_BFC : WEIR_GROWTH_EXACT;
+static int default_growth(const weir_options *options) {
+    int bfc = options->engine == WEIR_ENGINE_ARENA && options->arena != WEIR_ARENA_MAPPED;
+
+    return bfc ? WEIR_GROWTH_BFC : WEIR_GROWTH_EXACT;
 }
 
 static int factor_valid(int growth, double factor, struct weir_problem *problem) {
@@ -563,6 +565,13 @@ static const struct word engines[] = {
 static const struct word arenas[] = {
     {"regions", WEIR_ARENA_REGIONS},
     {"fixed", WEIR_ARENA_FIXED},
+    {"mapped", WEIR_ARENA_MAPPED},
+    {NULL, 0},
+};
+static const struct word packings[] = {
+    {"balanced", WEIR_PACKING_BALANCED},
+    {"fit", WEIR_PACKING_FIT},
+    {"fast", WEIR_PACKING_FAST},
     {NULL, 0},
 };
 static const struct word prealloc_times[] = {
@@ -608,12 +617,20 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              engines,
                              0},
     [WEIR_SETTING_ARENA] =
-        {{"arena", "WEIR_ARENA", "KIND", "fixed or regions", "regions",
-          "Arena engine: one region of the size of the limit, taken at once, or regions added as "
-          "the growth policy says."},
+        {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped", "regions",
+          "Arena engine: one region of the size of the limit, taken at once; regions added as the "
+          "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,
          AT(arena),
          arenas,
+         0},
+    [WEIR_SETTING_PACKING] =
+        {{"packing", "WEIR_PACKING", "HOW", "fit, balanced or fast", "balanced",
+          "Mapped arena: memory in small handles that move where it is wanted, so that the reserve "
+          "is hardly more than what is in use; in few large ones, which is fast; or between."},
+         &word_kind,
+         AT(packing),
+         packings,
          0},
     [WEIR_SETTING_PREALLOC] =
         {{"prealloc", "WEIR_PREALLOC", "SIZE", SIZE_ACCEPTS, "0",
@@ -632,7 +649,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          0},
     [WEIR_SETTING_GROWTH] = {{"growth", "WEIR_GROWTH", "POLICY",
                               "exact, step:SIZE, geometric:FACTOR[:CAP], remaining:FRACTION or bfc",
-                              "exact; for the arena engine bfc",
+                              "exact; for an arena that is not mapped bfc",
                               "How much to add when the reserve has to grow."},
                              &growth_kind,
                              AT(growth),
@@ -742,7 +759,7 @@ static void fill_defaults(weir_options *options) {
         if (rows[i].kind == &word_kind && !word_is_set(&rows[i], options))
             *(int *)mutable_field(&rows[i], options) = rows[i].words[0].value;
     if (options->growth == WEIR_GROWTH_DEFAULT)
-        options->growth = default_growth(options->engine);
+        options->growth = default_growth(options);
     if (options->growth == WEIR_GROWTH_STEP && options->growth_step == 0)
         options->growth_step = UINT64_C(64) << 20;
     if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_GEOMETRIC)
@@ -929,8 +946,6 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return refuse(WEIR_E_INVALID, message, message_bytes,
                       "options has fields set that this version of the library does not know");
     take(options, &work);
-    if (work.reserved != 0)
-        return refuse(WEIR_E_INVALID, message, message_bytes, "options.reserved is not 0");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (!rows[i].kind->check(&rows[i], &work, &problem)) {
             if (message && message_bytes > 0)

@@ -20,6 +20,7 @@ enum weir_setting {
     X(DEVICE)                                                                                      \
     X(ENGINE)                                                                                      \
     X(ARENA)                                                                                       \
+    X(PACKING)                                                                                     \
     X(PREALLOC)                                                                                    \
     X(PREALLOC_AT)                                                                                 \
     X(GROWTH)                                                                                      \

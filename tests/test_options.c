@@ -706,6 +706,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_DEVICE, "cuda", "cuda"},
         {WEIR_SETTING_ENGINE, "pool", "arena"},
         {WEIR_SETTING_ARENA, "regions", "fixed"},
+        {WEIR_SETTING_PACKING, "balanced", "balanced"},
         {WEIR_SETTING_PREALLOC, "0", "0"},
         {WEIR_SETTING_PREALLOC_AT, "create", "create"},
         {WEIR_SETTING_GROWTH, "exact", "bfc"},
@@ -834,7 +835,7 @@ START_TEST(test_older_caller) {
 
     options.size = offsetof(weir_options, front);
     options.front = 99;
-    options.reserved = 99;
+    options.packing = 99;
     ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
                      WEIR_OK);
     ck_assert_int_eq(completed.front, WEIR_SWITCH_ON);
@@ -1061,16 +1062,6 @@ START_TEST(test_complete_refuses) {
 }
 END_TEST
 
-START_TEST(test_complete_refuses_what_is_reserved) {
-    weir_options completed;
-
-    options.reserved = 1;
-    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
-                     WEIR_E_INVALID);
-    ck_assert_str_eq(message, "options.reserved is not 0");
-}
-END_TEST
-
 START_TEST(test_complete_accepts_a_callback) {
     weir_options completed;
 
@@ -1134,6 +1125,7 @@ static const struct {
     {WEIR_SETTING_DEVICE, "WEIR_DEVICE", "model", "cuda:1"},
     {WEIR_SETTING_ENGINE, "WEIR_ENGINE", "arena", "platform"},
     {WEIR_SETTING_ARENA, "WEIR_ARENA", "fixed", "regions"},
+    {WEIR_SETTING_PACKING, "WEIR_PACKING", "fit", "fast"},
     {WEIR_SETTING_PREALLOC, "WEIR_PREALLOC", "8GiB", "4GiB"},
     {WEIR_SETTING_PREALLOC_AT, "WEIR_PREALLOC_AT", "first", "create"},
     {WEIR_SETTING_GROWTH, "WEIR_GROWTH", "geometric:1.5:1GiB", "exact"},
@@ -1738,7 +1730,6 @@ static TCase *struct_tests(void) {
     tcase_add_test(tests, test_bad_size);
     tcase_add_test(tests, test_complete_fills_defaults);
     LOOP(tests, test_complete_refuses, breaks);
-    tcase_add_test(tests, test_complete_refuses_what_is_reserved);
     tcase_add_test(tests, test_complete_accepts_a_callback);
     LOOP(tests, test_limit_below_preallocation, pairs);
     tcase_add_test(tests, test_fixed_arena_below_preallocation);

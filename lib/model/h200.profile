@@ -69,17 +69,21 @@ cuMemAllocHost = 250000
 
 # ---- Memory by handles, ns, beside the calls' own cost ----
 
-# Fitted to sums, not measured call by call: reserve, create, map and access of one handle of 2 to 32 MiB
-# took 0.04 ms, 64 MiB 0.050, 256 MiB 0.057, 1 GiB 0.105, 4 GiB 0.30, 16 GiB 0.93; unmap and release
-# 0.03, 0.046, 0.10, 0.30, 1.15, 6.35 (these give 4.5 for the last); 29 to 34 us an access and 1.5 us a
-# map of each handle in a range of many; unmapping 2 GiB 1.2 ms as 64 handles, 20 ms as 1,024.
-virtual_create_gib_ns = 38000
-virtual_access_handle_ns = 31000
-virtual_access_gib_ns = 20000
-virtual_unmap_handle_ns = 19000
-virtual_unmap_gib_ns = 0
+# H200, driver 580.159.04, 2026-11-21, call by call, 64 handles of up to 64 MiB, 8 of up to 512 MiB, else 2:
+#   MiB       2 to 64    256    512   1,024   2,048   4,096
+#   create    9 to 15     13     22      31      36      79   us
+#   access   21 to 24     32     45      57      80     131
+#   unmap    14 to 16     18     21      27      34      52
+#   release  13 to 36    102    187     326     658   1,196
+# An access over a range of handles costs as much for each; over one that has it already 0.1 us each; a
+# map 0.8 us, whatever the size.  None of them waits for work on streams.
+virtual_create_gib_ns = 16000
+virtual_access_handle_ns = 21000
+virtual_access_gib_ns = 29000
+virtual_unmap_handle_ns = 14500
+virtual_unmap_gib_ns = 10000
 # Where the memory goes: at the release, or at the last unmap behind it.
-virtual_release_gib_ns = 280000
+virtual_release_gib_ns = 300000
 
 # ---- Work on streams ----
 
@@ -107,13 +111,12 @@ cuStreamQuery = 274
 cuStreamWaitEvent = 180
 cuMemGetInfo = 3966
 cuLaunchKernel = 3209
-# Fitted as above.
 cuMemAddressReserve = 2000
-cuMemCreate = 3000
-cuMemMap = 1500
-cuMemSetAccess = 2000
-cuMemUnmap = 500
-cuMemRelease = 2000
+cuMemCreate = 11000
+cuMemMap = 800
+cuMemSetAccess = 300
+cuMemUnmap = 300
+cuMemRelease = 14000
 # Assumed, after calls of their kind.
 cuInit = 1000000
 cuDriverGetVersion = 10

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/* arena.h: what the arena engine and what backs it share.
+ *
+ * The engine places blocks and keeps stream order (suballoc.h); a backing takes memory from the device
+ * and gives it back.
+ *
+ * Must not know: settings' names, who is above.
+ */
+#ifndef WEIR_ARENA_H
+#define WEIR_ARENA_H
+
+#include "engine.h"
+#include "growth.h"
+#include "lock.h"
+#include "suballoc.h"
+
+struct weir_arena_backing;
+
+struct weir_arena {
+    struct weir_host *host;
+    const struct weir_arena_backing *backing;
+    void *range;           /* arena_mapped.c's own */
+    struct weir_lock lock; /* guards all that follows, and what the backing has */
+    struct weir_suballoc blocks;
+    struct weir_growth_cursor cursor;
+    uint64_t reserve_peak;
+};
+
+struct weir_arena_request {
+    size_t bytes;
+    uint64_t id; /* of the stream */
+    weir_stream stream;
+};
+
+/* What backs an arena; all but open and close are called under the lock. */
+struct weir_arena_backing {
+    struct weir_suballoc_rule rule;
+    size_t granularity; /* of what it takes from the device */
+    weir_status (*open)(struct weir_arena *a);
+    void (*close)(struct weir_arena *a);
+    /* Makes room for a request that does not fit: with OK it does.  *grew as of an engine's alloc. */
+    weir_status (*make_room)(struct weir_arena *a, const struct weir_arena_request *r, int *grew);
+    /* Takes so many bytes, or fewer: *got. */
+    weir_status (*grow)(struct weir_arena *a, size_t bytes, size_t *got);
+    /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
+     * waiting. */
+    CUresult (*shrink)(struct weir_arena *a, size_t keep);
+};
+
+extern const struct weir_arena_backing weir__arena_regions;
+extern const struct weir_arena_backing weir__arena_mapped;
+
+/* Bytes that may still be taken. */
+static inline size_t weir__arena_room(const struct weir_arena *a) {
+    uint64_t most = a->host->limit < a->host->device_total ? a->host->limit : a->host->device_total;
+
+    return most > a->blocks.total ? (size_t)(most - a->blocks.total) : 0;
+}
+
+/* Why there is no room. */
+static inline weir_status weir__arena_is_full(const struct weir_arena *a) {
+    return weir__engine_refuse(a->host->limit < a->host->device_total ? WEIR_E_LIMIT
+                                                                      : WEIR_E_NO_MEMORY);
+}
+
+/* Memory was added. */
+static inline void weir__arena_grown(struct weir_arena *a) {
+    if (a->blocks.total > a->reserve_peak)
+        a->reserve_peak = a->blocks.total;
+}
+
+#endif

@@ -1,0 +1,797 @@
+/* SPDX-License-Identifier: MIT */
+/* arena_mapped.c: an arena in one range of addresses, with physical memory mapped where it is needed.
+ *
+ * Memory comes in handles (cuMemCreate) of whole 2 MiB pages.  Addresses cost nothing: the range is many
+ * times as large as the device, and what has no memory behind it is a hole.
+ *
+ * Room for a request.  Free memory and holes that lie side by side make a gap.  The request goes where
+ * the least memory is missing: for that the holes there are filled, first with handles that are idle
+ * elsewhere, which move, then with new ones.  Behind the end of all memory there is always a hole.
+ *
+ * What moves.  Unmapping is immediate: it waits for no work that still uses the memory.  So a handle
+ * moves or goes only when it lies in free memory whose last uses the host has seen done.  To see that of
+ * the caller's own stream, it is asked once whether it is idle.
+ *
+ * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
+ * a GiB; 38 us to move one of up to 64 MiB.
+ *
+ * Must not know: how blocks are placed and ordered, other backings, settings' names.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "hostmem.h"
+#include "size.h"
+
+#define GRANULARITY ((size_t)512)
+#define MIB ((size_t)1 << 20)
+#define PAGE (2 * MIB)
+/* Requests that are kept apart, so that small blocks that stay do not hold large handles. */
+#define SMALL ((size_t)512 << 10)
+enum { ADDRESSES = 32 }; /* times the device's memory */
+#define PREALLOC_MOST (4096 * MIB)
+
+/* Physical memory, mapped whole. */
+struct handle {
+    uint64_t base; /* where it is mapped */
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+};
+
+/* What a piece of the range is, as the caller's stream sees it. */
+enum {
+    TAKEN, /* in use, or free for others alone */
+    OWN,   /* free for this stream; its last uses were not seen done */
+    CLEAN, /* free for everybody, and done */
+    HOLE
+};
+
+struct piece {
+    uint64_t base;
+    size_t bytes;
+    int what;
+};
+
+#define NOWHERE UINT64_C(0) /* no address of the range */
+
+/* An idle handle: the piece that it lies in, and where it is mapped. */
+struct spare {
+    size_t piece;
+    uint64_t base;
+    size_t bytes;
+};
+
+/* What is to be mapped where: a handle that is idle now, or a new one. */
+struct move {
+    struct handle to;
+    uint64_t from; /* where it is mapped; NOWHERE: it is new */
+    int in_hand;   /* `to` has it */
+};
+
+/* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
+ * step is a `step_part` of it at least. */
+struct packing {
+    size_t unit_part, unit_least, unit_most;
+    size_t step_part, step_least, step_most;
+    /* Times the arena that may be moved without growth, before the next request grows: a load that
+     * would need moves for ever is given a little more instead. */
+    double patience;
+};
+
+static const struct packing packings[] = {
+    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 8},
+    [WEIR_PACKING_BALANCED] = {6, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2},
+    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 0},
+};
+
+struct range {
+    uint64_t base;
+    size_t bytes;
+    struct handle *handles; /* by base */
+    size_t handle_count, handle_capacity;
+    struct piece *pieces; /* by base as surveyed; those cut off later behind them */
+    size_t piece_count, piece_capacity;
+    size_t small_pieces;  /* from here on they are of the small kind */
+    struct spare *spares; /* by base */
+    size_t spare_count, spare_capacity;
+    struct move *moves; /* by where they go */
+    size_t move_count, move_capacity;
+    uint64_t moved; /* bytes since the last growth */
+    const struct packing *packing;
+};
+
+/* Where a request goes. */
+struct window {
+    uint64_t base, end;
+    size_t missing;
+    int what; /* of the free memory around: CLEAN or OWN */
+};
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+/* The first handle that ends above the address. */
+static size_t handle_above(const struct range *g, uint64_t address) {
+    size_t low = 0, high = g->handle_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (g->handles[middle].base + g->handles[middle].bytes > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* There is room for one more. */
+static void link_handle(struct range *g, const struct handle *h) {
+    size_t at = handle_above(g, h->base);
+
+    memmove(&g->handles[at + 1], &g->handles[at], (g->handle_count - at) * sizeof g->handles[0]);
+    g->handles[at] = *h;
+    g->handle_count++;
+}
+
+static void unlink_handle(struct range *g, size_t at) {
+    g->handle_count--;
+    memmove(&g->handles[at], &g->handles[at + 1], (g->handle_count - at) * sizeof g->handles[0]);
+}
+
+static CUmemAllocationProp properties(const struct weir_arena *a) {
+    CUmemAllocationProp p = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
+
+    p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    p.location.id = a->host->device;
+    return p;
+}
+
+/* Maps a handle where its base says, for reading and writing.  An error: it is not mapped. */
+static CUresult map_handle(struct weir_arena *a, const struct handle *h) {
+    const struct weir_driver *driver = a->host->driver;
+    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUresult result = driver->cuMemMap(h->base, h->bytes, 0, h->handle, 0);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = a->host->device;
+    result = driver->cuMemSetAccess(h->base, h->bytes, &access, 1);
+    if (result != CUDA_SUCCESS)
+        (void)driver->cuMemUnmap(h->base, h->bytes);
+    return result;
+}
+
+static CUresult make_handle(struct weir_arena *a, struct handle *h) {
+    CUmemAllocationProp p = properties(a);
+
+    return a->host->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
+}
+
+static weir_status placed_or(int placed) {
+    if (placed == WEIR_PLACEMENT_OK)
+        return WEIR_OK;
+    return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
+                                                                  : WEIR_E_NO_MEMORY);
+}
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+struct survey {
+    struct range *range;
+    uint64_t id;
+    int failed;
+};
+
+static int visit(void *context, const struct weir_placement_span *span) {
+    struct survey *v = context;
+    struct range *g = v->range;
+    struct piece *pieces;
+    int what = TAKEN;
+
+    if (span->hole)
+        what = HOLE;
+    else if (!span->live && span->sequence == 0)
+        what = CLEAN;
+    else if (!span->live && span->stream == v->id && v->id != 0)
+        what = OWN;
+    if (what == TAKEN && g->piece_count > g->small_pieces &&
+        g->pieces[g->piece_count - 1].what == TAKEN &&
+        g->pieces[g->piece_count - 1].base + g->pieces[g->piece_count - 1].bytes == span->address) {
+        g->pieces[g->piece_count - 1].bytes += span->size;
+        return 0;
+    }
+    pieces = weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
+    if (!pieces) {
+        v->failed = 1;
+        return 1;
+    }
+    g->pieces = pieces;
+    pieces[g->piece_count++] = (struct piece){span->address, span->size, what};
+    return 0;
+}
+
+/* 1, or 0: no host memory. */
+static int survey(struct weir_arena *a, uint64_t id) {
+    struct range *g = a->range;
+    struct survey v = {.range = g, .id = id};
+
+    g->piece_count = g->small_pieces = 0;
+    weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
+    g->small_pieces = g->piece_count;
+    weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_SMALL], visit, &v);
+    return !v.failed;
+}
+
+/* The idle handles outside the window.  1, or 0: no host memory. */
+static int find_spares(struct range *g, const struct window *w) {
+    struct spare *spares;
+
+    g->spare_count = 0;
+    for (size_t i = 0; i < g->piece_count; i++) {
+        const struct piece *p = &g->pieces[i];
+
+        if (p->what != CLEAN)
+            continue;
+        for (size_t at = handle_above(g, p->base); at < g->handle_count; at++) {
+            const struct handle *h = &g->handles[at];
+
+            if (h->base < p->base)
+                continue;
+            if (h->base + h->bytes > p->base + p->bytes)
+                break;
+            if (h->base < w->end && h->base + h->bytes > w->base)
+                continue;
+            spares =
+                weir__hostmem_room(g->spares, g->spare_count, &g->spare_capacity, sizeof *spares);
+            if (!spares)
+                return 0;
+            g->spares = spares;
+            spares[g->spare_count++] = (struct spare){i, h->base, h->bytes};
+        }
+    }
+    return 1;
+}
+
+/* ---- where a request goes -------------------------------------------------------------------- */
+
+/* The part of a hole that the window covers, in whole pages.  0: none. */
+static int covers(const struct window *w, const struct piece *p, uint64_t *from, uint64_t *to) {
+    *from = p->base > w->base ? p->base : w->base;
+    *to = p->base + p->bytes < w->end ? p->base + p->bytes : w->end;
+    if (p->what != HOLE || *from >= *to)
+        return 0;
+    *from -= (*from - p->base) % PAGE;
+    *to += (PAGE - (*to - p->base) % PAGE) % PAGE;
+    return 1;
+}
+
+static int joins(const struct piece *p, int what) {
+    return p->what == HOLE || p->what == what;
+}
+
+/* Sees what the window from `base` on lacks, in the gap of pieces [first, last). */
+static void try_window(const struct range *g, size_t first, size_t last, uint64_t base,
+                       size_t bytes, int what, struct window *best) {
+    struct window w = {.base = base, .end = base + bytes, .what = what};
+
+    for (size_t i = first; i < last && w.missing < best->missing; i++) {
+        uint64_t from, to;
+
+        if (covers(&w, &g->pieces[i], &from, &to))
+            w.missing += (size_t)(to - from);
+    }
+    if (w.missing < best->missing)
+        *best = w;
+}
+
+static void try_gap(const struct range *g, size_t first, size_t last, size_t bytes, int what,
+                    struct window *best) {
+    uint64_t begin = g->pieces[first].base;
+    uint64_t end = g->pieces[last - 1].base + g->pieces[last - 1].bytes;
+
+    if (end - begin < bytes)
+        return;
+    try_window(g, first, last, begin, bytes, what, best);
+    for (size_t i = first; i < last; i++) {
+        const struct piece *p = &g->pieces[i];
+
+        if (p->what == HOLE)
+            continue;
+        if (end - p->base >= bytes)
+            try_window(g, first, last, p->base, bytes, what, best);
+        if (p->base + p->bytes - begin >= bytes)
+            try_window(g, first, last, p->base + p->bytes - bytes, bytes, what, best);
+    }
+}
+
+/* The window that lacks least, and of these the lowest. */
+static void find_window(const struct range *g, int small, size_t bytes, int what,
+                        struct window *best) {
+    size_t first = small ? g->small_pieces : 0;
+    size_t end = small ? g->piece_count : g->small_pieces;
+
+    for (size_t i = first; i <= end; i++) {
+        if (i < end && joins(&g->pieces[i], what))
+            continue;
+        if (i > first)
+            try_gap(g, first, i, bytes, what, best);
+        first = i + 1;
+    }
+}
+
+/* ---- what is to be done ------------------------------------------------------------------------- */
+
+/* The spare for `want` bytes where no more than `most` fit: the largest that is not larger, else the
+ * smallest.  1 and its place, or 0. */
+static int choose_spare(const struct range *g, size_t want, size_t most, size_t *at) {
+    size_t best = 0;
+
+    for (size_t i = 0; i < g->spare_count; i++) {
+        size_t bytes = g->spares[i].bytes;
+
+        if (bytes == 0 || bytes > most)
+            continue;
+        if (best == 0 ||
+            (bytes <= want ? best > want || bytes > best : best > want && bytes < best)) {
+            best = bytes;
+            *at = i;
+        }
+    }
+    return best > 0;
+}
+
+/* Memory of the large or of the small requests. */
+static size_t held(const struct range *g, int small) {
+    size_t bytes = 0, end = small ? g->piece_count : g->small_pieces;
+
+    for (size_t i = small ? g->small_pieces : 0; i < end; i++)
+        bytes += g->pieces[i].what == HOLE ? 0 : g->pieces[i].bytes;
+    return bytes;
+}
+
+static size_t within(size_t least, size_t value, size_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
+/* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
+ * No more than a handle should have. */
+static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most, size_t planned) {
+    const struct packing *p = ((struct range *)a->range)->packing;
+    size_t room = weir__arena_room(a), step;
+    size_t total = held(a->range, small) + planned;
+    weir_growth_state state = {.size = sizeof state,
+                               .reserve = (size_t)a->blocks.total + planned,
+                               .in_use = (size_t)a->blocks.in_use,
+                               .request = want,
+                               .limit = (size_t)a->blocks.total + room,
+                               .device_free = SIZE_MAX};
+
+    step = weir__growth_step(&a->host->options, &state, PAGE, &a->cursor);
+    if (step < within(p->step_least, total / p->step_part, p->step_most))
+        step = within(p->step_least, total / p->step_part, p->step_most);
+    if (step > most)
+        step = most;
+    if (step > want && (room < planned || step > room - planned))
+        step = room > planned ? room - planned : 0;
+    if (step < want)
+        step = want;
+    if (step > within(p->unit_least, (total + want) / p->unit_part, p->unit_most))
+        step = within(p->unit_least, (total + want) / p->unit_part, p->unit_most);
+    return weir__size_round_down(step, PAGE);
+}
+
+/* 1, or 0: no host memory. */
+static int plan_move(struct range *g, uint64_t to, size_t bytes, uint64_t from) {
+    struct move *moves =
+        weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
+
+    if (!moves)
+        return 0;
+    g->moves = moves;
+    moves[g->move_count++] = (struct move){.to = {.base = to, .bytes = bytes}, .from = from};
+    return 1;
+}
+
+/* Plans memory for [at, to) of a hole, or more, up to `most`.  1, or 0: no host memory. */
+static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, uint64_t to,
+                     uint64_t most, size_t *planned) {
+    struct range *g = a->range;
+
+    while (at < to) {
+        size_t want = (size_t)(to - at), spare = 0, bytes;
+        uint64_t from = 0;
+
+        if (choose_spare(g, want, (size_t)(most - at), &spare)) {
+            bytes = g->spares[spare].bytes;
+            from = g->spares[spare].base;
+            g->spares[spare].bytes = 0;
+        } else {
+            bytes = squeeze ? want : step_for(a, small, want, (size_t)(most - at), *planned);
+            *planned += bytes;
+        }
+        if (!plan_move(g, at, bytes, from))
+            return 0;
+        at += bytes;
+    }
+    return 1;
+}
+
+/* Plans all that the window lacks: bytes that are new in *planned.  `squeeze`: what is idle and cannot be
+ * used goes to the device, to come back as it is wanted.  1, or 0: no host memory. */
+static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_t *planned) {
+    struct range *g = a->range;
+    uint64_t from, to;
+
+    g->move_count = 0;
+    *planned = 0;
+    for (size_t i = 0; i < g->piece_count; i++) {
+        const struct piece *p = &g->pieces[i];
+
+        if (covers(w, p, &from, &to) &&
+            !plan_hole(a, squeeze, i >= g->small_pieces, from, to, p->base + p->bytes, planned))
+            return 0;
+    }
+    for (size_t i = 0; i < g->spare_count && squeeze && *planned > 0; i++)
+        if (g->spares[i].bytes > 0 && !plan_move(g, NOWHERE, g->spares[i].bytes, g->spares[i].base))
+            return 0;
+    return 1;
+}
+
+/* Bytes that the plan gives to the device. */
+static size_t given_up(const struct range *g) {
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < g->move_count; i++)
+        bytes += g->moves[i].to.base == NOWHERE ? g->moves[i].to.bytes : 0;
+    return bytes;
+}
+
+/* ---- doing it -------------------------------------------------------------------------------- */
+
+/* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`. */
+static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, struct handle *h) {
+    struct range *g = a->range;
+    size_t i = handle_above(g, base);
+    weir_status status =
+        placed_or(weir__suballoc_punch(&a->blocks, chunk, base, g->handles[i].bytes));
+    CUresult result;
+
+    if (status != WEIR_OK)
+        return status;
+    result = a->host->driver->cuMemUnmap(base, g->handles[i].bytes);
+    if (result != CUDA_SUCCESS) {
+        (void)weir__suballoc_fill(&a->blocks, base, base, g->handles[i].bytes,
+                                  WEIR_ENGINE_OBSERVED);
+        return weir__engine_status(a->host, result);
+    }
+    *h = g->handles[i];
+    unlink_handle(g, i);
+    return WEIR_OK;
+}
+
+/* Where the free chunk starts that has the spare of that base, given that those above it in its piece may
+ * have been lifted, and none below. */
+static uint64_t chunk_of(const struct range *g, uint64_t base) {
+    size_t low = 0, high = g->spare_count;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (g->spares[middle].base > base)
+            high = middle;
+        else
+            low = middle;
+    }
+    return g->pieces[g->spares[low].piece].base;
+}
+
+static int is_from_higher(const void *a, const void *b) {
+    const struct move *x = a, *y = b;
+
+    return x->from < y->from ? 1 : -(x->from > y->from);
+}
+
+static int is_to_higher(const void *a, const void *b) {
+    const struct move *x = a, *y = b;
+
+    return x->to.base > y->to.base ? 1 : -(x->to.base < y->to.base);
+}
+
+/* Lifts all that will move, from the highest address down. */
+static weir_status lift_all(struct weir_arena *a) {
+    struct range *g = a->range;
+    weir_status status = WEIR_OK;
+
+    qsort(g->moves, g->move_count, sizeof g->moves[0], is_from_higher);
+    for (size_t i = 0; i < g->move_count && status == WEIR_OK && g->moves[i].from != NOWHERE; i++) {
+        struct move *m = &g->moves[i];
+        uint64_t to = m->to.base;
+
+        status = lift(a, chunk_of(g, m->from), m->from, &m->to);
+        m->in_hand = status == WEIR_OK;
+        m->to.base = to;
+    }
+    qsort(g->moves, g->move_count, sizeof g->moves[0], is_to_higher);
+    return status;
+}
+
+/* Maps a handle, a new one if there is none yet, and has the placement know: the hole starts at `hole`. */
+static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
+    struct range *g = a->range;
+    const struct weir_driver *driver = a->host->driver;
+    struct handle *handles =
+        weir__hostmem_room(g->handles, g->handle_count, &g->handle_capacity, sizeof *handles);
+    weir_status status;
+    CUresult result;
+
+    if (!handles)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    g->handles = handles;
+    result = m->in_hand ? CUDA_SUCCESS : make_handle(a, &m->to);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    m->in_hand = 1;
+    result = map_handle(a, &m->to);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
+    if (status != WEIR_OK) {
+        (void)driver->cuMemUnmap(m->to.base, m->to.bytes);
+        return status;
+    }
+    link_handle(g, &m->to);
+    m->in_hand = 0;
+    return WEIR_OK;
+}
+
+/* Where the hole starts that has the address, by the last survey. */
+static uint64_t hole_of(const struct range *g, uint64_t address) {
+    size_t low = 0, high = g->piece_count;
+
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+
+        if (g->pieces[middle].base > address)
+            high = middle;
+        else
+            low = middle;
+    }
+    return g->pieces[low].base;
+}
+
+/* Handles that are mapped nowhere, and should go no higher than `most`, go to the device. */
+static void release_leftovers(struct weir_arena *a, uint64_t most) {
+    struct range *g = a->range;
+
+    for (size_t i = 0; i < g->move_count; i++) {
+        struct move *m = &g->moves[i];
+
+        if (m->in_hand && m->to.base <= most)
+            (void)a->host->driver->cuMemRelease(m->to.handle);
+        m->in_hand &= m->to.base > most;
+    }
+}
+
+/* Carries the plan out. */
+static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
+                             int *grew) {
+    struct range *g = a->range;
+    uint64_t started = a->host->driver->ticks(), before = a->blocks.total, moved = 0, end = 0;
+    uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
+    weir_status status = lift_all(a);
+
+    release_leftovers(a, NOWHERE);
+    if (status == WEIR_OK && !survey(a, r->id))
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
+        struct move *m = &g->moves[i];
+
+        if (m->to.base == NOWHERE)
+            continue;
+        status = put(a, m->to.base == end ? end : hole_of(g, m->to.base), m, id);
+        end = m->to.base + m->to.bytes;
+        moved += m->from != NOWHERE ? m->to.bytes : 0;
+    }
+    release_leftovers(a, UINT64_MAX);
+    g->moved += moved;
+    if (a->blocks.total > before) {
+        *grew = 1;
+        g->moved = 0;
+        weir__arena_grown(a);
+        weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, r->bytes, a->blocks.total - before,
+                          weir__engine_since(a->host, started), a->blocks.total);
+    }
+    return status;
+}
+
+/* ---- the backing ----------------------------------------------------------------------------- */
+
+/* The stream has nothing left to do: what was freed on it is done. */
+static void observe_own(struct weir_arena *a, const struct weir_arena_request *r) {
+    const struct weir_driver *driver = a->host->driver;
+    struct weir_driver_scope scope;
+
+    if (r->id == 0 || weir__driver_relax(driver, &scope) != CUDA_SUCCESS)
+        return;
+    if (driver->cuStreamQuery(r->stream) == CUDA_SUCCESS)
+        weir__suballoc_finished(&a->blocks, r->id);
+    weir__driver_unrelax(driver, &scope);
+}
+
+/* Handles may move: there have not been too many moves, or nothing else is left. */
+static int may_move(const struct weir_arena *a, int squeeze) {
+    const struct range *g = a->range;
+
+    return squeeze || (double)g->moved < g->packing->patience * (double)a->blocks.total;
+}
+
+static weir_status make_room(struct weir_arena *a, const struct weir_arena_request *r, size_t bytes,
+                             int squeeze, int *grew) {
+    struct range *g = a->range;
+    struct window w = {.missing = SIZE_MAX};
+    int small = weir__suballoc_is_small(&a->blocks, r->bytes);
+    struct weir_driver_scope scope;
+    weir_status status;
+    CUresult result;
+    size_t planned;
+
+    if (!survey(a, r->id))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    find_window(g, small, bytes, CLEAN, &w);
+    find_window(g, small, bytes, OWN, &w);
+    if (w.missing == SIZE_MAX)
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    g->spare_count = 0;
+    if ((may_move(a, squeeze) && !find_spares(g, &w)) || !plan(a, &w, squeeze, &planned))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    if (planned > weir__arena_room(a) + given_up(g))
+        return weir__arena_is_full(a);
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    status = carry_out(a, r, w.what, grew);
+    weir__driver_leave(a->host->driver, &scope);
+    return status;
+}
+
+static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
+                                    int *grew) {
+    weir_status status;
+    size_t bytes;
+
+    if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    observe_own(a, r);
+    status = make_room(a, r, bytes, 0, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        status = make_room(a, r, bytes, 1, grew);
+    return status;
+}
+
+static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
+    struct range *g = a->range;
+    struct weir_driver_scope scope;
+    weir_status status = WEIR_OK;
+    uint64_t before = a->blocks.total;
+    size_t most = weir__size_round_down(weir__arena_room(a), PAGE);
+    CUresult result;
+
+    if (!weir__size_round_up(bytes, PAGE, &bytes) || bytes > most)
+        bytes = most;
+    if (!survey(a, 0))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    while (status == WEIR_OK && a->blocks.total - before < bytes) {
+        uint64_t at = g->pieces[g->small_pieces - 1].base + (a->blocks.total - before);
+        size_t left = bytes - (size_t)(a->blocks.total - before);
+        struct move m = {.to = {.base = at, .bytes = left < PREALLOC_MOST ? left : PREALLOC_MOST}};
+
+        status = put(a, at, &m, WEIR_ENGINE_OBSERVED);
+        while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
+            m.to.bytes = weir__size_round_down(m.to.bytes / 2, PAGE);
+            status = put(a, at, &m, WEIR_ENGINE_OBSERVED);
+        }
+    }
+    weir__driver_leave(a->host->driver, &scope);
+    weir__arena_grown(a);
+    *got = (size_t)(a->blocks.total - before);
+    return *got > 0 && status == WEIR_E_NO_MEMORY ? WEIR_OK : status;
+}
+
+/* The highest idle handles go first. */
+static CUresult mapped_shrink(struct weir_arena *a, size_t keep) {
+    struct range *g = a->range;
+    const struct window none = {0};
+    struct weir_driver_scope scope;
+    struct handle h;
+    CUresult result = weir__suballoc_wait(&a->blocks, 1);
+
+    if (result == CUDA_SUCCESS && (!survey(a, 0) || !find_spares(g, &none)))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return result;
+    for (size_t i = g->spare_count; i-- > 0;) {
+        const struct spare *s = &g->spares[i];
+
+        if (a->blocks.total < keep + s->bytes)
+            continue;
+        if (lift(a, g->pieces[s->piece].base, s->base, &h) != WEIR_OK)
+            break;
+        (void)a->host->driver->cuMemRelease(h.handle);
+    }
+    weir__driver_leave(a->host->driver, &scope);
+    return CUDA_SUCCESS;
+}
+
+static weir_status mapped_open(struct weir_arena *a) {
+    const struct weir_driver *driver = a->host->driver;
+    struct weir_driver_scope scope;
+    struct range *g = calloc(1, sizeof *g);
+    CUdeviceptr base = 0;
+    CUresult result;
+    int placed;
+
+    if (!g)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    g->packing = &packings[a->host->options.packing];
+    g->bytes = weir__size_round_down(a->host->device_total, PAGE) * ADDRESSES;
+    result = weir__driver_enter(driver, a->host->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
+        weir__driver_leave(driver, &scope);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(g);
+        return weir__engine_status(a->host, result);
+    }
+    g->base = base;
+    placed = weir__suballoc_add_range(&a->blocks, base, g->bytes / 2, WEIR_SUBALLOC_COMMON);
+    if (placed == WEIR_PLACEMENT_OK)
+        placed = weir__suballoc_add_range(&a->blocks, base + g->bytes / 2, g->bytes / 2,
+                                          WEIR_SUBALLOC_SMALL);
+    if (placed != WEIR_PLACEMENT_OK) {
+        (void)driver->cuMemAddressFree(base, g->bytes);
+        free(g);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    a->range = g;
+    return WEIR_OK;
+}
+
+static void mapped_close(struct weir_arena *a) {
+    struct range *g = a->range;
+    const struct weir_driver *driver = a->host->driver;
+    struct weir_driver_scope scope;
+
+    (void)weir__engine_wait_for_device(a->host);
+    if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < g->handle_count; i++) {
+            (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
+            (void)driver->cuMemRelease(g->handles[i].handle);
+        }
+        (void)driver->cuMemAddressFree(g->base, g->bytes);
+        weir__driver_leave(driver, &scope);
+    }
+    free(g->handles);
+    free(g->pieces);
+    free(g->spares);
+    free(g->moves);
+    free(g);
+}
+
+const struct weir_arena_backing weir__arena_mapped = {
+    .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY}, .small = SMALL},
+    .granularity = PAGE,
+    .open = mapped_open,
+    .close = mapped_close,
+    .make_room = mapped_make_room,
+    .grow = mapped_grow,
+    .shrink = mapped_shrink,
+};
