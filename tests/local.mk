@@ -44,6 +44,7 @@ unit_tests = \
 	tests/test_misuse \
 	tests/test_model \
 	tests/test_model_graph \
+	tests/test_model_virtual \
 	tests/test_options \
 	tests/test_oracle \
 	tests/test_order \

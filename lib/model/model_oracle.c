@@ -11,7 +11,7 @@
  * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
  *
  * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
- * the bytes that it takes.  Memory that is mapped again begins without an owner.  Bytes go by address:
+ * the bytes that it takes; likewise cuMemSetAccess where it takes access away.  Memory that is mapped again begins without an owner.  Bytes go by address:
  * that two addresses mean the same memory the oracle does not see.
  *
  * The first fault is kept, in words, with what both sides knew.
@@ -274,6 +274,11 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
 
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
     take_over(address, bytes, "unmapped before the host saw its uses done", NULL, 0);
+}
+
+/* What the host has seen done is behind all that it submits later, so that nothing is lost with it. */
+void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
+    take_over(address, bytes, "access taken before the host saw its uses done", NULL, 0);
 }
 
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {

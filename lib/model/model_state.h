@@ -314,8 +314,9 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
                             uint64_t owner);
 /* Bytes go back to the driver behind the stream (NULL: the host says that their uses are over). */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Addresses lose their memory, at once. */
+/* Addresses lose their memory, or access to it, at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
+void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* The host has seen that stream `id` is done up to `seq`, and all that `after` lists; or all of a
  * device. */
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after);

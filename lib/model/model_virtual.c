@@ -325,6 +325,8 @@ static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
     }
     if (mprotect(host(address), bytes, protection_of(access)) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    if (access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        weir__model_oracle_closed(address, bytes);
     for (at = address; at < address + bytes; at = end_of(mapping)) {
         mapping = mapping_from(at);
         mapping->access = access;
