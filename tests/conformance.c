@@ -203,7 +203,7 @@ START_TEST(create_refuses_options_out_of_range) {
     bad[count++].device = "";
     bad[count++].engine = 99;
     bad[count++].engine = -1;
-    bad[count++].arena = 3;
+    bad[count++].arena = 4;
     bad[count++].prealloc.kind = 6;
     bad[count++].prealloc.reserved = 1;
     bad[count++].prealloc.value = 1; /* a value of no kind */

@@ -559,6 +559,10 @@ static const struct {
     {"prealloc", "0.0001%", NULL},
     {"prealloc", "33.3333%free", NULL},
     {"prealloc", "max", NULL},
+    {"arena", "mapped", NULL},
+    {"packing", "fit", NULL},
+    {"packing", "balanced", NULL},
+    {"packing", "fast", NULL},
     {"prealloc-at", "create", NULL},
     {"prealloc-at", "first", NULL},
     {"growth", "exact", NULL},
@@ -919,7 +923,7 @@ static void break_engine_below(weir_options *o) {
     o->engine = -1;
 }
 static void break_arena(weir_options *o) {
-    o->arena = 3;
+    o->arena = 4;
 }
 static void break_prealloc_at(weir_options *o) {
     o->prealloc_at = 3;
