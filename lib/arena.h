@@ -44,7 +44,7 @@ struct weir_arena_backing {
     weir_status (*grow)(struct weir_arena *a, size_t bytes, size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */
-    CUresult (*shrink)(struct weir_arena *a, size_t keep);
+    weir_status (*shrink)(struct weir_arena *a, size_t keep);
 };
 
 extern const struct weir_arena_backing weir__arena_regions;

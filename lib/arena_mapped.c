@@ -22,6 +22,7 @@
 
 #include "arena.h"
 #include "hostmem.h"
+#include "result.h"
 #include "size.h"
 
 #define GRANULARITY ((size_t)512)
@@ -29,7 +30,8 @@
 #define PAGE (2 * MIB)
 /* Requests that are kept apart, so that small blocks that stay do not hold large handles. */
 #define SMALL ((size_t)512 << 10)
-enum { ADDRESSES = 32 }; /* times the device's memory */
+#define NOWHERE UINT64_C(0) /* no address of the range */
+enum { ADDRESSES = 32 };    /* times the device's memory */
 #define PREALLOC_MOST (4096 * MIB)
 
 /* Physical memory, mapped whole. */
@@ -37,13 +39,15 @@ struct handle {
     uint64_t base; /* where it is mapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
+    int stuck; /* the driver did not take it back: it lies in a hole, or NOWHERE */
 };
 
 /* What a piece of the range is, as the caller's stream sees it. */
 enum {
-    TAKEN, /* in use, or free for others alone */
-    OWN,   /* free for this stream; its last uses were not seen done */
-    CLEAN, /* free for everybody, and done */
+    TAKEN,
+    OTHERS, /* free, but not for this stream; its last uses were not seen done */
+    OWN,    /* free for this stream; its last uses were not seen done */
+    CLEAN,  /* free for everybody, and done */
     HOLE
 };
 
@@ -52,8 +56,6 @@ struct piece {
     size_t bytes;
     int what;
 };
-
-#define NOWHERE UINT64_C(0) /* no address of the range */
 
 /* An idle handle: the piece that it lies in, and where it is mapped. */
 struct spare {
@@ -90,6 +92,7 @@ struct range {
     size_t bytes;
     struct handle *handles; /* by base */
     size_t handle_count, handle_capacity;
+    size_t stuck;
     struct piece *pieces; /* by base as surveyed; those cut off later behind them */
     size_t piece_count, piece_capacity;
     size_t small_pieces;  /* from here on they are of the small kind */
@@ -147,19 +150,57 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
+/* What the driver does not take back is tried again later.  There is room for one more handle. */
+static void keep(struct range *g, struct handle h) {
+    h.stuck = 1;
+    g->stuck++;
+    link_handle(g, &h);
+}
+
+/* It is mapped nowhere. */
+static void release_handle(struct weir_arena *a, struct handle h) {
+    h.base = NOWHERE;
+    if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS)
+        keep(a->range, h);
+}
+
+static void unmap_or_keep(struct weir_arena *a, struct move *m) {
+    if (a->host->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
+        return;
+    keep(a->range, m->to);
+    m->in_hand = 0;
+}
+
+static void free_stuck(struct weir_arena *a) {
+    struct range *g = a->range;
+
+    for (size_t i = g->handle_count, stuck = g->stuck; i-- > 0 && stuck > 0;) {
+        struct handle h = g->handles[i];
+
+        if (!h.stuck)
+            continue;
+        stuck--;
+        if (h.base != NOWHERE && a->host->driver->cuMemUnmap(h.base, h.bytes) != CUDA_SUCCESS)
+            continue;
+        unlink_handle(g, i);
+        g->stuck--;
+        release_handle(a, h);
+    }
+}
+
 /* Maps a handle where its base says, for reading and writing.  An error: it is not mapped. */
-static CUresult map_handle(struct weir_arena *a, const struct handle *h) {
+static CUresult map_handle(struct weir_arena *a, struct move *m) {
     const struct weir_driver *driver = a->host->driver;
     CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    CUresult result = driver->cuMemMap(h->base, h->bytes, 0, h->handle, 0);
+    CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.location.id = a->host->device;
-    result = driver->cuMemSetAccess(h->base, h->bytes, &access, 1);
+    result = driver->cuMemSetAccess(m->to.base, m->to.bytes, &access, 1);
     if (result != CUDA_SUCCESS)
-        (void)driver->cuMemUnmap(h->base, h->bytes);
+        unmap_or_keep(a, m);
     return result;
 }
 
@@ -194,8 +235,8 @@ static int visit(void *context, const struct weir_placement_span *span) {
         what = HOLE;
     else if (!span->live && span->sequence == 0)
         what = CLEAN;
-    else if (!span->live && span->stream == v->id && v->id != 0)
-        what = OWN;
+    else if (!span->live)
+        what = span->stream == v->id && v->id != 0 ? OWN : OTHERS;
     if (what == TAKEN && g->piece_count > g->small_pieces &&
         g->pieces[g->piece_count - 1].what == TAKEN &&
         g->pieces[g->piece_count - 1].base + g->pieces[g->piece_count - 1].bytes == span->address) {
@@ -218,6 +259,9 @@ static int survey(struct weir_arena *a, uint64_t id) {
     struct survey v = {.range = g, .id = id};
 
     g->piece_count = g->small_pieces = 0;
+    if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
+        !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
+        return 0;
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
     g->small_pieces = g->piece_count;
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_SMALL], visit, &v);
@@ -520,7 +564,6 @@ static weir_status lift_all(struct weir_arena *a) {
 /* Maps a handle, a new one if there is none yet, and has the placement know: the hole starts at `hole`. */
 static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
     struct range *g = a->range;
-    const struct weir_driver *driver = a->host->driver;
     struct handle *handles =
         weir__hostmem_room(g->handles, g->handle_count, &g->handle_capacity, sizeof *handles);
     weir_status status;
@@ -533,12 +576,12 @@ static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     m->in_hand = 1;
-    result = map_handle(a, &m->to);
+    result = map_handle(a, m);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
     status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
     if (status != WEIR_OK) {
-        (void)driver->cuMemUnmap(m->to.base, m->to.bytes);
+        unmap_or_keep(a, m);
         return status;
     }
     link_handle(g, &m->to);
@@ -569,7 +612,7 @@ static void release_leftovers(struct weir_arena *a, uint64_t most) {
         struct move *m = &g->moves[i];
 
         if (m->in_hand && m->to.base <= most)
-            (void)a->host->driver->cuMemRelease(m->to.handle);
+            release_handle(a, m->to);
         m->in_hand &= m->to.base > most;
     }
 }
@@ -651,6 +694,7 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
+    free_stuck(a);
     status = carry_out(a, r, w.what, grew);
     weir__driver_leave(a->host->driver, &scope);
     return status;
@@ -658,6 +702,7 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
 
 static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
                                     int *grew) {
+    int result = weir__driver_result;
     weir_status status;
     size_t bytes;
 
@@ -667,6 +712,18 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     status = make_room(a, r, bytes, 0, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = make_room(a, r, bytes, 1, grew);
+    if (status == WEIR_OK)
+        weir__set_driver_result(result);
+    return status;
+}
+
+/* As put, of a new handle, which an error leaves nothing of. */
+static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) {
+    weir_status status = put(a, hole, m, WEIR_ENGINE_OBSERVED);
+
+    if (status != WEIR_OK && m->in_hand)
+        release_handle(a, m->to);
+    m->in_hand = 0;
     return status;
 }
 
@@ -675,6 +732,7 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
     uint64_t before = a->blocks.total;
+    int result_before = weir__driver_result;
     size_t most = weir__size_round_down(weir__arena_room(a), PAGE);
     CUresult result;
 
@@ -685,49 +743,86 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
+    free_stuck(a);
     while (status == WEIR_OK && a->blocks.total - before < bytes) {
         uint64_t at = g->pieces[g->small_pieces - 1].base + (a->blocks.total - before);
         size_t left = bytes - (size_t)(a->blocks.total - before);
         struct move m = {.to = {.base = at, .bytes = left < PREALLOC_MOST ? left : PREALLOC_MOST}};
 
-        status = put(a, at, &m, WEIR_ENGINE_OBSERVED);
+        status = put_new(a, at, &m);
         while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
             m.to.bytes = weir__size_round_down(m.to.bytes / 2, PAGE);
-            status = put(a, at, &m, WEIR_ENGINE_OBSERVED);
+            status = put_new(a, at, &m);
         }
     }
     weir__driver_leave(a->host->driver, &scope);
     weir__arena_grown(a);
     *got = (size_t)(a->blocks.total - before);
-    return *got > 0 && status == WEIR_E_NO_MEMORY ? WEIR_OK : status;
+    if (*got > 0 && status == WEIR_E_NO_MEMORY)
+        status = WEIR_OK;
+    if (status == WEIR_OK)
+        weir__set_driver_result(result_before);
+    return status;
 }
 
-/* The highest idle handles go first. */
-static CUresult mapped_shrink(struct weir_arena *a, size_t keep) {
+/* 1 if a handle is idle, but was not seen done. */
+static int has_unseen(const struct range *g) {
+    size_t i = 0;
+
+    for (size_t at = 0; at < g->handle_count; at++) {
+        const struct handle *h = &g->handles[at];
+        int unseen = 0;
+
+        while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
+            i++;
+        for (size_t j = i; j < g->piece_count && g->pieces[j].base < h->base + h->bytes; j++) {
+            if (g->pieces[j].what == TAKEN) {
+                unseen = 0;
+                break;
+            }
+            unseen |= g->pieces[j].what != CLEAN;
+        }
+        if (unseen)
+            return 1;
+    }
+    return 0;
+}
+
+/* Gives idle handles back, the highest first, until at most `keep` bytes are left. */
+static weir_status give_idle(struct weir_arena *a, size_t keep) {
     struct range *g = a->range;
     const struct window none = {0};
     struct weir_driver_scope scope;
+    weir_status status = WEIR_OK;
     struct handle h;
-    CUresult result = weir__suballoc_wait(&a->blocks, 1);
+    CUresult result;
 
-    if (result == CUDA_SUCCESS && (!survey(a, 0) || !find_spares(g, &none)))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (result != CUDA_SUCCESS)
-        return result;
+    if (!survey(a, 0) || !find_spares(g, &none))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
-        return result;
-    for (size_t i = g->spare_count; i-- > 0;) {
+        return weir__engine_status(a->host, result);
+    free_stuck(a);
+    for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
         if (a->blocks.total < keep + s->bytes)
             continue;
-        if (lift(a, g->pieces[s->piece].base, s->base, &h) != WEIR_OK)
-            break;
-        (void)a->host->driver->cuMemRelease(h.handle);
+        status = lift(a, g->pieces[s->piece].base, s->base, &h);
+        if (status == WEIR_OK)
+            release_handle(a, h);
     }
     weir__driver_leave(a->host->driver, &scope);
-    return CUDA_SUCCESS;
+    return status;
+}
+
+static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
+    weir_status status = give_idle(a, keep);
+
+    if (status != WEIR_OK || a->blocks.total <= keep || !survey(a, 0) || !has_unseen(a->range))
+        return status;
+    status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 1));
+    return status == WEIR_OK ? give_idle(a, keep) : status;
 }
 
 static weir_status mapped_open(struct weir_arena *a) {
@@ -773,7 +868,8 @@ static void mapped_close(struct weir_arena *a) {
     (void)weir__engine_wait_for_device(a->host);
     if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
-            (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
+            if (g->handles[i].base != NOWHERE)
+                (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
             (void)driver->cuMemRelease(g->handles[i].handle);
         }
         (void)driver->cuMemAddressFree(g->base, g->bytes);

@@ -151,14 +151,14 @@ static weir_status regions_grow(struct weir_arena *a, size_t bytes, size_t *got)
     return take_region(a, bytes, GRANULARITY, got);
 }
 
-static CUresult regions_shrink(struct weir_arena *a, size_t keep) {
+static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
     CUresult result = CUDA_SUCCESS;
     size_t at;
 
     while (result == CUDA_SUCCESS && a->blocks.total > keep &&
            find_idle(a, (size_t)a->blocks.total - keep, &at))
         result = drop_region(a, at);
-    return result;
+    return weir__engine_status(a->host, result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

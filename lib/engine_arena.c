@@ -171,20 +171,20 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
 static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
-    CUresult result;
+    weir_status status;
 
     weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
-    result = weir__suballoc_wait(&a->blocks, 0);
+    status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 0));
     before = a->blocks.total;
-    if (result == CUDA_SUCCESS)
-        result = a->backing->shrink(a, keep);
+    if (status == WEIR_OK)
+        status = a->backing->shrink(a, keep);
     *released = (size_t)(before - a->blocks.total);
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,
                           weir__engine_since(a->host, started), a->blocks.total);
     weir__lock_give(&a->lock);
-    return weir__engine_status(a->host, result);
+    return status;
 }
 
 static size_t arena_reclaim(void *engine, size_t *silent) {

@@ -1349,6 +1349,11 @@ static void hole_begin(struct weir_placement *p, uint32_t id) {
     }
 }
 
+int weir__placement_settle(struct weir_placement *p) {
+    unpark(p);
+    return p->strays == 0 || strays_adopt(p);
+}
+
 int weir__placement_add_hole(struct weir_placement *p, uint64_t base, size_t bytes) {
     int status = weir__placement_add(p, base, bytes);
     uint32_t id;

@@ -115,6 +115,9 @@ int weir__placement_remove(struct weir_placement *p, uint64_t base);
  * chunk clean or tagged by that stream. */
 int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t stream);
 
+/* Brings back what a lack of host memory kept out of the sets of free chunks, so that `punch` finds it.  1,
+ * or 0: memory still lacks. */
+int weir__placement_settle(struct weir_placement *p);
 /* Adds a region that is all hole. OK, INVALID or NO_MEMORY. */
 int weir__placement_add_hole(struct weir_placement *p, uint64_t base, size_t bytes);
 /* [address, address + bytes), of the hole that starts at `within`, has memory from here on: `stream`

@@ -224,7 +224,6 @@ START_TEST(create_refuses_options_out_of_range) {
     bad[count++].front = 3;
     bad[count++].front_cache = (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL};
     bad[count++].stream_checks = -1;
-    bad[count++].reserved = 1;
     for (size_t i = 0; i < count; i++) {
         weir_status status = weir_allocator_create(&bad[i], &a);
 

@@ -85,12 +85,12 @@ static const unsigned weights[] = {
 
 /* ---- The world ---- */
 
-enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, PLATFORM, KINDS };
+enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, PLATFORM, KINDS };
 
 struct settings {
     int kind, front, checks;
     uint64_t capacity, limit; /* limit 0: none */
-    int growth, threshold, cache, idle, patience;
+    int growth, threshold, cache, idle, patience, packing;
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
@@ -210,8 +210,10 @@ static void draw_chances(struct settings *s, uint64_t *state) {
 }
 
 static void draw_settings(struct settings *s, uint64_t seed) {
-    static const int kinds[] = {POOL,        POOL,        POOL,          POOL,          POOL,
-                                ARENA_FIXED, ARENA_FIXED, ARENA_REGIONS, ARENA_REGIONS, PLATFORM};
+    static const int kinds[] = {POOL,         POOL,         POOL,          POOL,
+                                POOL,         ARENA_FIXED,  ARENA_FIXED,   ARENA_MAPPED,
+                                ARENA_MAPPED, ARENA_MAPPED, ARENA_REGIONS, ARENA_REGIONS,
+                                PLATFORM};
     uint64_t state = sim_mix(seed ^ UINT64_C(0x77656972));
 
     memset(s, 0, sizeof *s);
@@ -225,6 +227,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->cache = (int)pick(&state, 6);
     s->idle = (int)pick(&state, 3);
     s->patience = (int)pick(&state, 3);
+    s->packing = (int)pick(&state, 4);
     s->threads = 1 + (unsigned)pick(&state, THREADS);
     s->streams = 1 + (unsigned)pick(&state, STREAMS - 1);
     s->legacy = pick(&state, 4) == 0;
@@ -242,7 +245,8 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     draw_chances(s, &state);
 }
 
-static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions", "platform"};
+static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
+                                              "arena mapped", "platform"};
 
 void sim_describe(uint64_t seed, FILE *out) {
     struct settings s;
@@ -279,7 +283,10 @@ static weir_options options_of(const struct settings *s) {
     options.engine = s->kind == POOL       ? WEIR_ENGINE_POOL
                      : s->kind == PLATFORM ? WEIR_ENGINE_PLATFORM
                                            : WEIR_ENGINE_ARENA;
-    options.arena = s->kind == ARENA_FIXED ? WEIR_ARENA_FIXED : WEIR_ARENA_DEFAULT;
+    options.arena = s->kind == ARENA_FIXED    ? WEIR_ARENA_FIXED
+                    : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
+                                              : WEIR_ARENA_DEFAULT;
+    options.packing = s->packing;
     if (s->limit)
         options.limit = bytes_amount(s->limit);
     options.growth = growths[s->growth];

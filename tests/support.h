@@ -49,10 +49,10 @@ static inline void must_compare(int holds, const char *what, uint64_t a, uint64_
     } while (0)
 
 /* The ways of handing out blocks that every suite goes through. */
-enum kind { KIND_POOL, KIND_FIXED, KIND_REGIONS, KIND_PLATFORM, KIND_COUNT };
+enum kind { KIND_POOL, KIND_FIXED, KIND_REGIONS, KIND_MAPPED, KIND_PLATFORM, KIND_COUNT };
 
 static const char *const kind_names[KIND_COUNT] = {"pool", "arena-fixed", "arena-regions",
-                                                   "platform"};
+                                                   "arena-mapped", "platform"};
 
 static inline weir_amount bytes_amount(uint64_t bytes) {
     return (weir_amount){.value = bytes, .kind = WEIR_AMOUNT_BYTES};
@@ -67,7 +67,9 @@ static inline weir_options options_of(int kind, const char *device, uint64_t are
     options.engine = kind == KIND_POOL       ? WEIR_ENGINE_POOL
                      : kind == KIND_PLATFORM ? WEIR_ENGINE_PLATFORM
                                              : WEIR_ENGINE_ARENA;
-    options.arena = kind == KIND_FIXED ? WEIR_ARENA_FIXED : WEIR_ARENA_DEFAULT;
+    options.arena = kind == KIND_FIXED    ? WEIR_ARENA_FIXED
+                    : kind == KIND_MAPPED ? WEIR_ARENA_MAPPED
+                                          : WEIR_ARENA_DEFAULT;
     if (kind == KIND_FIXED)
         options.limit = bytes_amount(arena_bytes);
     return options;

@@ -43,10 +43,12 @@ static const struct world {
     {"pool", KIND_POOL, WEIR_SWITCH_OFF, 0},
     {"fixed arena", KIND_FIXED, WEIR_SWITCH_OFF, 0},
     {"arena of regions", KIND_REGIONS, WEIR_SWITCH_OFF, 0},
+    {"mapped arena", KIND_MAPPED, WEIR_SWITCH_OFF, 0},
     {"platform", KIND_PLATFORM, WEIR_SWITCH_OFF, 0},
     {"pool, front", KIND_POOL, WEIR_SWITCH_ON, 0},
     {"fixed arena, front", KIND_FIXED, WEIR_SWITCH_ON, 0},
     {"arena of regions, front", KIND_REGIONS, WEIR_SWITCH_ON, 0},
+    {"mapped arena, front", KIND_MAPPED, WEIR_SWITCH_ON, 0},
     {"platform, front", KIND_PLATFORM, WEIR_SWITCH_ON, 0},
     {"pool, driver 11.2", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_11_3},
     {"pool, driver 12.1", KIND_POOL, WEIR_SWITCH_OFF, BEFORE_12_2},
@@ -218,7 +220,7 @@ static void end_capture(struct scene *s) {
 #define PREALLOCATE_MAY                                                                            \
     (MAY(E_LIMIT) | MAY(E_NO_MEMORY) | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY) | MAY(E_DRIVER) | \
      MAY(E_DEVICE_LOST))
-#define TRIM_MAY (MAY(E_NO_MEMORY) | MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
+#define TRIM_MAY (MAY(E_NO_MEMORY) | MAY(E_HOST_MEMORY) | MAY(E_DRIVER) | MAY(E_DEVICE_LOST))
 #define STATS_MAY 0u
 #define DESTROY_MAY MAY(E_BUSY)
 

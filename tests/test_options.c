@@ -387,7 +387,7 @@ static const struct {
     {"engine", "", "empty", "pool, arena or platform"},
     {"engine", "bfc", "none of the words", "pool, arena or platform"},
     {"engine", "default", "none of the words", "pool, arena or platform"},
-    {"arena", "growing", "none of the words", "fixed or regions"},
+    {"arena", "growing", "none of the words", "fixed, regions or mapped"},
     {"prealloc-at", "now", "none of the words", "create or first"},
     {"latency", "2", "none of the words", "on or off"},
     {"log", "verbose", "none of the words", "none, error, warning, info or debug"},

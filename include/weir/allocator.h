@@ -139,7 +139,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
  * memory whose last free the host has not observed stays.  The platform engine has nothing idle.
  * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
- * memory that this takes; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
+ * memory that this takes; E_HOST_MEMORY: nor has the host what it takes to see what of a mapped arena is
+ * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
 #ifdef __cplusplus
