@@ -411,6 +411,7 @@ START_TEST(a_mapping_wants_whole_reserved_addresses) {
     GIVES(WRONG, driver->cuMemMap(address, UNIT, 0, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 3 * UNIT, 0, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, UNIT, UNIT, memory, 0));
+    GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, UNIT, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, 0, memory, 1));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, 0, memory + 8, 0));
     GIVES(WRONG, driver->cuMemMap(address + 3 * UNIT, 2 * UNIT, 0, memory, 0));

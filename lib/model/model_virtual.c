@@ -340,8 +340,6 @@ int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_fla
     const struct model_mapping *mapping = mapping_before(address);
     uint64_t at = address;
 
-    if (bytes > UINT64_MAX - address)
-        return 0;
     while (mapping && mapping->node.key <= at && at < end_of(mapping) &&
            (mapping->access & access) == access) {
         at = end_of(mapping);
