@@ -6,6 +6,8 @@
  * that memory costs nothing until it is touched, keeps its bytes wherever it is mapped, and may be
  * mapped at several addresses at once.  A part is never used again: its pages go when its handle
  * does.  A reservation is host address space without access; mapping puts a part of the file there.
+ * The host may know no more than some 65,000 stretches of addresses: more mappings than that are out
+ * of memory, unless neighbours lie side by side in the file, too, as those do that grow in turn.
  *
  * Documented rules, as the comments of <cuda.h> (13.0) give them:
  *   V1  cuMemAddressReserve: the size is a multiple of the host's page, the alignment a power of
@@ -27,7 +29,7 @@
  * Assumed: a mapping takes all of its handle; cuMemUnmap takes several mappings side by side at
  * once; an address under a mapping is not freed; a device that is not the memory's gets no access
  * (no peers are played); beside a capture all but the question for the granularity are unsafe, as
- * cuMemAlloc is.  All refusals but those for want of memory are INVALID_VALUE.
+ * cuMemAlloc is; in a child of fork() all are as before cuInit.  All refusals but those for want of memory are INVALID_VALUE.
  *
  * Must not know: pools, blocks, streams; what a capture does.
  */
