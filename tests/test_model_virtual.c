@@ -1112,6 +1112,78 @@ START_TEST(unmapped_with_one_of_two_users_seen) {
 }
 END_TEST
 
+enum { FILL, COPY_IN, COPY_OUT, LAUNCH, TOUCHES };
+
+/* Work that has no owner to tell of: what the library itself fills, for one. */
+START_TEST(unmapped_under_fills_and_copies) {
+    int way = _i / 2, seen = _i % 2;
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+    char byte = 1;
+
+    get_ready();
+    busy(A, MS);
+    switch (way) {
+    case FILL:
+        CU(fill(ready.mapped + 4096, 1, 1));
+        break;
+    case COPY_IN:
+        CU(driver->cuMemcpyHtoDAsync(ready.mapped, &byte, 1, A));
+        break;
+    case COPY_OUT:
+        CU(driver->cuMemcpyDtoHAsync(&byte, ready.mapped + UNIT - 1, 1, A));
+        break;
+    case LAUNCH:
+        CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CU(fill(ready.mapped, UNIT, 1));
+        CU(driver->cuStreamEndCapture(A, &graph));
+        CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        CU(driver->cuGraphLaunch(exec, A));
+        break;
+    }
+    if (seen)
+        CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    if (seen)
+        expect_none();
+    else
+        expect_fault(UNMAPPED);
+    if (!seen)
+        ck_assert_ptr_nonnull(strstr(weir__model_fault(), "used by fills or copies (stream"));
+    if (exec) {
+        CU(driver->cuGraphExecDestroy(exec));
+        CU(driver->cuGraphDestroy(graph));
+    }
+}
+END_TEST
+
+START_TEST(a_fill_over_two_mappings_is_of_both) {
+    CUdeviceptr address = reserve(4 * UNIT);
+
+    for (size_t i = 0; i < 4; i++)
+        back(address + i * UNIT, UNIT);
+    busy(A, MS);
+    CU(fill(address + 2 * UNIT - 1, 2, 1));
+    CU(driver->cuMemUnmap(address, UNIT));
+    CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
+    expect_none();
+    CU(driver->cuMemUnmap(address + (size_t)(1 + _i) * UNIT, UNIT));
+    expect_fault(UNMAPPED);
+}
+END_TEST
+
+START_TEST(fills_are_seen_with_the_device) {
+    get_ready();
+    CU(fill(ready.mapped, UNIT, 1));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    map(ready.mapped, UNIT, ready.mapped_memory);
+    open_range(ready.mapped, UNIT);
+    CU(driver->cuMemUnmap(ready.mapped, UNIT));
+    expect_none();
+}
+END_TEST
+
 START_TEST(used_again_after_it_was_seen) {
     get_ready();
     use(A, ready.mapped, OLD);
@@ -1244,6 +1316,9 @@ static void add_oracle(TCase *tests) {
     tcase_add_test(tests, unmapped_when_done_but_unseen);
     tcase_add_loop_test(tests, unmapped_when_the_host_saw_the_end, 0, SIGHTS);
     tcase_add_loop_test(tests, unmapped_with_one_of_two_users_seen, 0, SIGHTS);
+    tcase_add_loop_test(tests, unmapped_under_fills_and_copies, 0, 2 * TOUCHES);
+    tcase_add_loop_test(tests, a_fill_over_two_mappings_is_of_both, 0, 2);
+    tcase_add_test(tests, fills_are_seen_with_the_device);
     tcase_add_test(tests, used_again_after_it_was_seen);
     tcase_add_test(tests, a_neighbour_is_not_concerned);
     tcase_add_test(tests, remapped_memory_begins_without_an_owner);

@@ -419,7 +419,7 @@ static CUresult run_step(const struct model_step *step, struct model_stream *str
             !weir__model_allows(step->address, step->bytes, weir__model_step_access(step)))
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         weir__model_stream_work(stream, step->duration_ns);
-        weir__model_step_run(step);
+        weir__model_step_run(step, stream);
         return CUDA_SUCCESS;
     }
 }

@@ -455,9 +455,10 @@ CUmemAccess_flags weir__model_step_access(const struct model_step *step) {
                                                 : CU_MEM_ACCESS_FLAGS_PROT_READ;
 }
 
-void weir__model_step_run(const struct model_step *step) {
+void weir__model_step_run(const struct model_step *step, const struct model_stream *stream) {
     if (step->bytes == 0)
         return;
+    weir__model_virtual_touch(step->address, step->bytes, stream);
     if (step->kind == STEP_FILL)
         memset(step->to, step->value, step->bytes);
     else
@@ -478,7 +479,7 @@ static CUresult submit(struct model_stream *stream, const struct model_step *ste
     if (branch)
         return weir__model_capture_add(branch, step);
     weir__model_stream_work(stream, step->duration_ns);
-    weir__model_step_run(step);
+    weir__model_step_run(step, stream);
     return CUDA_SUCCESS;
 }
 

@@ -11,7 +11,7 @@
  * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
  *
  * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
- * the bytes that it takes; likewise cuMemSetAccess where it takes access away.  Memory that is mapped again begins without an owner.  Bytes go by address:
+ * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes access away.  Memory that is mapped again begins without an owner.  Bytes go by address:
  * that two addresses mean the same memory the oracle does not see.
  *
  * The first fault is kept, in words, with what both sides knew.
@@ -37,6 +37,8 @@ struct model_share {
 
 static struct {
     struct model_node *shares;
+    struct model_node
+        *touched; /* mappings that fills and copies used, whoever wanted them: owner 0 */
     struct model_orders seen; /* by the host; sorted by id, and forgets nothing */
     uint64_t uses;
     char fault[1024]; /* "": none */
@@ -73,9 +75,13 @@ static void accuse(const struct model_share *share, const char *what,
 
     if (oracle.fault[0])
         return;
-    say(&length,
-        "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by owner %" PRIu64 " (stream:operation ",
-        what, share->bytes, share->node.key, share->owner);
+    say(&length, "%s: %" PRIu64 " bytes at %#" PRIx64 " were used by ", what, share->bytes,
+        share->node.key);
+    if (share->owner)
+        say(&length, "owner %" PRIu64, share->owner);
+    else
+        say(&length, "fills or copies");
+    say(&length, " (stream:operation ");
     say_orders(&length, &share->uses);
     say(&length, "); ");
     if (stream) {
@@ -154,7 +160,7 @@ static void see(uint64_t id, uint64_t seq) {
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
     size_t i;
 
-    if (!oracle.shares)
+    if (!oracle.shares && !oracle.touched)
         return;
     see(id, seq);
     for (i = 0; i < after->count; i++)
@@ -163,18 +169,25 @@ void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_order
 
 /* ---- Histories ---- */
 
+static struct model_share *first_from(struct model_node *tree, uint64_t address) {
+    return (struct model_share *)(void *)weir__model_tree_ceiling(tree, address, 0);
+}
 static struct model_share *share_from(uint64_t address) {
-    return (struct model_share *)(void *)weir__model_tree_ceiling(oracle.shares, address, 0);
+    return first_from(oracle.shares, address);
 }
 
-static void drop_share(struct model_share *share) {
-    weir__model_tree_remove(&oracle.shares, &share->node);
+static void drop_from(struct model_node **tree, struct model_share *share) {
+    weir__model_tree_remove(tree, &share->node);
     weir__model_forget_all(&share->uses);
     free(share);
 }
+static void drop_share(struct model_share *share) {
+    drop_from(&oracle.shares, share);
+}
 
 /* Without host memory a history is lost: a fault may go unseen, none is made up. */
-static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner, int device) {
+static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
+                                  uint64_t owner, int device) {
     struct model_share *share = calloc(1, sizeof *share);
 
     if (!share)
@@ -183,8 +196,11 @@ static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t 
     share->bytes = bytes;
     share->owner = owner;
     share->device = device;
-    weir__model_tree_insert(&oracle.shares, &share->node);
+    weir__model_tree_insert(tree, &share->node);
     return share;
+}
+static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner, int device) {
+    return add_to(&oracle.shares, address, bytes, owner, device);
 }
 
 /* Cuts the share that holds the byte before `address` and that at it, if one does. */
@@ -272,13 +288,37 @@ void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct mod
               stream ? "freed before its uses" : "freed before the host saw its uses", stream, 0);
 }
 
+void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
+                                uint64_t bytes) {
+    struct model_share *share = first_from(oracle.touched, address);
+
+    if (!share || share->node.key != address)
+        share = add_to(&oracle.touched, address, bytes, 0, stream->context->device);
+    if (share)
+        weir__model_learn(&share->uses,
+                          atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
+                          stream->seq);
+}
+
+/* The bytes of whole mappings are out of reach from now on. */
+static void lose(uint64_t address, uint64_t bytes, const char *what) {
+    struct model_share *share;
+
+    take_over(address, bytes, what, NULL, 0);
+    while ((share = first_from(oracle.touched, address)) && share->node.key < address + bytes) {
+        if (!all_behind(NULL, &share->uses))
+            accuse(share, what, NULL);
+        drop_from(&oracle.touched, share);
+    }
+}
+
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes) {
-    take_over(address, bytes, "unmapped before the host saw its uses done", NULL, 0);
+    lose(address, bytes, "unmapped before the host saw its uses done");
 }
 
 /* What the host has seen done is behind all that it submits later, so that nothing is lost with it. */
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes) {
-    take_over(address, bytes, "access taken before the host saw its uses done", NULL, 0);
+    lose(address, bytes, "access taken before the host saw its uses done");
 }
 
 void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
@@ -292,15 +332,23 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
 
 /* ---- All of a device, and the end ---- */
 
-void weir__model_oracle_seen_device(int device) {
-    struct model_share *share = share_from(0);
+/* 1 if there are uses on another device. */
+static int clear_device(struct model_node *tree, int device) {
+    struct model_share *share = first_from(tree, 0);
     int others = 0;
 
-    for (; share; share = share_from(share->node.key + 1))
+    for (; share; share = first_from(tree, share->node.key + 1))
         if (share->device == device)
             share->uses.count = 0;
         else
             others = 1;
+    return others;
+}
+
+void weir__model_oracle_seen_device(int device) {
+    int others = clear_device(oracle.shares, device);
+
+    others |= clear_device(oracle.touched, device);
     if (!others)
         oracle.seen.count = 0;
 }
@@ -308,6 +356,8 @@ void weir__model_oracle_seen_device(int device) {
 void weir__model_oracle_reset(void) {
     while (oracle.shares)
         drop_share(share_from(0));
+    while (oracle.touched)
+        drop_from(&oracle.touched, first_from(oracle.touched, 0));
     weir__model_forget_all(&oracle.seen);
     oracle.uses = 0;
     oracle.fault[0] = '\0';

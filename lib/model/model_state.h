@@ -276,9 +276,9 @@ int weir__model_graph_holds(uint64_t address, uint64_t bytes);
 void weir__model_graph_block_free(struct model_block *block, const struct model_stream *stream);
 void weir__model_graphs_drop(void);
 const char *weir__model_graph_check(int device, uint64_t *physical);
-/* A fill or a copy, on host memory; and what it does to the device's. */
+/* A fill or a copy, on host memory, as work of a stream; and what it does to the device's. */
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
-void weir__model_step_run(const struct model_step *step);
+void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
 /* Whole pages of the device's size, aligned to it, or NULL. */
 char *weir__model_map_pages(size_t bytes, int protection);
 
@@ -306,6 +306,8 @@ int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags acces
 
 /* Of mappings alone. */
 int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+/* Work of the stream, the latest, fills or copies these bytes. */
+void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 
@@ -314,7 +316,10 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
                             uint64_t owner);
 /* Bytes go back to the driver behind the stream (NULL: the host says that their uses are over). */
 void weir__model_oracle_freed(uint64_t address, uint64_t bytes, const struct model_stream *stream);
-/* Addresses lose their memory, or access to it, at once. */
+/* The latest work of a stream used these bytes, a whole mapping, for nobody in particular. */
+void weir__model_oracle_touched(const struct model_stream *stream, uint64_t address,
+                                uint64_t bytes);
+/* Whole mappings lose their memory, or access to it, at once. */
 void weir__model_oracle_unmapped(uint64_t address, uint64_t bytes);
 void weir__model_oracle_closed(uint64_t address, uint64_t bytes);
 /* The host has seen that stream `id` is done up to `seq`, and all that `after` lists; or all of a

@@ -29,9 +29,10 @@
  * Assumed: a mapping takes all of its handle; cuMemUnmap takes several mappings side by side at
  * once; an address under a mapping is not freed; a device that is not the memory's gets no access
  * (no peers are played); beside a capture all but the question for the granularity are unsafe, as
- * cuMemAlloc is; in a child of fork() all are as before cuInit.  All refusals but those for want of memory are INVALID_VALUE.
+ * cuMemAlloc is; in a child of fork() all are as before cuInit.  All refusals but those for want of
+ * memory are INVALID_VALUE.
  *
- * Must not know: pools, blocks, streams; what a capture does.
+ * Must not know: pools, blocks; what a stream or a capture does.
  */
 #include "model/model_state.h"
 
@@ -350,6 +351,17 @@ int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_fla
         mapping = mapping_before(at);
     }
     return 0;
+}
+
+void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
+                               const struct model_stream *stream) {
+    const struct model_mapping *mapping = mapping_before(address);
+
+    if (!mapping || end_of(mapping) <= address)
+        return;
+    for (; mapping && mapping->node.key < address + bytes;
+         mapping = mapping_from(mapping->node.key + 1))
+        weir__model_oracle_touched(stream, mapping->node.key, mapping->memory->bytes);
 }
 
 /* ---- Entries ---- */
