@@ -1015,6 +1015,30 @@ START_TEST(the_profile_is_near_what_was_measured) {
 }
 END_TEST
 
+/* The same for 2 GiB unmapped as so many handles. */
+static const struct {
+    size_t handles;
+    uint64_t gone;
+} many_measured[] = {{64, 1200000}, {1024, 20000000}};
+
+START_TEST(the_profile_is_near_what_many_handles_took) {
+    size_t count = many_measured[_i].handles, bytes = 2 * GIB / count;
+    CUdeviceptr address;
+    uint64_t start, gone = 0;
+
+    start_model(0);
+    address = reserve(2 * GIB);
+    for (size_t i = 0; i < count; i++)
+        map(address + i * bytes, bytes, create(bytes));
+    for (size_t i = 0; i < count; i++) {
+        start = now();
+        CU(driver->cuMemUnmap(address + i * bytes, bytes));
+        gone += now() - start;
+    }
+    ck_assert_msg(is_near(gone, many_measured[_i].gone), "%llu", (unsigned long long)gone);
+}
+END_TEST
+
 /* ---- the oracle ------------------------------------------------------------------------------ */
 
 enum { OLD = 1, NEW = 2 };
@@ -1309,6 +1333,7 @@ static void add_callers(TCase *tests) {
     tcase_add_test(tests, costs_are_those_of_the_profile);
     tcase_add_loop_test(tests, the_profile_is_near_what_was_measured, 0,
                         sizeof measured / sizeof measured[0]);
+    tcase_add_loop_test(tests, the_profile_is_near_what_many_handles_took, 0, 2);
 }
 
 static void add_oracle(TCase *tests) {
