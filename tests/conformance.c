@@ -2273,7 +2273,7 @@ START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CUdeviceptr range, page;
     CUcontext popped;
     CUresult result;
-    size_t unit;
+    size_t unit, page_bytes = (size_t)sysconf(_SC_PAGESIZE);
 
     if (!has_virtual())
         return;
@@ -2299,22 +2299,25 @@ START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
         CU(driver->cuMemUnmap(range, 2 * unit));
         CU(driver->cuMemUnmap(range + 2 * unit, 2 * unit));
     }
-    result = driver->cuMemAddressReserve(&page, 4096, 0, 0, 0);
-    compare_assumption("4 KiB of addresses", CUDA_SUCCESS, result);
+    result = driver->cuMemAddressReserve(&page, page_bytes, 0, 0, 0);
+    compare_assumption("a page of addresses", CUDA_SUCCESS, result);
     if (result == CUDA_SUCCESS)
-        CU(driver->cuMemAddressFree(page, 4096));
+        CU(driver->cuMemAddressFree(page, page_bytes));
+    CU(driver->cuMemMap(range, 2 * unit, 0, handle[0], 0));
     CU(driver->cuCtxPopCurrent(&popped));
     result = driver->cuMemCreate(&none, unit, &space.props, 0);
     compare_assumption("a handle without a current context", CUDA_SUCCESS, result);
     if (result == CUDA_SUCCESS)
         CU(driver->cuMemRelease(none));
-    CU(driver->cuMemMap(range, 2 * unit, 0, handle[0], 0));
+    compare_assumption("mapped without a current context", CUDA_SUCCESS,
+                       driver->cuMemMap(range + 2 * unit, 2 * unit, 0, handle[1], 0));
     compare_assumption("access without a current context", CUDA_SUCCESS,
                        driver->cuMemSetAccess(range, 2 * unit, &space.access, 1));
     compare_assumption("unmapped without a current context", CUDA_SUCCESS,
                        driver->cuMemUnmap(range, 2 * unit));
     CU(driver->cuCtxPushCurrent(popped));
     (void)driver->cuMemUnmap(range, 2 * unit); /* where it was refused */
+    (void)driver->cuMemUnmap(range + 2 * unit, 2 * unit);
     CU(driver->cuMemRelease(handle[0]));
     CU(driver->cuMemRelease(handle[1]));
     CU(driver->cuMemAddressFree(range, 8 * unit));

@@ -104,14 +104,17 @@ static uint64_t now(void) {
 }
 
 /* A host access of the byte ends the process. */
-static int host_faults(CUdeviceptr address) {
+static int host_faults(CUdeviceptr address, int writes) {
     int status;
     pid_t child = fork();
 
     if (child == 0) {
         signal(SIGSEGV, SIG_DFL);
         signal(SIGBUS, SIG_DFL);
-        (void)*(volatile char *)(uintptr_t)address;
+        if (writes)
+            *(volatile char *)(uintptr_t)address = 1;
+        else
+            (void)*(volatile char *)(uintptr_t)address;
         _exit(0);
     }
     MUST(waitpid(child, &status, 0) == child);
@@ -157,7 +160,7 @@ START_TEST(a_reservation_takes_address_space_alone) {
 
     MUST_EQ(device_free(), before);
     MUST(small + 4096 <= large || large + 4096 * UNIT <= small);
-    MUST(host_faults(large) && host_faults(small));
+    MUST(host_faults(large, 0) && host_faults(small, 0));
     CU(driver->cuMemAddressFree(large, 4096 * UNIT));
     CU(driver->cuMemAddressFree(small, 4096));
 }
@@ -217,12 +220,16 @@ START_TEST(a_reservation_is_freed_whole_and_once) {
 END_TEST
 
 START_TEST(an_address_is_not_freed_under_a_mapping) {
-    CUdeviceptr address = reserve(4 * UNIT);
+    CUdeviceptr address = reserve(4 * UNIT), next;
 
     back(address + 3 * UNIT, UNIT);
     GIVES(WRONG, driver->cuMemAddressFree(address, 4 * UNIT));
     CU(driver->cuMemUnmap(address + 3 * UNIT, UNIT));
+    CU(driver->cuMemAddressReserve(&next, UNIT, 0, address + 4 * UNIT,
+                                   0)); /* behind it, if it may */
+    back(next, UNIT);
     CU(driver->cuMemAddressFree(address, 4 * UNIT));
+    CU(fill(next, UNIT, 1));
 }
 END_TEST
 
@@ -449,17 +456,18 @@ START_TEST(without_access_there_is_nothing) {
     GIVES(WRONG, fill(address, 1, 1));
     GIVES(WRONG, driver->cuMemcpyHtoDAsync(address, &byte, 1, A));
     GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, A));
-    MUST(host_faults(address));
+    MUST(host_faults(address, 0));
     open_range(address, UNIT);
     CU(fill(address, UNIT, 1));
     GIVES(WRONG, fill(address + UNIT - 1, 2, 1)); /* its end is not mapped */
     CU(try_access(address, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
     GIVES(WRONG, fill(address, 1, 2));
+    MUST(host_faults(address, 1) && !host_faults(address, 0));
     GIVES(WRONG, driver->cuMemcpyHtoDAsync(address, &byte, 1, A));
     MUST_EQ(read_byte(address), 1);
     CU(try_access(address, UNIT, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE));
     GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, A));
-    MUST(host_faults(address));
+    MUST(host_faults(address, 0));
     open_range(address, UNIT);
     MUST_EQ(read_byte(address), 1);
 }
@@ -517,7 +525,7 @@ START_TEST(what_is_written_moves_with_the_handle) {
     CU(driver->cuStreamSynchronize(A));
     CU(driver->cuMemUnmap(from + UNIT, 2 * UNIT));
     GIVES(WRONG, fill(from + UNIT, 1, 1));
-    MUST(host_faults(from + UNIT));
+    MUST(host_faults(from + UNIT, 0));
     map(to, 2 * UNIT, memory);
     open_range(to, 2 * UNIT);
     MUST_EQ(read_byte(to), 1);
