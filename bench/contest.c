@@ -181,12 +181,33 @@ static int write_json(const struct contest *contest) {
 
 /* --------------------------------------------------------------- running ---- */
 
+/* Those that the device cannot serve are told and left out; 0 if that leaves none. */
+static int leave_out(struct contest *contest, const json_t *lacks) {
+    size_t kept = 0;
+
+    for (size_t i = 0; i < contest->contestant_count; i++) {
+        const char *name = contest->contestants[i];
+        const char *what = json_string_value(json_object_get(lacks, name));
+
+        if (what)
+            fprintf(stderr, "weir: %s is left out: it needs %s, which %s lacks\n", name, what,
+                    contest->device);
+        else
+            contest->contestants[kept++] = name;
+    }
+    contest->contestant_count = kept;
+    if (kept == 0)
+        fputs("weir: no contestant is left\n", stderr);
+    return kept > 0;
+}
+
 /* Which device it will be: asked of a child, which says what is wrong. */
 static int look_at_device(struct contest *contest) {
     static char spec[64]; /* options.device refers to it */
     char message[RUNNER_MESSAGE_BYTES];
     struct job job;
     json_t *result;
+    int good;
 
     job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
     result = runner_run(&job, -1, message, sizeof message);
@@ -201,8 +222,9 @@ static int look_at_device(struct contest *contest) {
     contest->options.device = spec[0] ? spec : NULL;
     contest->modelled = json_is_true(json_object_get(result, "modelled"));
     contest->driver_version = (int)json_integer_value(json_object_get(result, "driver_version"));
+    good = leave_out(contest, json_object_get(result, "lacks"));
     json_decref(result);
-    return 1;
+    return good;
 }
 
 /* "steady 1.234 ms": for the line of a step. */

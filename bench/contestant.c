@@ -44,6 +44,27 @@ static void choose_arena_grow(const struct session *session, weir_options *optio
     options->growth = WEIR_GROWTH_BFC;
 }
 
+static void choose_mapped(weir_options *options, int packing) {
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    options->packing = packing;
+}
+
+static void choose_arena_mapped(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+}
+
+static void choose_arena_fit(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_FIT);
+}
+
+static void choose_arena_fast(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_FAST);
+}
+
 #define RAW                                                                                        \
     .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
     .after_slow = raw_after_slow, .figures = raw_figures, .options = raw_options,                  \
@@ -77,6 +98,21 @@ const struct contestant contestants[] = {
      .what = "weir's BFC arena that grows by doubling regions",
      PUBLIC,
      .choose = choose_arena_grow},
+    {.name = "arena-mapped",
+     .what = "weir's BFC arena in one range, memory mapped where it is wanted",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_mapped},
+    {.name = "arena-fit",
+     .what = "the same, packing fit: less reserve",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_fit},
+    {.name = "arena-fast",
+     .what = "the same, packing fast: fewer growths and moves",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_fast},
     {.name = "driver-primed",
      .what = "driver-keep, the live peak allocated and freed before (only by name)",
      RAW,
@@ -101,4 +137,18 @@ const struct contestant *contestant_find(const char *name) {
         if (strcmp(name, c->name) == 0)
             return c;
     return NULL;
+}
+
+const char *contestant_lacks(const struct contestant *contestant, const struct weir_driver *driver,
+                             CUdevice device) {
+    int can = 0;
+
+    if (!contestant->needs_virtual)
+        return NULL;
+    if ((driver->capabilities & WEIR_CAP_VIRTUAL) &&
+        driver->cuDeviceGetAttribute(&can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                     device) == CUDA_SUCCESS &&
+        can)
+        return NULL;
+    return "memory mapped by handles";
 }

@@ -71,6 +71,7 @@ struct contestant {
     int release_threshold_max; /* raw pools */
     int primed;                /* raw pools: the live peak is allocated and freed before */
     int by_name_only;          /* not among those that run when none is named */
+    int needs_virtual;         /* memory mapped by handles */
     int is_given;              /* known by its engine: not one of `weir bench` */
     void (*choose)(const struct session *session, weir_options *options); /* the others */
 };
@@ -81,6 +82,9 @@ enum { SLOW_NS = 5000 };
 extern const struct contestant contestants[];
 /* NULL: no such name.  Knows also "replay", which takes all its options from session.given. */
 const struct contestant *contestant_find(const char *name);
+/* What the device cannot and the contestant cannot do without; NULL: nothing. */
+const char *contestant_lacks(const struct contestant *contestant, const struct weir_driver *driver,
+                             CUdevice device);
 
 /* contestant_raw.c: a private pool of the driver, used as an application would. */
 void *raw_open(struct session *session, const struct contestant *self);

@@ -754,11 +754,29 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
     return result;
 }
 
+/* What contestants lack here, by their names. */
+static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
+    json_t *out = json_object();
+
+    for (const struct contestant *c = contestants; c->name; c++) {
+        const char *lacks = contestant_lacks(c, driver, device);
+
+        if (lacks)
+            json_object_set_new(out, c->name, json_string(lacks));
+    }
+    return out;
+}
+
 static json_t *device_json(const struct weir_cli_settings *settings,
                            const struct weir_cli_device *device, int modelled) {
-    return json_pack("{s:s,s:s,s:b,s:i}", "device", device->name, "spec",
+    CUdevice handle = 0;
+
+    if (device->driver->cuDeviceGet(&handle, device->ordinal) != CUDA_SUCCESS)
+        return json_pack("{s:s}", "error", "cuDeviceGet failed");
+    return json_pack("{s:s,s:s,s:b,s:i,s:o}", "device", device->name, "spec",
                      settings->options.device ? settings->options.device : "", "modelled", modelled,
-                     "driver_version", device->driver->version);
+                     "driver_version", device->driver->version, "lacks",
+                     lacks_json(device->driver, handle));
 }
 
 /* Only to see which device it will be, and that it can do what is wanted. */
