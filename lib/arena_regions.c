@@ -36,7 +36,8 @@ static CUresult take_aligned(struct weir_arena *a, size_t *bytes, CUdeviceptr *b
     return result;
 }
 
-/* Takes one region of `bytes` from the device, smaller ones if it refuses, down to `least`. */
+/* Takes one region of `bytes` from the device, smaller ones if it refuses, at last one of `least`.  BFC's
+ * own steps end above it, where TensorFlow refuses what would have fitted. */
 static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least, size_t *got) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
@@ -47,12 +48,14 @@ static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least,
     result = weir__driver_enter(driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    do {
+    for (;;) {
         result = take_aligned(a, &bytes, &base);
-        if (result != CUDA_ERROR_OUT_OF_MEMORY)
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || bytes <= least)
             break;
         bytes = weir__growth_smaller(&a->host->options, bytes, least, GRANULARITY);
-    } while (bytes >= least && bytes > 0);
+        if (bytes < least)
+            bytes = least;
+    }
     if (result == CUDA_SUCCESS) {
         placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
         if (placed != WEIR_PLACEMENT_OK)

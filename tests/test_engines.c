@@ -676,6 +676,20 @@ START_TEST(refused_steps_do_not_double) {
 }
 END_TEST
 
+/* BFC's steps go down by tenths: 16, 14.4, 13, 11.7 and 10.5 MiB, which take 12 of the device. */
+START_TEST(what_just_fits_is_served) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a = make(&options);
+    CUdeviceptr others;
+
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 10 * MIB));
+    take(a, 10 * MIB, A);
+    ck_assert_uint_eq(reserve(a), 10 * MIB);
+    CU(driver->cuMemFree(others));
+    abandon(a);
+}
+END_TEST
+
 /* Runs `what` with standard error in a file, whose text is returned. */
 static const char *logged(void (*what)(void)) {
     static char text[4096];
@@ -1978,6 +1992,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_callback_is_told_the_figures, KIND_REGIONS, KIND_REGIONS + 1);
     LOOP(tests, a_nearly_full_device_cuts_the_step, 0, 8);
     tcase_add_test(tests, refused_steps_do_not_double);
+    tcase_add_test(tests, what_just_fits_is_served);
     tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
     tcase_add_test(tests, settings_without_effect_draw_a_warning);
     tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_POOL, KIND_POOL + 1);
