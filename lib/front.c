@@ -575,12 +575,16 @@ static void count(struct weir_front *f, int counter) {
     weir__tally_add(&f->host->books->tally, counter);
 }
 
+static int is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
 /* After the engine had no memory, or the limit is reached. */
 static weir_status recover(struct weir_front *f, weir_status status, size_t bytes,
                            weir_stream stream, CUdeviceptr *base, int *grew) {
     if (f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
         status = f->ops->alloc(f->engine, bytes, stream, 0, 1, base, grew);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+    if (is_refusal(status))
         status =
             weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, stream, base, grew);
     return status;
@@ -623,11 +627,12 @@ static void note_calm(struct weir_front *f) {
         atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
 }
 
-/* A block from the engine for a stream of that id, which is not being captured.  Before the reserve
- * grows, or blocks move, the caches give what they have: the stream's own at once, others at their next
- * request. */
-static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes,
+/* A block from the engine for a stream of that id, which is not being captured; of *size bytes, or of
+ * `least`, which is written there, where there is no memory for more.  Before the reserve grows, or blocks
+ * move, the caches give what they have: the stream's own at once, others at their next request. */
+static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size, size_t least,
                          weir_stream stream, uint64_t id, CUdeviceptr *base) {
+    size_t bytes = *size;
     int grew = 0, before = weir__driver_result;
     weir_status status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
 
@@ -644,7 +649,11 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
         raise_demand(f, c);
         status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
     }
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+    if (is_refusal(status) && least < bytes) {
+        *size = bytes = least;
+        status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
+    }
+    if (is_refusal(status))
         status = recover(f, status, bytes, stream, base, &grew);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
@@ -652,6 +661,11 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t bytes
             atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
     }
     return status;
+}
+
+/* What a block takes of the engine. */
+static size_t in_pages(size_t bytes) {
+    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
 }
 
 /* Slots of the next slab of a class: more as the class takes more. */
@@ -665,20 +679,23 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     return slots < WEIR_RECORDS_SLOTS ? (uint32_t)slots : WEIR_RECORDS_SLOTS;
 }
 
-/* A slab for the class of `bytes` in the cell. */
+/* A slab for the class of `bytes` in the cell; of as many slots as a page holds, or one, if there is no
+ * memory for more. */
 static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t bytes,
                             weir_stream stream, uint64_t id) {
     unsigned size_class = weir__span_class(bytes);
     uint32_t slots = slab_slots(c, size_class);
-    size_t slab = weir__size_round_down(
-        (size_t)slots * weir__span_units(size_class) * WEIR_SPAN_UNIT + WEIR_PAGE - 1, WEIR_PAGE);
+    size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
+    size_t slab = in_pages(slots * slot), asked = slab;
     struct weir_span *s;
     CUdeviceptr base;
-    weir_status status = fetch(f, c, slab, stream, id, &base);
+    weir_status status = fetch(f, c, &slab, in_pages(slot), stream, id, &base);
     int taken;
 
     if (status != WEIR_OK)
         return status;
+    if (slab < asked)
+        slots = (uint32_t)(slab / slot);
     s = weir__records_slab(&f->records, base, slab, size_class, slots);
     if (!s) {
         (void)f->ops->give(f->engine, base, id);
@@ -701,17 +718,12 @@ static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
     weir__bias_give(&c->lock, taken);
 }
 
-/* What a whole block takes. */
-static size_t in_pages(size_t bytes) {
-    return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
-}
-
 /* A whole block, for a cell (NULL: a stream without a cache, and of any size). */
 static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t bytes,
                              weir_stream stream, uint64_t id, CUdeviceptr *block) {
     size_t rounded = in_pages(bytes);
     struct weir_span *s;
-    weir_status status = fetch(f, c, rounded, stream, id, block);
+    weir_status status = fetch(f, c, &rounded, rounded, stream, id, block);
 
     if (status != WEIR_OK)
         return status;

@@ -968,6 +968,25 @@ START_TEST(own_cache_before_growth) {
 }
 END_TEST
 
+/* A slab of four pages does not fit into the two that there are: it has as few as it needs. */
+START_TEST(a_small_request_needs_no_whole_slab) {
+    weir_options options = options_of(KIND_FIXED, "model", 32 * KIB);
+    weir_allocator *a = make(&options);
+    void *small[32], *other, *none = NULL;
+
+    for (int i = 0; i < 32; i++) /* as many as a page holds */
+        small[i] = take(a, 512, A);
+    other = take(a, 9 * KIB, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 512, A, &none));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 9 * KIB, A, &none));
+    MUST_EQ(check_identities(a).in_use, 32 * 512 + 9 * KIB);
+    for (int i = 0; i < 32; i++)
+        give(a, small[i], A);
+    give(a, other, A);
+    end(a);
+}
+END_TEST
+
 /* Out of memory: what other caches hold is given back and serves. */
 START_TEST(at_the_limit_other_caches_give) {
     enum { CACHED = 6 };
@@ -1797,6 +1816,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
     LOOP(tests, own_cache_before_growth, ENGINES);
     LOOP(tests, at_the_limit_other_caches_give, ENGINES);
+    tcase_add_test(tests, a_small_request_needs_no_whole_slab);
     LOOP(tests, a_trim_leaves_nothing, ENGINES);
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
