@@ -251,6 +251,13 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
                               : "engines other than arena");
 }
 
+/* What gaps and rounding leave of so many bytes of the engine. */
+static size_t fit(const struct weir_host *host, size_t bytes) {
+    if (host->options.front == WEIR_SWITCH_ON)
+        bytes = weir__front_fit(bytes);
+    return host->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(host, bytes);
+}
+
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
@@ -310,6 +317,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     memset(a, 0, sizeof *a);
     a->host.driver = driver;
     a->host.books = &a->books;
+    a->host.fit = fit;
     a->host.created_ticks = driver->ticks();
     status = weir__options_complete(options, &a->host.options, message, message_bytes);
     if (status == WEIR_OK)
@@ -484,6 +492,10 @@ static void preallocate_first(weir_allocator *a) {
     pthread_mutex_unlock(&a->first);
 }
 
+static int is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
 /* A block from the engine itself. */
 static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream stream,
                               CUdeviceptr *block) {
@@ -491,8 +503,8 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
     weir_status status = a->ops->alloc(a->engine, bytes, stream, 0, 1, block, &grew);
 
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        status =
-            weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, stream, block, &grew);
+        status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, bytes, stream,
+                                      block, &grew);
         if (status == WEIR_OK)
             weir__set_driver_result(before);
     }
@@ -513,7 +525,7 @@ static __attribute__((noinline, cold)) weir_status refuse(weir_allocator *a, siz
     int grew = 0;
 
     return weir__recovery_alloc(a->ops, a->engine, &a->host, weir__engine_refuse(WEIR_E_NO_MEMORY),
-                                bytes, stream, &none, &grew);
+                                bytes, bytes, stream, &none, &grew);
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block) {
@@ -541,6 +553,8 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
                        : serve(a, bytes, stream, &address);
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)address;
+    else if (a->harden && is_refusal(status)) /* what is put around a block is not of the request */
+        weir__refusal_asked(bytes);
     if (status == WEIR_OK && weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, (uintptr_t)*block);
     return status;

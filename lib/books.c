@@ -112,6 +112,10 @@ void weir__refusal_set(const weir_refusal *refusal) {
     last_refusal.size = sizeof last_refusal;
 }
 
+void weir__refusal_asked(uint64_t bytes) {
+    last_refusal.asked = bytes;
+}
+
 weir_status weir_last_refusal(weir_refusal *out) {
     size_t bytes;
 

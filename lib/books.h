@@ -59,5 +59,7 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
 
 /* The thread's last refusal. */
 void weir__refusal_set(const weir_refusal *refusal);
+/* It was a request for so many bytes. */
+void weir__refusal_asked(uint64_t bytes);
 
 #endif

@@ -8,10 +8,13 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "size.h"
 
 /* Of the block that is made for a wait, on the device or the host. */
 #define WAIT_BYTES ((size_t)2 << 20)
 #define WAIT_HOST_BYTES ((size_t)64 << 10)
+/* What large blocks of cuMemAlloc are made of. */
+#define DRIVER_PAGE ((size_t)2 << 20)
 
 /* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
  * process or context that is going away. */
@@ -116,6 +119,14 @@ uint64_t weir__engine_device_free(struct weir_host *host) {
     result = host->driver->cuMemGetInfo(&free_bytes, &total);
     weir__driver_leave(host->driver, &scope);
     return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
+}
+
+size_t weir__engine_room(struct weir_host *host, uint64_t most, uint64_t back) {
+    uint64_t device = weir__engine_device_free(host);
+    size_t pages =
+        device == UINT64_MAX ? 0 : weir__size_round_down((size_t)(device + back), DRIVER_PAGE);
+
+    return most < pages ? (size_t)most : pages;
 }
 
 /* A legacy stream beside a capture (906) is as good as captured: nothing may be asked or recorded

@@ -44,6 +44,8 @@ struct weir_host {
     uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     uint64_t created_ticks;
+    /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
+    size_t (*fit)(const struct weir_host *host, size_t bytes);
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };
@@ -85,6 +87,10 @@ struct weir_engine {
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
+    /* Bytes of the largest request that `alloc` would surely serve now, or the ladder, on the stream of that
+     * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been
+     * given back and trimmed before.  0: none that is known. */
+    size_t (*largest)(void *engine, uint64_t id, uint64_t back);
     /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
      * how many frees or batches of frees will be known to have completed by asking again; *silent
      * (may be NULL): streams whose frees only their owner's next call will tell of. */
@@ -115,6 +121,9 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
                        uint64_t stall_ns, uint64_t reserve_after);
 /* Free bytes on the device now, UINT64_MAX if it cannot be told. */
 uint64_t weir__engine_device_free(struct weir_host *host);
+/* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
+ * of 2 MiB, or `most` where that is less. */
+size_t weir__engine_room(struct weir_host *host, uint64_t most, uint64_t back);
 /* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
  * else what the driver has against the stream. */
 weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);

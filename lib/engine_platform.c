@@ -162,6 +162,17 @@ static weir_status platform_trim(void *engine, size_t keep, int cause, size_t *r
     return WEIR_OK;
 }
 
+static size_t platform_largest(void *engine, uint64_t id, uint64_t back) {
+    struct platform *p = engine;
+    uint64_t room;
+
+    (void)id;
+    pthread_mutex_lock(&p->lock);
+    room = p->host->limit - (p->in_use - back);
+    pthread_mutex_unlock(&p->lock);
+    return weir__engine_room(p->host, room, back);
+}
+
 static size_t platform_reclaim(void *engine, size_t *silent) {
     (void)engine;
     (void)silent;
@@ -186,6 +197,7 @@ const struct weir_engine weir__engine_platform = {
     .is_live = platform_is_live,
     .grow = platform_grow,
     .trim = platform_trim,
+    .largest = platform_largest,
     .reclaim = platform_reclaim,
     .figures = platform_figures,
 };

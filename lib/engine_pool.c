@@ -690,6 +690,16 @@ static int pool_has_blocks(void *engine) {
     return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
 }
 
+/* As many units as may still be added: whatever lies free inside, a request has them to itself. */
+static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
+    struct pool *p = engine;
+    uint64_t reserve = read_reserve(p), stays = reserve > back ? reserve - back : 0;
+
+    (void)id;
+    return weir__size_round_down(
+        weir__engine_room(p->host, p->limit > stays ? p->limit - stays : 0, back), UNIT);
+}
+
 /* What is pending on the caller's streams the driver does not say; it looks at every request.  Frees
  * with uses are ours to count: a pool that is destroyed while they wait for events crashes the
  * driver (580, seen on an H200), so destroy must see them through. */
@@ -753,6 +763,7 @@ const struct weir_engine weir__engine_pool = {
     .free = pool_free,
     .grow = pool_grow,
     .trim = pool_trim,
+    .largest = pool_largest,
     .reclaim = pool_reclaim,
     .has_blocks = pool_has_blocks,
     .figures = pool_figures,

@@ -287,6 +287,8 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
 
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
+    if (needed > s->host->limit) /* nothing need move for it */
+        return weir__engine_refuse(WEIR_E_LIMIT);
     weir__suballoc_dry(&s->blocks);
     grows = room_in(s, reserve) < needed;
     if (grows && !r->may_grow)
@@ -563,6 +565,22 @@ static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *rele
     return status;
 }
 
+/* A piece of a region, or a new one in place of those that the ladder would give back. */
+static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
+    struct spans *s = engine;
+    size_t placed, added;
+
+    weir__lock_take(&s->lock);
+    placed = weir__suballoc_largest(&s->blocks, id);
+    weir__suballoc_survey(&s->blocks, id);
+    for (size_t i = 0; i < s->blocks.region_count; i++)
+        if (s->blocks.regions[i].serves && s->host->options.recovery_timeout_ms != UINT32_MAX)
+            back += s->blocks.regions[i].bytes;
+    added = weir__size_round_down(s->inner->largest(s->under, id, back), UNIT);
+    weir__lock_give(&s->lock);
+    return placed > added ? placed : added;
+}
+
 static size_t spans_reclaim(void *engine, size_t *silent) {
     struct spans *s = engine;
     size_t waiting;
@@ -675,6 +693,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .tend = spans_tend,
     .grow = spans_grow,
     .trim = spans_trim,
+    .largest = spans_largest,
     .reclaim = spans_reclaim,
     .figures = spans_figures,
 };
@@ -690,6 +709,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .tend = spans_tend,
     .grow = spans_grow,
     .trim = spans_trim,
+    .largest = spans_largest,
     .reclaim = spans_reclaim,
     .figures = spans_figures,
 };

@@ -580,13 +580,13 @@ static int is_refusal(weir_status status) {
 }
 
 /* After the engine had no memory, or the limit is reached. */
-static weir_status recover(struct weir_front *f, weir_status status, size_t bytes,
+static weir_status recover(struct weir_front *f, weir_status status, size_t bytes, size_t asked,
                            weir_stream stream, CUdeviceptr *base, int *grew) {
     if (f->host->options.recovery_timeout_ms != UINT32_MAX && weir__front_empty(f) == WEIR_OK)
         status = f->ops->alloc(f->engine, bytes, stream, 0, 1, base, grew);
     if (is_refusal(status))
-        status =
-            weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, stream, base, grew);
+        status = weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, asked, stream,
+                                      base, grew);
     return status;
 }
 
@@ -627,11 +627,12 @@ static void note_calm(struct weir_front *f) {
         atomic_fetch_add_explicit(&f->calm, 1, memory_order_relaxed);
 }
 
-/* A block from the engine for a stream of that id, which is not being captured; of *size bytes, or of
- * `least`, which is written there, where there is no memory for more.  Before the reserve grows, or blocks
- * move, the caches give what they have: the stream's own at once, others at their next request. */
+/* A block from the engine for a request of `asked` bytes on a stream of that id, which is not being
+ * captured; of *size bytes, or of `least`, which is written there, where there is no memory for more.
+ * Before the reserve grows, or blocks move, the caches give what they have: the stream's own at once,
+ * others at their next request. */
 static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size, size_t least,
-                         weir_stream stream, uint64_t id, CUdeviceptr *base) {
+                         size_t asked, weir_stream stream, uint64_t id, CUdeviceptr *base) {
     size_t bytes = *size;
     int grew = 0, before = weir__driver_result;
     weir_status status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
@@ -654,7 +655,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
         status = f->ops->alloc(f->engine, bytes, stream, id, 1, base, &grew);
     }
     if (is_refusal(status))
-        status = recover(f, status, bytes, stream, base, &grew);
+        status = recover(f, status, bytes, asked, stream, base, &grew);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
         if (grew)
@@ -666,6 +667,21 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
 /* What a block takes of the engine. */
 static size_t in_pages(size_t bytes) {
     return (bytes + WEIR_PAGE - 1) & ~(WEIR_PAGE - 1);
+}
+
+size_t weir__front_fit(size_t bytes) {
+    size_t most = 0;
+
+    bytes = weir__size_round_down(bytes, WEIR_PAGE);
+    if (bytes > WEIR_SPAN_SMALL)
+        return bytes;
+    for (unsigned c = 0; c <= weir__span_class(WEIR_SPAN_SMALL); c++) {
+        size_t slot = (size_t)weir__span_units(c) * WEIR_SPAN_UNIT;
+
+        if (in_pages(slot) <= bytes)
+            most = slot;
+    }
+    return most;
 }
 
 /* Slots of the next slab of a class: more as the class takes more. */
@@ -689,7 +705,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
     size_t slab = in_pages(slots * slot), asked = slab;
     struct weir_span *s;
     CUdeviceptr base;
-    weir_status status = fetch(f, c, &slab, in_pages(slot), stream, id, &base);
+    weir_status status = fetch(f, c, &slab, in_pages(slot), bytes, stream, id, &base);
     int taken;
 
     if (status != WEIR_OK)
@@ -723,7 +739,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
                              weir_stream stream, uint64_t id, CUdeviceptr *block) {
     size_t rounded = in_pages(bytes);
     struct weir_span *s;
-    weir_status status = fetch(f, c, &rounded, rounded, stream, id, block);
+    weir_status status = fetch(f, c, &rounded, rounded, bytes, stream, id, block);
 
     if (status != WEIR_OK)
         return status;

@@ -30,6 +30,9 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses);
 
+/* The most that may be asked for so that the engine is asked for no more than `bytes`. */
+size_t weir__front_fit(size_t bytes);
+
 /* 1 if a live block starts there. */
 int weir__front_is_live(struct weir_front *f, CUdeviceptr block);
 

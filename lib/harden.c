@@ -467,6 +467,12 @@ static size_t total_of(const struct weir_harden *h, size_t bytes) {
     return rounded + 2 * GAP;
 }
 
+size_t weir__harden_fit(const struct weir_host *host, size_t bytes) {
+    if (!(host->options.harden & WEIR_HARDEN_GUARD))
+        return bytes;
+    return bytes > 2 * GAP ? weir__size_round_down(bytes - 2 * GAP, GAP) : 0;
+}
+
 /* The oldest sound block of the size on the stream's shelf, or NULL. */
 static struct block *take_from_shelf(struct weir_harden *h, uint64_t id, size_t total,
                                      weir_stream stream) {

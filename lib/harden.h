@@ -33,6 +33,9 @@ weir_status weir__harden_alloc(struct weir_harden *h, size_t bytes, weir_stream 
 weir_status weir__harden_free(struct weir_harden *h, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses);
 
+/* The most that may be asked for so that no more than `bytes` are asked for below. */
+size_t weir__harden_fit(const struct weir_host *host, size_t bytes);
+
 /* 1 if a live block starts there, or a graph's. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* 1 if a live block is left. */

@@ -820,6 +820,26 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
     return weir__placement_take_within(p, bytes, stream, SIZE_MAX, out);
 }
 
+/* The size of the largest chunk of a set, in granules. */
+static uint64_t largest_of(const struct weir__bestfit *fit) {
+    uint64_t key = weir__bestfit_last(fit);
+
+    return key == WEIR__BESTFIT_NONE ? 0 : weir__bestfit_size(key);
+}
+
+size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
+    const struct stream *own;
+    uint64_t clean, tagged = 0;
+
+    unpark(p);
+    own = p->several && stream != 0 ? stream_find(p, stream) : NULL;
+    clean = largest_of(&p->clean);
+    if (own != NULL) {
+        tagged = largest_of(&own->fit);
+    }
+    return (clean > tagged ? clean : tagged) << p->shift;
+}
+
 /* ---------------------------------------------------------------------- give -- */
 
 /* The position in by_base of the first region that ends above `address`. */
@@ -1449,13 +1469,13 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
 
 /* The size of the largest free chunk, in granules. */
 static uint64_t largest_free(const struct weir_placement *p) {
-    uint64_t key = weir__bestfit_last(&p->clean);
-    uint64_t largest = key == WEIR__BESTFIT_NONE ? 0 : weir__bestfit_size(key);
+    uint64_t largest = largest_of(&p->clean);
 
     for (size_t i = 0; i < p->stream_slots; i++) {
-        key = p->streams[i] == NULL ? WEIR__BESTFIT_NONE : weir__bestfit_last(&p->streams[i]->fit);
-        if (key != WEIR__BESTFIT_NONE && weir__bestfit_size(key) > largest) {
-            largest = weir__bestfit_size(key);
+        uint64_t tagged = p->streams[i] == NULL ? 0 : largest_of(&p->streams[i]->fit);
+
+        if (tagged > largest) {
+            largest = tagged;
         }
     }
     for (size_t i = 0; i < p->regions && p->strays > 0; i++) {

@@ -136,6 +136,8 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
  * those that are. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
+/* Bytes of the largest block that `stream`, which was served or refused before, would be given now; 0: none. */
+size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
 /* Frees the live block at `address` on `stream` with `sequence` (rising per stream). What it was is
  * written to *out (may be NULL). OK, FOREIGN, INTERIOR, FREE. */
 int weir__placement_give(struct weir_placement *p, uint64_t address, uint64_t stream,

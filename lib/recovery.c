@@ -16,6 +16,7 @@
 #include "recovery.h"
 
 #include "log.h"
+#include "result.h"
 #include "settings.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
@@ -91,7 +92,7 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
 }
 
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
-    char asked[32], reserve[32], in_use[32], device_free[32];
+    char asked[32], reserve[32], in_use[32], device_free[32], largest[32];
 
     if (host->options.log < WEIR_LOG_WARNING)
         return;
@@ -99,29 +100,44 @@ static void log_refusal(const struct weir_host *host, weir_status status, const 
     weir__bytes_show(r->reserve, reserve, sizeof reserve);
     weir__bytes_show(r->in_use, in_use, sizeof in_use);
     weir__bytes_show(r->device_free, device_free, sizeof device_free);
-    weir__log(host->options.log, WEIR_LOG_WARNING,
-              "%s: asked %s, reserve %s, in use %s, free on the device %s",
-              weir_status_message(status), asked, reserve, in_use, device_free);
+    weir__bytes_show(r->largest, largest, sizeof largest);
+    weir__log(
+        host->options.log, WEIR_LOG_WARNING,
+        "%s: asked %s, reserve %s, in use %s, free on the device %s; at least %s can be had at "
+        "once",
+        weir_status_message(status), asked, reserve, in_use, device_free, largest);
+}
+
+/* What the stream could have had, beside a capture 0; it is asked about alone here, after all else has
+ * failed. */
+static uint64_t largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                        weir_stream stream) {
+    int result_before = weir__driver_result;
+    uint64_t id = 0;
+    CUresult result = weir__engine_stream_id(host, stream, &id);
+
+    weir__set_driver_result(result_before);
+    return result == CUDA_SUCCESS ? host->fit(host, ops->largest(engine, id, 0)) : 0;
 }
 
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
-                                 weir_stream stream, CUdeviceptr *block, int *grew) {
+                                 size_t asked, weir_stream stream, CUdeviceptr *block, int *grew) {
     uint64_t started = host->driver->ticks();
     uint64_t counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed);
     weir_status status = why;
     weir_refusal refusal;
-    int asked = 0;
+    int again = 0;
 
     read_refusal(ops, engine, host, bytes, &refusal);
     if (could_fit(&refusal)) {
-        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &asked);
+        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &again);
         if (is_refusal(status) && give_back(ops, engine, host)) {
-            asked = 1;
+            again = 1;
             status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         }
     }
-    if (asked)
+    if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);
     /* Growth on the way has noted its own part. */
@@ -134,7 +150,9 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
 
         atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
         read_refusal(ops, engine, host, bytes, &refusal);
+        refusal.asked = asked;
         refusal.waited_ns = waited;
+        refusal.largest = largest(ops, engine, host, stream);
         weir__refusal_set(&refusal);
         log_refusal(host, status, &refusal);
     }

@@ -8,13 +8,13 @@
 
 #include "engine.h"
 
-/* After the engine answered `why` (E_NO_MEMORY or E_LIMIT): climbs the out-of-memory ladder and asks
- * again.  OK with the block, or the last status, noted in the books and with the thread's refusal
- * figures set.  Waits at
- * most host->options.recovery_timeout_ms. */
+/* After the engine answered `why` (E_NO_MEMORY or E_LIMIT) to a request for `bytes`, of which a program
+ * asked `asked`: climbs the out-of-memory ladder and asks again.  OK with the block, or the last status,
+ * noted in the books and with the thread's refusal figures set.  Waits at most
+ * host->options.recovery_timeout_ms. */
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
-                                 weir_stream stream, CUdeviceptr *block, int *grew);
+                                 size_t asked, weir_stream stream, CUdeviceptr *block, int *grew);
 
 /* Polls until no free is pending; 1, or 0 when the deadline passed first. */
 int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host);

@@ -628,6 +628,23 @@ int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size
     return result;
 }
 
+size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
+    size_t largest = 0;
+
+    (void)look_around(s, SIZE_MAX);
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+        size_t bytes = weir__placement_largest(s->placement[i], id);
+
+        if (i == WEIR_SUBALLOC_SMALL && bytes > s->rule.small)
+            bytes = s->rule.small;
+        else if (i != WEIR_SUBALLOC_SMALL && weir__suballoc_is_small(s, bytes))
+            bytes = 0; /* would not be looked for there */
+        if (bytes > largest)
+            largest = bytes;
+    }
+    return largest;
+}
+
 void weir__suballoc_dry(struct weir_suballoc *s) {
     weir__order_dry(&s->order);
 }

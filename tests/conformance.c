@@ -707,6 +707,43 @@ START_TEST(a_refusal_tells_its_figures) {
 }
 END_TEST
 
+/* What a refusal says could be had can be had: of an empty reserve, of an idle one, of one in pieces. */
+START_TEST(the_largest_request_is_served) {
+    static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
+    enum { COUNT = 24 };
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    void *block[COUNT], *any = NULL;
+
+    for (int round = 0; round < 4; round++) { /* of the blocks each round-th is free */
+        weir_allocator *a = make_limited(_i, 256 * MIB);
+
+        for (int i = 0; i < COUNT && round > 0; i++)
+            block[i] = take(a, 9 * MIB + (size_t)(i * round) * 4 * KIB, s);
+        for (int i = 0; i < COUNT && round > 0; i += round)
+            OK(weir_free(a, block[i], s));
+        for (int i = 0; i < 4; i++) {
+            if (weir_alloc(a, sizes[i], s, &any) == WEIR_OK) {
+                OK(weir_free(a, any, s));
+                continue;
+            }
+            OK(weir_last_refusal(&r));
+            ck_assert_uint_eq(r.asked, sizes[i]);
+            printf("# %s, front %s, round %d: %zu MiB are refused, %llu bytes can be had\n",
+                   kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off", round, sizes[i] / MIB,
+                   (unsigned long long)r.largest);
+            if (r.largest > 0)
+                OK(weir_free(a, take(a, (size_t)r.largest, s), s));
+        }
+        for (int i = 0; i < COUNT && round > 0; i++)
+            if (i % round != 0)
+                OK(weir_free(a, block[i], s));
+        OK(weir_allocator_destroy(a));
+    }
+    drop_stream(s);
+}
+END_TEST
+
 /* What a thread that allocates from `a` finds wrong, or NULL. */
 static const char *wrong_at_first_refusal(weir_allocator *a) {
     weir_refusal r = {.size = sizeof r};
@@ -2414,6 +2451,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, the_limit_is_exact, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
     tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocation_as_an_option, 0, KIND_COUNT);

@@ -40,6 +40,7 @@ unit_tests = \
 	tests/test_growth \
 	tests/test_harden \
 	tests/test_histogram \
+	tests/test_ladder \
 	tests/test_map \
 	tests/test_misuse \
 	tests/test_model \

@@ -130,7 +130,7 @@ FIELD(weir_event, reserve_after, 40, 8);
 FIELD(weir_event, cause, 48, 4);
 FIELD(weir_event, shrink, 52, 4);
 
-STRUCT(weir_refusal, 64, 8);
+STRUCT(weir_refusal, 72, 8);
 FIELD(weir_refusal, size, 0, 8);
 FIELD(weir_refusal, asked, 8, 8);
 FIELD(weir_refusal, reserve, 16, 8);
@@ -139,6 +139,7 @@ FIELD(weir_refusal, limit, 32, 8);
 FIELD(weir_refusal, device_free, 40, 8);
 FIELD(weir_refusal, device_total, 48, 8);
 FIELD(weir_refusal, waited_ns, 56, 8);
+FIELD(weir_refusal, largest, 64, 8);
 
 STRUCT(weir_trace_event, 120, 8);
 FIELD(weir_trace_event, line, 0, 8);

@@ -749,7 +749,7 @@ START_TEST(a_refusal_is_logged) {
     logging.log = WEIR_LOG_WARNING;
     ck_assert_ptr_nonnull(strstr(logged(ask_for_too_much),
                                  "limit is reached: asked 65MiB, reserve 64MiB, in use 0B, free "
-                                 "on the device 3.94GiB"));
+                                 "on the device 3.94GiB; at least 64MiB can be had at once"));
     logging.log = WEIR_LOG_ERROR;
     ck_assert_str_eq(logged(ask_for_too_much), "");
 }
