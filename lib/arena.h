@@ -45,6 +45,9 @@ struct weir_arena_backing {
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */
     weir_status (*shrink)(struct weir_arena *a, size_t keep);
+    /* Bytes of the largest request that `make_room` would surely serve now, or after what the out-of-memory
+     * ladder does, for the stream of that id; 0: none that is known. */
+    size_t (*largest)(struct weir_arena *a, uint64_t id);
 };
 
 extern const struct weir_arena_backing weir__arena_regions;

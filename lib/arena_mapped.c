@@ -365,6 +365,16 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     }
 }
 
+/* Behind the last memory of its range; what is free there counts in. */
+static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
+    size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
+    uint64_t free_from = g->pieces[i].base;
+
+    for (; i > first && g->pieces[i - 1].what == CLEAN; i--)
+        free_from = g->pieces[i - 1].base;
+    *w = (struct window){.base = free_from, .end = free_from + bytes, .what = CLEAN};
+}
+
 /* ---- what is to be done ------------------------------------------------------------------------- */
 
 /* The spare for `want` bytes where no more than `most` fit: the largest that is not larger, else the
@@ -682,8 +692,12 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
 
     if (!survey(a, r->id))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    find_window(g, small, bytes, CLEAN, &w);
-    find_window(g, small, bytes, OWN, &w);
+    if (squeeze) {
+        find_tail(g, small, bytes, &w);
+    } else {
+        find_window(g, small, bytes, CLEAN, &w);
+        find_window(g, small, bytes, OWN, &w);
+    }
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
@@ -825,6 +839,25 @@ static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
     return status == WEIR_OK ? give_idle(a, keep) : status;
 }
 
+/* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
+static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
+    struct range *g = a->range;
+    struct window tail;
+    size_t bytes;
+
+    if (!survey(a, id))
+        return 0;
+    find_tail(g, 0, 0, &tail);
+    tail.end = g->pieces[g->small_pieces - 1].base;
+    if (!find_spares(g, &tail))
+        return 0;
+    bytes = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a), 0), PAGE);
+    bytes += (size_t)(tail.end - tail.base);
+    for (size_t i = 0; i < g->spare_count; i++)
+        bytes += g->spares[i].bytes;
+    return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
+}
+
 static weir_status mapped_open(struct weir_arena *a) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
@@ -890,4 +923,5 @@ const struct weir_arena_backing weir__arena_mapped = {
     .make_room = mapped_make_room,
     .grow = mapped_grow,
     .shrink = mapped_shrink,
+    .largest = mapped_largest,
 };

@@ -164,6 +164,33 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
     return weir__engine_status(a->host, result);
 }
 
+/* ---- what could be had ----------------------------------------------------------------------- */
+
+/* What the ladder would give back, if it may wait for the device. */
+static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
+    *bytes = *pages = 0;
+    if (a->host->options.recovery_timeout_ms == UINT32_MAX)
+        return;
+    weir__suballoc_survey(&a->blocks, id);
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        const struct weir_suballoc_region *r = &a->blocks.regions[i];
+
+        *bytes += r->serves ? r->bytes : 0;
+        *pages += r->serves ? weir__size_round_down(r->bytes, DRIVER_PAGE) : 0;
+    }
+}
+
+static size_t regions_largest(struct weir_arena *a, uint64_t id) {
+    uint64_t idle, pages;
+    size_t added;
+
+    count_idle(a, id, &idle, &pages);
+    added = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a) + idle, pages),
+                                  GRANULARITY);
+    /* Beside others in a page a region may not begin where the front wants it to. */
+    return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static weir_status regions_open(struct weir_arena *a) {
@@ -190,4 +217,5 @@ const struct weir_arena_backing weir__arena_regions = {
     .make_room = regions_make_room,
     .grow = regions_grow,
     .shrink = regions_shrink,
+    .largest = regions_largest,
 };

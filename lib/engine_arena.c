@@ -187,36 +187,16 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     return status;
 }
 
-/* What the ladder would give back, if it may wait for the device. */
-static void count_idle(struct arena *a, uint64_t id, uint64_t *bytes, uint64_t *pages) {
-    *bytes = *pages = 0;
-    if (a->host->options.recovery_timeout_ms == UINT32_MAX)
-        return;
-    weir__suballoc_survey(&a->blocks, id);
-    for (size_t i = 0; i < a->blocks.region_count; i++) {
-        const struct weir_suballoc_region *r = &a->blocks.regions[i];
-
-        *bytes += r->serves ? r->bytes : 0;
-        *pages += r->serves ? weir__size_round_down(r->bytes, DRIVER_PAGE) : 0;
-    }
-}
-
-/* A free piece, or a new region. */
+/* A free piece, or new memory. */
 static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
-    struct arena *a = engine;
-    uint64_t idle, pages;
+    struct weir_arena *a = engine;
     size_t placed, added;
 
     (void)back; /* no engine has an arena under it */
     weir__lock_take(&a->lock);
     placed = weir__suballoc_largest(&a->blocks, id);
-    count_idle(a, id, &idle, &pages);
-    added =
-        weir__size_round_down(weir__engine_room(a->host, room_left(a) + idle, pages), GRANULARITY);
+    added = a->backing->largest(a, id);
     weir__lock_give(&a->lock);
-    /* Beside others in a page a region may not begin where the front wants it to. */
-    if (a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE)
-        added = 0;
     return placed > added ? placed : added;
 }
 
