@@ -291,6 +291,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     }
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
+    if (host->options.oom_callback)
+        (void)weir__detour_set(&host->detours, WEIR_DETOUR_OOM, 1);
     if (status == WEIR_OK)
         return WEIR_OK;
     weir__harden_close(a->harden);
@@ -560,6 +562,66 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
     return status;
 }
 
+/* A callback of this thread is at work: what fails meanwhile fails. */
+static _Thread_local int asking;
+
+/* Asks the program, which may call weir: 1, or 0 with the thread's figures as they were. */
+static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir_status status,
+                       uint64_t attempt) {
+    const weir_options *options = &a->host.options;
+    int result = weir__driver_result, again;
+    weir_refusal refusal;
+    weir_oom oom = {
+        .size = sizeof oom,
+        .allocator = a,
+        .stream = stream,
+        .bytes = bytes,
+        .attempt = attempt,
+        .status = status,
+    };
+
+    weir__refusal_get(&refusal);
+    oom.largest = refusal.largest;
+    asking = 1;
+    again = options->oom_callback(&oom, options->oom_callback_data);
+    asking = 0;
+    weir__refusal_set(&refusal);
+    weir__set_driver_result(result);
+    return again != 0;
+}
+
+/* May the program be asked about this refusal?  The stream is as it was: nothing may be asked of one that
+ * is being captured. */
+static int may_ask(weir_allocator *a, weir_stream stream) {
+    int result = weir__driver_result;
+    weir_status captured = weir__engine_capture(&a->host, stream);
+
+    weir__set_driver_result(result);
+    return captured == WEIR_OK;
+}
+
+/* The ladder's last rung. */
+static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream stream,
+                                  void **block) {
+    int before = weir__driver_result;
+
+    for (uint64_t attempt = 1;; attempt++) {
+        uint64_t met = weir__refusals_met();
+        weir_status status = request(a, bytes, stream, block);
+
+        if (status == WEIR_OK && attempt > 1)
+            weir__set_driver_result(before);
+        if (!is_refusal(status) || asking || weir__refusals_met() == met || !may_ask(a, stream) ||
+            !ask_program(a, bytes, stream, status, attempt))
+            return status;
+        /* It is not refused yet. */
+        atomic_fetch_sub_explicit(&a->books.refusals, 1, memory_order_relaxed);
+        status = gate(a);
+        if (status != WEIR_OK)
+            return status;
+    }
+}
+
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
     weir__histogram_add(&a->books.latency[operation], weir__engine_since(&a->host, started));
 }
@@ -578,21 +640,22 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
         return WEIR_OK;
     }
     started = a->books.latency ? a->host.driver->ticks() : 0;
-    status = request(a, bytes, stream, block);
+    status = a->host.options.oom_callback ? request_or_ask(a, bytes, stream, block)
+                                          : request(a, bytes, stream, block);
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
     return status;
 }
 
-/* 1 if there is nothing to do about a request but to hand it to the front: no detour, which is more
- * than `gate` asks. */
-static inline int is_plain(const weir_allocator *a) {
-    return a && atomic_load_explicit(&a->host.detours, memory_order_acquire) == 0 &&
+/* 1 if there is nothing to do about a call but to hand it to the front: no detour but those that are no
+ * concern of the call, which is more than `gate` asks. */
+static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
+    return a && (atomic_load_explicit(&a->host.detours, memory_order_acquire) & ~no_concern) == 0 &&
            !weir__driver_forked();
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    if (is_plain(a) && block && bytes - 1 < a->host.device_total)
+    if (is_plain(a, 0) && block && bytes - 1 < a->host.device_total)
         return weir__front_alloc(a->front, bytes, stream, block);
     return alloc_fully(a, bytes, stream, block);
 }
@@ -637,7 +700,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (is_plain(a) && block)
+    if (is_plain(a, WEIR_DETOUR_OOM) && block)
         return weir__front_free(a->front, (uintptr_t)block, stream);
     return free_fully(a, block, stream);
 }

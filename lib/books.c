@@ -10,6 +10,7 @@
 /* The figures of this thread's last refusal: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
 static _Thread_local weir_refusal last_refusal;
+static _Thread_local uint64_t refusals_met;
 
 int weir__books_open(struct weir_books *books, size_t ring, int latency) {
     memset(books, 0, sizeof *books);
@@ -110,6 +111,15 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
 void weir__refusal_set(const weir_refusal *refusal) {
     last_refusal = *refusal;
     last_refusal.size = sizeof last_refusal;
+    refusals_met++;
+}
+
+void weir__refusal_get(weir_refusal *out) {
+    *out = last_refusal;
+}
+
+uint64_t weir__refusals_met(void) {
+    return refusals_met;
 }
 
 void weir__refusal_asked(uint64_t bytes) {

@@ -59,6 +59,9 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
 
 /* The thread's last refusal. */
 void weir__refusal_set(const weir_refusal *refusal);
+void weir__refusal_get(weir_refusal *out);
+/* How often weir__refusal_set was called, which tells one refusal from another. */
+uint64_t weir__refusals_met(void);
 /* It was a request for so many bytes. */
 void weir__refusal_asked(uint64_t bytes);
 

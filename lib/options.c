@@ -737,8 +737,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"harden", "WEIR_HARDEN", "LIST",
           "off, or a list of poison, guard, zero-stream and zero-always (poison,guard)", "off",
           "Find writes to freed memory (poison) and beside blocks (guard), zero memory that its "
-          "stream did not have before (zero-stream), or always (zero-always).  What is found is a line of the "
-          "log, and to look for it waits for the stream."},
+          "stream did not have before (zero-stream), or always (zero-always).  What is found is a "
+          "line of the log, and to look for it waits for the stream."},
          &list_kind,
          AT(harden),
          hardenings,
@@ -946,6 +946,9 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return refuse(WEIR_E_INVALID, message, message_bytes,
                       "options has fields set that this version of the library does not know");
     take(options, &work);
+    if (work.oom_callback_data && !work.oom_callback)
+        return refuse(WEIR_E_INVALID, message, message_bytes,
+                      "oom_callback_data: it is set without oom_callback; expected NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (!rows[i].kind->check(&rows[i], &work, &problem)) {
             if (message && message_bytes > 0)

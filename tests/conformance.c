@@ -707,6 +707,42 @@ START_TEST(a_refusal_tells_its_figures) {
 }
 END_TEST
 
+/* Frees a block, given as `data`, that is in the way. */
+static int free_the_other(const weir_oom *oom, void *data) {
+    void **other = data;
+
+    if (!*other)
+        return 0;
+    OK(weir_free(oom->allocator, *other, oom->stream));
+    *other = NULL;
+    return 1;
+}
+
+START_TEST(a_callback_makes_room) {
+    weir_options options = options_for(_i, 256 * MIB);
+    CUstream s = make_stream();
+    weir_allocator *a;
+    void *other = NULL, *block, *none = NULL;
+
+    options.limit = bytes_amount(256 * MIB);
+    options.recovery_timeout_ms = 20;
+    options.oom_callback = free_the_other;
+    options.oom_callback_data = &other;
+    OK(weir_allocator_create(&options, &a));
+    other = take(a, 200 * MIB, s);
+    fill(other, 200 * MIB, 0x11, s);
+    block = take(a, 150 * MIB, s);
+    ck_assert_ptr_null(other);
+    fill(block, 150 * MIB, 0x22, s);
+    expect_pattern(block, 150 * MIB, 0x22, s);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 150 * MIB, s, &none));
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
 /* What a refusal says could be had can be had: of an empty reserve, of an idle one, of one in pieces. */
 START_TEST(the_largest_request_is_served) {
     static const size_t sizes[] = {257 * MIB, 200 * MIB, 128 * MIB, 100 * MIB};
@@ -2452,6 +2488,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_callback_makes_room, 0, KIND_COUNT);
     tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocation_as_an_option, 0, KIND_COUNT);

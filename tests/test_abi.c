@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 176, 8);
+STRUCT(weir_options, 192, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -69,6 +69,18 @@ FIELD(weir_options, front_cache, 144, 16);
 FIELD(weir_options, stream_checks, 160, 4);
 FIELD(weir_options, reserved, 164, 4);
 FIELD(weir_options, harden, 168, 8);
+FIELD(weir_options, oom_callback, 176, 8);
+FIELD(weir_options, oom_callback_data, 184, 8);
+
+STRUCT(weir_oom, 56, 8);
+FIELD(weir_oom, size, 0, 8);
+FIELD(weir_oom, allocator, 8, 8);
+FIELD(weir_oom, stream, 16, 8);
+FIELD(weir_oom, bytes, 24, 8);
+FIELD(weir_oom, attempt, 32, 8);
+FIELD(weir_oom, largest, 40, 8);
+FIELD(weir_oom, status, 48, 4);
+FIELD(weir_oom, reserved, 52, 4);
 
 STRUCT(weir_statistics, 304, 8);
 FIELD(weir_statistics, size, 0, 8);
@@ -155,6 +167,7 @@ FIELD(weir_trace_event, label, 52, 64);
 STRUCT(weir_status, 4, 4);
 STRUCT(weir_stream, 8, 8);
 STRUCT(weir_growth_function, 8, 8);
+STRUCT(weir_oom_function, 8, 8);
 STRUCT(weir_trace_source, 8, 8);
 
 VALUE(WEIR_OK, 0);

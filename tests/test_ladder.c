@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* test_ladder.c: what a request that cannot be served tells, on the device model.
+/* test_ladder.c: the end of the out-of-memory ladder, on the device model: what a request that cannot be
+ * served tells, and whom it asks.
  *
  * The largest request that would have been served: whoever asks for just that gets it, whatever came
  * before, on every engine; and where the engine knows its memory to the byte, 256 bytes more fail.
+ * The program's callback: when it is asked, what it is told, what it may do, and what is left of it.
  *
  * Must not know: how an engine finds that out.
  */
 #include "model_device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "allocator_internal.h"
 #include "every_kind.h"
@@ -266,6 +271,267 @@ START_TEST(whatever_came_before) {
 }
 END_TEST
 
+/* ---- the callback ---------------------------------------------------------------------------- */
+
+/* What a callback does, and what it was told. */
+static struct asked {
+    unsigned calls, again; /* tries again so many times */
+    weir_oom oom;          /* of the last call */
+    CUstream stream;
+    void *gives[4]; /* a block for each call, NULL: none */
+    int fails;      /* asks for what cannot be, inside */
+} asked;
+
+static int answer(const weir_oom *oom, void *data) {
+    struct asked *to = data;
+    weir_statistics s = {.size = sizeof s};
+    void *served = NULL;
+
+    MUST(to == &asked);
+    MUST_EQ(oom->size, sizeof *oom);
+    MUST(oom->allocator == a);
+    to->calls++;
+    MUST_EQ(oom->attempt, to->calls);
+    MUST_EQ(oom->reserved, 0);
+    to->oom = *oom;
+    OK(weir_stats(a, &s));
+    MUST_LE(1, s.refusals); /* this one, so far */
+    if (to->calls <= 4 && to->gives[to->calls - 1])
+        OK(weir_free(a, to->gives[to->calls - 1], to->stream));
+    if (to->fails) {
+        MUST(is_refusal(weir_alloc(a, 3 * GIB, to->stream, &served)));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, to, to->stream));
+        OK(weir_trim(a, 0, NULL));
+    }
+    return to->calls <= to->again;
+}
+
+static void make_asking(int world, weir_options *options) {
+    memset(&asked, 0, sizeof asked);
+    asked.stream = A;
+    *options = options_for(world, 256 * MIB, 1);
+    options->oom_callback = answer;
+    options->oom_callback_data = &asked;
+    make(options);
+}
+
+/* Nobody is asked as long as the ladder itself finds something. */
+START_TEST(it_is_asked_last) {
+    weir_options options;
+    void *most, *more;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, B);
+    busy(B, MS / 2);
+    OK(weir_free(a, most, B)); /* in time, or given back by the trim */
+    more = take(160 * MIB, A);
+    MUST_EQ(asked.calls, 0);
+    OK(weir_free(a, more, A));
+    MUST_EQ(check_identities(a).refusals, 0);
+    end();
+}
+END_TEST
+
+START_TEST(it_is_told_the_request) {
+    weir_options options;
+    weir_refusal r = {.size = sizeof r};
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    MUST(weir_alloc(a, 150 * MIB + 1, B, &none) == asked.oom.status);
+    MUST(none == NULL);
+    MUST_EQ(asked.calls, 1);
+    MUST(is_refusal(asked.oom.status));
+    MUST(asked.oom.stream == B);
+    MUST_EQ(asked.oom.bytes, 150 * MIB + 1);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 150 * MIB + 1);
+    MUST_EQ(asked.oom.largest, r.largest);
+    MUST_EQ(check_identities(a).refusals, 1);
+    MUST_EQ(stats_of(a).attempts, 2);
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* What it frees serves the request, at the third try; nothing is left of the failures. */
+START_TEST(what_it_frees_serves) {
+    weir_options options;
+    weir_refusal before = {.size = sizeof before}, after = {.size = sizeof after};
+    void *most[4], *served;
+
+    make_asking(_i, &options);
+    for (int i = 0; i < 4; i++)
+        most[i] = take(60 * MIB, A);
+    asked.gives[1] = most[0];
+    asked.gives[2] = most[1];
+    asked.again = 9;
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &asked, A));
+    MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
+    OK(weir_last_refusal(&before));
+    served = take(110 * MIB, A);
+    MUST_EQ(asked.calls, 3);
+    MUST_EQ(weir_last_driver_result(), is_driver_pool(_i) ? CUDA_ERROR_INVALID_VALUE : 0);
+    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(stats_of(a).attempts, 5);
+    OK(weir_free(a, served, A));
+    OK(weir_free(a, most[2], A));
+    OK(weir_free(a, most[3], A));
+    end();
+}
+END_TEST
+
+/* Its answer alone ends it. */
+START_TEST(it_is_asked_as_often_as_it_wants) {
+    weir_options options;
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    asked.again = 12;
+    MUST(is_refusal(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST_EQ(asked.calls, 13);
+    MUST_EQ(check_identities(a).refusals, 1);
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* Requests inside fail by themselves, and leave nothing behind. */
+START_TEST(it_may_fail_itself) {
+    weir_options options;
+    weir_refusal r = {.size = sizeof r};
+    void *most, *none = NULL;
+
+    make_asking(_i, &options);
+    most = take(200 * MIB, A);
+    asked.fails = 1;
+    MUST(is_refusal(weir_alloc(a, 100 * MIB, A, &none)));
+    MUST_EQ(asked.calls, 1);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 100 * MIB);
+    MUST_EQ(r.largest, asked.oom.largest);
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit, not the driver */
+    MUST_EQ(check_identities(a).refusals, 2);
+    asked.calls = 0; /* the next request asks again */
+    OK(weir_free(a, most, A));
+    end();
+}
+END_TEST
+
+/* A request of a graph's is not for it: what it may do would break the capture. */
+START_TEST(it_is_not_asked_under_capture) {
+    weir_options options;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    void *none = NULL;
+    CUgraph graph;
+
+    make_asking(_i, &options);
+    asked.again = 5;
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
+    MUST_EQ(asked.calls, 0);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    asked.again = 0;
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none)); /* but now */
+    MUST_EQ(asked.calls, 1);
+    end();
+}
+END_TEST
+
+static pid_t child;
+
+static int fork_away(const weir_oom *oom, void *data) {
+    (void)data;
+    MUST_EQ(oom->attempt, 1);
+    child = fork();
+    return child == 0;
+}
+
+/* Neither in a child, nor does one that came of it try again. */
+START_TEST(it_is_not_asked_after_a_fork) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *none = NULL;
+    weir_status status;
+    int code;
+
+    options.oom_callback = fork_away;
+    make(&options);
+    status = weir_alloc(a, 257 * MIB, A, &none);
+    if (child == 0)
+        _exit(status == WEIR_E_FORKED && weir_alloc(a, 257 * MIB, A, &none) == WEIR_E_FORKED ? 0
+                                                                                             : 1);
+    MUST(is_refusal(status));
+    MUST(waitpid(child, &code, 0) == child);
+    MUST(WIFEXITED(code) && WEXITSTATUS(code) == 0);
+    end();
+}
+END_TEST
+
+/* ---- threads: each waits in its callback until the other has used the allocator there. */
+
+static pthread_barrier_t both;
+
+static int meet(const weir_oom *oom, void *data) {
+    void *served = NULL;
+
+    (void)data;
+    pthread_barrier_wait(&both);
+    OK(weir_alloc(a, MIB, oom->stream, &served));
+    OK(weir_free(a, served, oom->stream));
+    OK(weir_trim(a, 0, NULL));
+    (void)stats_of(a);
+    pthread_barrier_wait(&both);
+    return 0;
+}
+
+static void *fail_on(void *stream) {
+    void *none = NULL;
+
+    MUST(is_refusal(weir_alloc(a, 257 * MIB, stream, &none)));
+    return NULL;
+}
+
+START_TEST(it_holds_no_lock) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    pthread_t thread;
+
+    options.oom_callback = meet;
+    make(&options);
+    MUST(pthread_barrier_init(&both, NULL, 2) == 0);
+    MUST(pthread_create(&thread, NULL, fail_on, B) == 0);
+    fail_on(A);
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST_EQ(check_identities(a).refusals, 2);
+    end();
+}
+END_TEST
+
+/* Behind the shelves of hardening too, and about the program's bytes. */
+START_TEST(it_is_asked_behind_shelves) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *served;
+
+    memset(&asked, 0, sizeof asked);
+    asked.stream = A;
+    options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
+    options.oom_callback = answer;
+    options.oom_callback_data = &asked;
+    make(&options);
+    OK(weir_free(a, take(60 * MIB, A), A));
+    served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
+    MUST_EQ(asked.calls, 0);
+    OK(weir_free(a, served, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ladder");
     TCase *tests = suite_add_case(suite, "largest", 60, start_device, NULL);
@@ -276,5 +542,15 @@ int main(void) {
     tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
     tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
     tcase_add_loop_test(tests, whatever_came_before, 0, WORLDS);
+    tests = suite_add_case(suite, "callback", 60, start_device, NULL);
+    tcase_add_loop_test(tests, it_is_asked_last, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_told_the_request, 0, WORLDS);
+    tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
+    tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);
+    tcase_add_loop_test(tests, it_holds_no_lock, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_asked_behind_shelves, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -780,7 +780,7 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, front_cache), 144);
     ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
     ck_assert_uint_eq(offsetof(weir_options, harden), 168);
-    ck_assert_uint_eq(sizeof(weir_options), 176);
+    ck_assert_uint_eq(sizeof(weir_options), 192);
 }
 END_TEST
 
@@ -962,6 +962,9 @@ static void break_callback(weir_options *o) {
 static void break_lone_callback(weir_options *o) {
     o->growth_function = no_growth;
 }
+static void break_oom_data(weir_options *o) {
+    o->oom_callback_data = o;
+}
 static void break_factor(weir_options *o) {
     o->growth = WEIR_GROWTH_GEOMETRIC;
     o->growth_factor = 1;
@@ -1034,6 +1037,7 @@ static const struct {
     {break_no_callback, "growth: "},
     {break_callback, "growth: "},
     {break_lone_callback, "growth: "},
+    {break_oom_data, "oom_callback_data: "},
     {break_factor, "growth: "},
     {break_nan, "growth: "},
     {break_infinity, "growth: "},

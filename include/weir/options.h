@@ -119,9 +119,43 @@ enum {
 /* Three-valued switches: zero means the option's default. */
 enum { WEIR_SWITCH_DEFAULT = 0, WEIR_SWITCH_OFF = 1, WEIR_SWITCH_ON = 2 };
 
+/* What an out-of-memory callback is told. */
+typedef struct weir_oom {
+    size_t size; /* sizeof(weir_oom) of the library that fills it */
+    struct weir_allocator *allocator;
+    struct CUstream_st *stream; /* of the request */
+    uint64_t bytes;             /* that were asked for */
+    uint64_t attempt;           /* calls for this request, this one included: 1, 2, ... */
+    uint64_t largest;           /* bytes: as weir_refusal.largest */
+    weir_status
+        status;   /* what weir_alloc answers if it is not tried again: E_NO_MEMORY or E_LIMIT */
+    int reserved; /* zero */
+} weir_oom;
+
+/* A program's own way to find memory: nonzero to try the request again, 0 to let it fail.
+ *
+ * When.    The last rung of the out-of-memory ladder: when weir has waited for frees, emptied its caches and
+ *          given idle reserve back, and still cannot serve a request of weir_alloc.  After each try that is
+ *          refused anew, with the next attempt number, as often as it answers nonzero: weir sets no bound.
+ * Where.   On the thread of the request, under no lock of weir's, with the context and the capture mode that
+ *          the request came with.  Threads may be in it at the same time.  The time counts as that of
+ *          weir_alloc in weir_latencies, and as long as it takes weir_alloc blocks.
+ * What.    It may call everything of weir but weir_allocator_destroy on the allocator; what it frees on
+ *          the stream serves there at once, on others as always (a wait for the device makes it serve
+ *          everywhere).  A request inside that is refused fails without another call, whatever its
+ *          allocator.  It must return, not jump or throw.
+ * Never.   For a request on a stream that is being captured, nor in a child of fork.  Beside a capture of the
+ *          same thread elsewhere it may do what the driver then allows.
+ * After 0 weir_alloc answers `status`, with the driver's result and the refusal that belong to it, whatever
+ * calls inside have left.  A request that is served in the end is no refusal in weir_stats, but the log
+ * (warning) has a line for each.
+ * `oom` is valid during the call; `data` is options.oom_callback_data, never freed by weir.  Since 0.1. */
+typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
+
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".
  * New fields are added at the end.  The library copies what it needs: pointers in here need only
- * live until the call returns, but growth_context until the allocator is destroyed. */
+ * live until the call returns, but growth_context and oom_callback_data until the allocator is
+ * destroyed. */
 typedef struct weir_options {
     size_t size; /* bytes of this struct as the caller was compiled */
 
@@ -206,6 +240,12 @@ typedef struct weir_options {
      * uses makes its stream wait for the noted ones.  Under stream capture blocks are zeroed, by a node
      * of the graph, and nothing else is done; a free there verifies nothing. */
     uint64_t harden;
+
+    /* Asked before a request fails for want of memory; see weir_oom_function.  NULL: nobody is.  With one,
+     * each weir_alloc takes some nanoseconds more.  A program alone can set it: no text or variable does,
+     * and weir_default_allocator has none. */
+    weir_oom_function oom_callback;
+    void *oom_callback_data; /* handed to it; NULL without one */
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

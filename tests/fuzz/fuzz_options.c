@@ -321,6 +321,12 @@ static size_t grow(const weir_growth_state *state, void *context) {
     return state->request;
 }
 
+static int give_up(const weir_oom *oom, void *data) {
+    (void)oom;
+    (void)data;
+    return 0;
+}
+
 /* A struct of a caller who is older, newer, or out of his mind; pointers are good. */
 static void take_struct(struct fuzz_bytes *in) {
     static _Alignas(weir_options) uint8_t bytes[2 * sizeof(weir_options)];
@@ -335,6 +341,8 @@ static void take_struct(struct fuzz_bytes *in) {
     options->device = pointers & 1 ? "model" : pointers & 2 ? "cuda:x" : NULL;
     options->growth_function = pointers & 4 ? grow : NULL;
     options->growth_context = NULL;
+    options->oom_callback = pointers & 16 ? give_up : NULL;
+    options->oom_callback_data = pointers & 32 ? bytes : NULL;
     options->size = pointers & 8 ? sizeof *options : (size_t)size * 2;
     if (options->size > sizeof bytes)
         options->size = sizeof bytes;
