@@ -917,6 +917,143 @@ START_TEST(internal_policy_switched_off_is_out_of_memory_instead) {
 }
 END_TEST
 
+/* What nobody waited for stays as unseen as it was, though its work is done. */
+START_TEST(internal_dependencies_see_what_they_waited_for) {
+    CUdeviceptr first, second, block;
+    CUstream third;
+
+    reset_to(GIB);
+    OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    first = alloc(GIB / 2, s);
+    second = alloc(GIB / 2, third);
+    OK(weir__model_kernel(s, MS));
+    OK(weir__model_kernel(third, 2 * MS));
+    release(first, s);
+    release(second, third);
+    d->sleep_ns(10 * MS);
+    ck_assert_uint_eq(alloc(GIB / 2, t), first);
+    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, GIB / 2, pool, t));
+    OK(d->cuStreamSynchronize(third));
+    ck_assert_uint_eq(alloc(GIB / 2, t), second);
+}
+END_TEST
+
+/* Assumed: conformance_driver.c asks a real driver. */
+START_TEST(internal_dependencies_help_at_the_maximum_too) {
+    CUdeviceptr block;
+    uint64_t start;
+
+    make_pool(64 * MIB);
+    block = alloc(64 * MIB, s);
+    OK(weir__model_kernel(s, 48 * MS));
+    release(block, s);
+    start = now();
+    ck_assert_uint_eq(alloc(64 * MIB, t), block);
+    ABOUT(now() - start, 48 * MS, 2);
+}
+END_TEST
+
+/* On a full device nothing but a policy, or what the host has seen, lets another stream have a block. */
+START_TEST(policies_alone_and_together_on_a_full_device) {
+    enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4 };
+
+    for (int ordered = 0; ordered < 2; ordered++) {
+        for (int done = 0; done < 2; done++) {
+            int serves = (ordered && (_i & FOLLOW)) || (done && (_i & OPPORTUNISTIC));
+            CUdeviceptr block, other = 0;
+            CUevent event;
+            uint64_t start;
+            CUresult result;
+
+            reset_to(GIB);
+            for (int i = 0; i < 3; i++)
+                set((CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
+                    (uint64_t)(_i >> i & 1));
+            OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+            block = alloc(GIB, s);
+            OK(weir__model_kernel(s, 20 * MS));
+            release(block, s);
+            OK(d->cuEventRecord(event, s));
+            if (ordered)
+                OK(d->cuStreamWaitEvent(t, event, 0));
+            if (done)
+                d->sleep_ns(30 * MS);
+            start = now();
+            result = d->cuMemAllocFromPoolAsync(&other, GIB, pool, t);
+            ck_assert_int_eq(result == CUDA_SUCCESS, serves || (_i & INTERNAL) != 0);
+            ck_assert(result != CUDA_SUCCESS || other == block);
+            ck_assert_int_eq(now() - start > 10 * MS, !serves && !done && (_i & INTERNAL) != 0);
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_is_done_goes_before_what_is_ordered) {
+    CUdeviceptr ordered = alloc(MIB, s), done;
+    CUstream third;
+    CUevent event;
+
+    OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    done = alloc(MIB, third);
+    alloc(MIB, third);
+    release(done, third);
+    OK(weir__model_kernel(s, 40 * MS));
+    release(ordered, s);
+    OK(d->cuEventRecord(event, s));
+    OK(d->cuStreamWaitEvent(t, event, 0));
+    ck_assert_uint_eq(alloc(MIB, t), done);
+    ck_assert_uint_eq(alloc(MIB, t), ordered);
+}
+END_TEST
+
+/* The stream's own half, and one that it is ordered behind, without a span between. */
+START_TEST(neighbours_that_a_stream_may_have_are_taken_together) {
+    CUdeviceptr first = alloc(16 * MIB, s), second = alloc(16 * MIB, t);
+    CUevent event;
+
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    OK(weir__model_kernel(s, 40 * MS));
+    OK(weir__model_kernel(t, 40 * MS));
+    release(first, s);
+    release(second, t);
+    OK(d->cuEventRecord(event, s));
+    OK(d->cuStreamWaitEvent(t, event, 0));
+    ck_assert_uint_eq(alloc(32 * MIB, t), first);
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+}
+END_TEST
+
+/* A query that finds work done is one; a wait for another stream is not. */
+START_TEST(only_what_the_host_looked_at_is_seen) {
+    CUdeviceptr block = alloc(MIB, s);
+
+    set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    release(block, s);
+    d->sleep_ns(MS);
+    OK(d->cuStreamSynchronize(t));
+    ck_assert_uint_ne(alloc(MIB, t), block);
+    OK(d->cuStreamQuery(s));
+    ck_assert_uint_eq(alloc(MIB, t), block);
+}
+END_TEST
+
+/* Without an event: that is what blocking means. */
+START_TEST(the_legacy_stream_has_what_blocking_streams_freed) {
+    CUdeviceptr block;
+    CUstream blocking;
+
+    OK(d->cuStreamCreate(&blocking, 0));
+    block = alloc(MIB, blocking);
+    OK(weir__model_kernel(blocking, 40 * MS));
+    release(block, blocking);
+    ck_assert_uint_ne(alloc(MIB, t), block);
+    ck_assert_uint_eq(alloc(MIB, NULL), block);
+}
+END_TEST
+
 /* ------------------------------------------------------------- units of 32 MiB ---- */
 
 START_TEST(reserve_grows_in_units_and_blocks_pack_across_them) {
@@ -1888,6 +2025,13 @@ static void add_pools(Suite *suite) {
     tcase_add_test(reuse, event_seen_complete_is_an_observation);
     tcase_add_test(reuse, full_device_makes_the_host_wait_for_pending_room);
     tcase_add_test(reuse, internal_policy_switched_off_is_out_of_memory_instead);
+    tcase_add_test(reuse, internal_dependencies_see_what_they_waited_for);
+    tcase_add_test(reuse, internal_dependencies_help_at_the_maximum_too);
+    tcase_add_loop_test(reuse, policies_alone_and_together_on_a_full_device, 0, 8);
+    tcase_add_test(reuse, what_is_done_goes_before_what_is_ordered);
+    tcase_add_test(reuse, neighbours_that_a_stream_may_have_are_taken_together);
+    tcase_add_test(reuse, only_what_the_host_looked_at_is_seen);
+    tcase_add_test(reuse, the_legacy_stream_has_what_blocking_streams_freed);
 }
 
 static void add_units(Suite *suite) {

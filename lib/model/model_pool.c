@@ -11,7 +11,8 @@
  *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours are taken together
  *   grow       units move or are taken from the device (R5), never past maxSize
  *   waited     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only when the device is full: the host call
- *              blocks until the work behind pending spans is done, earliest first
+ *              blocks until the work behind pending spans is done, earliest first; what it did not
+ *              wait for it has not seen.  Assumed: maxSize is as good as a full device
  *
  * Facts played here (measured on the device of the profile): used memory counts the bytes asked
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
@@ -451,14 +452,13 @@ static struct model_span *climb(struct model_pool *pool, const struct model_stre
     return grow(pool, bytes);
 }
 
-/* When the first pending work will be done, or 0 if none is pending. */
-static uint64_t next_done(const struct model_pool *pool) {
-    const struct model_queue *queue;
-    uint64_t first = 0;
+/* The stream whose pending work is done first; there is one. */
+static struct model_queue *first_done(const struct model_pool *pool) {
+    struct model_queue *queue = pool->range.queues, *first = queue;
 
-    for (queue = pool->range.queues; queue; queue = queue->next)
-        if (!first || queue->oldest->end_ns < first)
-            first = queue->oldest->end_ns;
+    for (; queue; queue = queue->next)
+        if (queue->oldest->end_ns < first->oldest->end_ns)
+            first = queue;
     return first;
 }
 
@@ -476,8 +476,10 @@ static struct model_span *climb_waiting(struct model_pool *pool, const struct mo
     struct model_span *span = climb(pool, stream, stream_id, bytes);
 
     while (!span && worth_waiting(pool, bytes)) {
-        weir__model_wait_until(next_done(pool));
-        settle_all(pool);
+        struct model_queue *queue = first_done(pool);
+
+        weir__model_wait_until(queue->oldest->end_ns);
+        weir__model_range_settle(&pool->range, queue, weir__model_now());
         span = climb(pool, stream, stream_id, bytes);
     }
     return span;
