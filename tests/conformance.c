@@ -12,8 +12,9 @@
  * On a GPU this races for real; on the model fills are done at once, and test_engines.c looks at
  * times instead.
  *
- * Some tests are about the driver: that it forbids under stream capture what the model forbids, since
- * the model's rules are partly assumed, and that it maps memory by handles as documented.
+ * Some tests are about the driver, since the model's rules are partly assumed: that it forbids under stream
+ * capture what the model forbids, that it maps memory by handles as documented, and how its pools behave
+ * (conformance_driver.c).
  *
  * A CUDA process must not fork: there Check runs the tests in this process, and the one test that
  * forks lets the child do nothing but ask weir.
@@ -26,6 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "conformance.h"
 #include "driver.h"
 #include "model/model.h"
 
@@ -2542,6 +2544,7 @@ static Suite *make_suite(void) {
     add_single(alone);
     tcase_add_test(alone, the_driver_result_is_of_the_last_failure);
     add_others(add_case(suite, "the rest", open_device_with_front));
+    add_driver_points(suite);
     return suite;
 }
 

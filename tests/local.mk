@@ -59,6 +59,8 @@ unit_tests = \
 	tests/test_trace \
 	tests/test_worlds
 
+tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance.h
+
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: MIT */
+/* conformance_driver.c: what weir and the model build on in a driver's memory pools, asked of the driver
+ * table alone, on the device model and on a GPU.
+ *
+ * A point that was measured or is documented is asserted on both.  Where nobody knows what a driver does, the
+ * point is a question: its answer is printed ("# driver: ..."), and asserted of the model alone, so that a run
+ * on a GPU tells where the model is wrong.
+ *
+ * Not asked, since a driver may crash there: anything about the handle of a destroyed stream.
+ *
+ * Must not know: weir.
+ */
+#include "conformance.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "model/model.h"
+#include "support.h"
+
+#define UNIT (32 * MIB)
+#define MS UINT64_C(1000000)
+#define LONG_WORK (8 * MS)
+
+static int on_cuda;
+static const struct weir_driver *driver;
+static CUdevice device;
+static CUcontext primary;
+static CUdeviceptr scratch; /* for long work on a GPU */
+static CUmemoryPool pool;
+static CUstream s, t; /* non-blocking */
+static CUevent event;
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void make_pool(size_t most) {
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                            .maxSize = most};
+    uint64_t all = UINT64_MAX;
+
+    CU(driver->cuMemPoolCreate(&pool, &props));
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+}
+
+static void open_device(void) {
+    const char *wanted = getenv("WEIR_TEST_DEVICE");
+    struct weir_driver_failure failure;
+
+    on_cuda = wanted && strcmp(wanted, "cuda") == 0;
+    driver = weir__driver_open(on_cuda ? "cuda" : "model", &failure);
+    ck_assert_msg(driver != NULL, "%s", failure.text);
+    if (!on_cuda)
+        MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
+    CU(driver->cuDeviceGet(&device, 0));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, device));
+    CU(driver->cuCtxPushCurrent(primary));
+    if (on_cuda)
+        CU(driver->cuMemAlloc(&scratch, 256 * MIB));
+    CU(driver->cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    make_pool(0);
+}
+
+static void close_device(void) {
+    CUcontext popped;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemPoolDestroy(pool));
+    CU(driver->cuEventDestroy(event));
+    CU(driver->cuStreamDestroy(s));
+    CU(driver->cuStreamDestroy(t));
+    if (on_cuda)
+        CU(driver->cuMemFree(scratch));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+}
+
+/* Gives the stream work that is not done for many a call. */
+static void busy(CUstream stream) {
+    if (!on_cuda) {
+        CU(weir__model_kernel(stream, LONG_WORK));
+        return;
+    }
+    for (int i = 0; i < 128; i++) /* 65 us each on an H200 */
+        CU(driver->cuMemsetD8Async(scratch, 0, 256 * MIB, stream));
+}
+
+static uint64_t now_ns(void) {
+    return driver->ticks_to_ns(driver->ticks());
+}
+
+static CUdeviceptr take(size_t bytes, CUstream stream) {
+    CUdeviceptr block = 1;
+
+    CU(driver->cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    return block;
+}
+
+static void give(CUdeviceptr block, CUstream stream) {
+    CU(driver->cuMemFreeAsync(block, stream));
+}
+
+static uint64_t get(CUmemPool_attribute attribute) {
+    uint64_t number = 0;
+
+    CU(driver->cuMemPoolGetAttribute(pool, attribute, &number));
+    return number;
+}
+
+static uint64_t reserved(void) {
+    return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+}
+
+static int has_figures(void) {
+    return (driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+}
+
+/* A question's answer, which the model has to give as `wanted`. */
+static void answer(const char *what, int is, int wanted) {
+    printf("# driver: %s: %s%s\n", what, is ? "yes" : "no",
+           is == wanted ? "" : " (the model: the opposite)");
+    if (!on_cuda)
+        ck_assert_msg(is == wanted, "%s: %d", what, is);
+}
+
+/* ---- what is asked and freed ----------------------------------------------------------------- */
+
+START_TEST(nothing_is_a_null_pointer) {
+    CUdeviceptr block = 1;
+
+    CU(driver->cuMemAllocFromPoolAsync(&block, 0, pool, s));
+    MUST_EQ(block, 0);
+    CU(driver->cuMemFreeAsync(0, s));
+    MUST(driver->cuMemAlloc(&block, 0) == CUDA_ERROR_INVALID_VALUE);
+    if (has_figures())
+        MUST_EQ(reserved(), 0);
+}
+END_TEST
+
+/* Nothing is lost, and the stream is unharmed. */
+START_TEST(wrong_frees_are_invalid_values) {
+    CUdeviceptr block = take(MIB, s), again;
+    char host;
+
+    MUST(driver->cuMemFreeAsync(block + 512, s) == CUDA_ERROR_INVALID_VALUE);
+    MUST(driver->cuMemFree(block + 512) == CUDA_ERROR_INVALID_VALUE);
+    MUST(driver->cuMemFreeAsync((uintptr_t)&host, s) == CUDA_ERROR_INVALID_VALUE);
+    give(block, s);
+    MUST(driver->cuMemFreeAsync(block, s) == CUDA_ERROR_INVALID_VALUE);
+    again = take(MIB, s);
+    MUST_EQ(again, block);
+    CU(driver->cuStreamSynchronize(s));
+    give(block, s);
+    CU(driver->cuStreamSynchronize(s));
+}
+END_TEST
+
+START_TEST(either_call_frees_either_block) {
+    CUdeviceptr pooled = take(MIB, s), direct;
+    uint64_t start;
+
+    CU(driver->cuMemAlloc(&direct, MIB));
+    CU(driver->cuMemFreeAsync(direct, s));
+    CU(driver->cuStreamSynchronize(s));
+    busy(s);
+    start = now_ns();
+    CU(driver->cuMemFree(pooled));
+    answer("cuMemFree of a pool's block waits for its stream", now_ns() - start > LONG_WORK / 4, 0);
+}
+END_TEST
+
+START_TEST(used_is_what_was_asked) {
+    CUdeviceptr one = take(1, s), more = take(1000, s);
+
+    if (!has_figures())
+        return;
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
+    busy(s);
+    give(more, s); /* pending */
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1);
+    give(one, s);
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 1001);
+}
+END_TEST
+
+START_TEST(high_marks_take_zero_alone) {
+    CUdeviceptr block = take(MIB, s);
+    uint64_t one = 1, zero = 0;
+
+    if (!has_figures())
+        return;
+    give(block, s);
+    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+         a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
+        MUST(driver->cuMemPoolSetAttribute(pool, a, &one) == CUDA_ERROR_INVALID_VALUE);
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
+    MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0); /* which is what is used */
+}
+END_TEST
+
+/* The call returns at once; the block is good until it is freed. */
+START_TEST(a_destroyed_pool_keeps_its_blocks) {
+    CUdeviceptr block = take(MIB, s);
+    unsigned char byte = 0;
+
+    CU(driver->cuMemPoolDestroy(pool));
+    CU(driver->cuMemsetD8Async(block, 7, MIB, s));
+    CU(driver->cuMemcpyDtoHAsync(&byte, block + MIB - 1, 1, s));
+    CU(driver->cuStreamSynchronize(s));
+    MUST_EQ(byte, 7);
+    give(block, s);
+    CU(driver->cuStreamSynchronize(s));
+    make_pool(0); /* for the end */
+}
+END_TEST
+
+/* No hang, at least: 2 is CUDA_ERROR_OUT_OF_MEMORY. */
+START_TEST(a_child_is_refused) {
+    CUdeviceptr block;
+    int code = 0;
+    pid_t child;
+
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit((int)(driver->cuMemAllocFromPoolAsync(&block, MIB, pool, s) & 127));
+    }
+    MUST(child > 0 && waitpid(child, &code, 0) == child);
+    if (WIFSIGNALED(code))
+        printf("# driver: a request in a child of fork: killed by signal %d\n", WTERMSIG(code));
+    else
+        printf("# driver: a request in a child of fork: %d\n", WEXITSTATUS(code));
+    MUST(!WIFEXITED(code) || WEXITSTATUS(code) != 0);
+    if (!on_cuda)
+        MUST(WIFEXITED(code) && WEXITSTATUS(code) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+END_TEST
+
+/* ---- units and places ------------------------------------------------------------------------ */
+
+START_TEST(the_reserve_grows_by_units) {
+    CUdeviceptr block[4];
+
+    if (!has_figures())
+        return;
+    block[0] = take(1, s);
+    MUST_EQ(reserved(), UNIT);
+    block[1] = take(UNIT, s); /* packed behind the first */
+    MUST_EQ(reserved(), 2 * UNIT);
+    block[2] = take(UNIT - 4096, s);
+    MUST_EQ(reserved(), 2 * UNIT);
+    block[3] = take(2 * UNIT + 1, s);
+    MUST_EQ(reserved(), 4 * UNIT);
+    for (int i = 0; i < 4; i++) {
+        MUST_EQ(block[i] % 256, 0);
+        give(block[i], s);
+    }
+    answer("blocks begin at multiples of 512 bytes",
+           (block[0] | block[1] | block[2] | block[3]) % 512 == 0, 1);
+}
+END_TEST
+
+/* Up to units for a trim, which needs the host to have seen the frees; down for a threshold. */
+START_TEST(trims_round_up_and_thresholds_down) {
+    CUdeviceptr keep, most;
+    uint64_t threshold = 100 * MIB;
+
+    if (!has_figures())
+        return;
+    keep = take(MIB, s);
+    most = take(GIB - MIB, s);
+    MUST_EQ(reserved(), GIB);
+    give(most, s);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuMemPoolTrimTo(pool, 300 * MIB));
+    MUST_EQ(reserved(), 320 * MIB);
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    CU(driver->cuStreamSynchronize(s));
+    MUST_EQ(reserved(), 96 * MIB);
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    MUST_EQ(reserved(), UNIT); /* a unit that is in part in use stays */
+    give(keep, s);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    MUST_EQ(reserved(), 0);
+}
+END_TEST
+
+/* What nobody has waited for. */
+START_TEST(a_trim_of_what_was_not_seen) {
+    if (!has_figures())
+        return;
+    busy(s);
+    give(take(UNIT, s), s);
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    MUST_EQ(reserved(), UNIT);
+    driver->sleep_ns(8 * LONG_WORK);
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    answer("a trim gives back what is done and was not waited for", reserved() == 0, 1);
+}
+END_TEST
+
+/* Whole units move to where they are needed; what is smaller does not. */
+START_TEST(free_units_are_moved) {
+    enum { COUNT = 48 };
+    CUdeviceptr hole[COUNT], keep[COUNT], whole;
+    uint64_t before;
+
+    if (!has_figures())
+        return;
+    for (int i = 0; i < 4; i++) {
+        hole[i] = take(2 * UNIT, s);
+        keep[i] = take(UNIT, s);
+    }
+    before = reserved();
+    for (int i = 0; i < 4; i++)
+        give(hole[i], s);
+    CU(driver->cuStreamSynchronize(s));
+    whole = take(8 * UNIT, s);
+    MUST_EQ(reserved(), before);
+    give(whole, s);
+    for (int i = 0; i < 4; i++)
+        give(keep[i], s);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    MUST_EQ(reserved(), 0);
+    for (int i = 0; i < COUNT; i++) {
+        hole[i] = take(MIB, s);
+        keep[i] = take(MIB, s);
+    }
+    before = reserved();
+    for (int i = 0; i < COUNT; i++)
+        give(hole[i], s);
+    CU(driver->cuStreamSynchronize(s));
+    whole = take(UNIT, s);
+    MUST_EQ(reserved(), before + UNIT);
+    give(whole, s);
+    for (int i = 0; i < COUNT; i++)
+        give(keep[i], s);
+}
+END_TEST
+
+/* The smallest hole that fits, cut from its front; of equal ones the first that was freed. */
+START_TEST(the_best_fit_is_cut_from_its_front) {
+    static const size_t sizes[8] = {4 * MIB, 2 * MIB, 3 * MIB, 2 * MIB,
+                                    8 * MIB, 2 * MIB, 5 * MIB, MIB};
+    static const struct {
+        size_t bytes, offset;
+    } requests[] = {{2097152, 4195328}, {2097152, 9439232},  {1500000, 19926016},
+                    {700000, 27267072}, {3145728, 6292992},  {300000, 27967488},
+                    {4194304, 512},     {1048576, 22023680}, {100000, 21426176},
+                    {512, 28267520},    {9437184, 28316160}};
+    enum { REQUESTS = sizeof requests / sizeof requests[0] };
+    CUdeviceptr base = take(512, s), holes[8], keep[8], block[REQUESTS];
+
+    for (int i = 0; i < 8; i++) {
+        holes[i] = take(sizes[i], s);
+        keep[i] = take(512, s);
+    }
+    for (int i = 0; i < 8; i++)
+        give(holes[i], s);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        block[i] = take(requests[i].bytes, s);
+        MUST_EQ(block[i] - base, requests[i].offset);
+    }
+    for (size_t i = 0; i < REQUESTS; i++)
+        give(block[i], s);
+    for (int i = 0; i < 8; i++)
+        give(keep[i], s);
+    give(base, s);
+}
+END_TEST
+
+START_TEST(the_maximum_holds) {
+    CUdeviceptr block = 0;
+    CUresult result;
+
+    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(100 * MIB);
+    MUST(driver->cuMemAllocFromPoolAsync(&block, 160 * MIB, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
+    MUST_EQ(reserved(), 0);
+    give(take(96 * MIB, s), s);
+    result = driver->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s);
+    answer("a maximum of 100 MiB lets 128 be reserved", result == CUDA_SUCCESS, 1);
+    if (result == CUDA_SUCCESS)
+        give(block, s);
+}
+END_TEST
+
+/* ---- reuse ----------------------------------------------------------------------------------- */
+
+/* What became of the block that t, or its own stream, would like to have. */
+enum situation {
+    OWN,            /* freed behind work on the stream that asks */
+    SEEN,           /* freed on another, and the host has waited for that */
+    PENDING,        /* freed on another behind work, */
+    PENDING_BEHIND, /* and the stream that asks waits for an event after the free */
+    DONE,           /* freed on another, whose work is done, but nobody has asked, */
+    DONE_BEHIND,    /* and the same with such an event */
+    SITUATIONS
+};
+
+static const char *const situation_names[SITUATIONS] = {
+    "own", "seen", "pending", "pending, ordered by an event", "done", "done, ordered by an event"};
+
+enum { FOLLOW = 1, OPPORTUNISTIC = 2, INTERNAL = 4, POLICIES = 8 }; /* which are on */
+
+struct outcome {
+    CUresult result;
+    int same;   /* it is the block that was freed */
+    int waited; /* the call took as long as the work */
+};
+
+static void set_policies(int on) {
+    for (int i = 0; i < 3; i++) {
+        int value = on >> i & 1, is = -1;
+
+        CU(driver->cuMemPoolSetAttribute(
+            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i),
+            &value));
+        CU(driver->cuMemPoolGetAttribute(
+            pool, (CUmemPool_attribute)(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES + i), &is));
+        MUST_EQ(is, value);
+    }
+}
+
+static struct outcome try(enum situation what) {
+    CUdeviceptr block = take(UNIT, s), other = 0;
+    CUstream asks = what == OWN ? s : t;
+    struct outcome out;
+    uint64_t start;
+
+    busy(s);
+    give(block, s);
+    if (what == PENDING_BEHIND || what == DONE_BEHIND) {
+        CU(driver->cuEventRecord(event, s));
+        CU(driver->cuStreamWaitEvent(t, event, 0));
+    }
+    if (what == SEEN)
+        CU(driver->cuStreamSynchronize(s));
+    if (what == DONE || what == DONE_BEHIND)
+        driver->sleep_ns(8 * LONG_WORK);
+    start = now_ns();
+    out.result = driver->cuMemAllocFromPoolAsync(&other, UNIT, pool, asks);
+    out.waited = now_ns() - start > LONG_WORK / 4;
+    out.same = out.result == CUDA_SUCCESS && other == block;
+    if (out.result == CUDA_SUCCESS)
+        give(other, asks);
+    return out;
+}
+
+/* By the words of the programming guide ("Memory reuse policies"), and what was measured. */
+static struct outcome expected(enum situation what, int on, int room) {
+    int ordered = what == PENDING_BEHIND || what == DONE_BEHIND;
+    int done = what == DONE || what == DONE_BEHIND;
+    int same =
+        what == OWN || what == SEEN || (ordered && (on & FOLLOW)) || (done && (on & OPPORTUNISTIC));
+
+    if (same || room)
+        return (struct outcome){.same = same};
+    if (on & INTERNAL)
+        return (struct outcome){.same = 1, .waited = !done};
+    return (struct outcome){.result = CUDA_ERROR_OUT_OF_MEMORY};
+}
+
+/* Known of drivers: what gives reuse; and that memory that is at work goes to nobody who is not behind it.
+ * Not: what a policy that is off withholds, nor what a maximum has to do with it. */
+static int is_known(enum situation what, int on, int room) {
+    if (expected(what, on, 1).same)
+        return 1;
+    return what == PENDING && room;
+}
+
+/* The policies one by one and together; with room for another block, and with none. */
+START_TEST(each_policy_alone_and_together) {
+    int on = _i % POLICIES, room = _i < POLICIES;
+
+    if (!room && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    for (enum situation what = 0; what < SITUATIONS; what++) {
+        struct outcome wanted = expected(what, on, room), is;
+        int agrees;
+
+        CU(driver->cuCtxSynchronize());
+        CU(driver->cuMemPoolDestroy(pool));
+        make_pool(room ? 0 : UNIT);
+        set_policies(on);
+        is = try(what);
+        agrees = is.result == wanted.result && is.same == wanted.same && is.waited == wanted.waited;
+        printf("# driver: reuse, policies %s%s%s%s, %s, %s: %s%s%s\n", on & FOLLOW ? "follow " : "",
+               on & OPPORTUNISTIC ? "opportunistic " : "", on & INTERNAL ? "internal" : "",
+               on ? "" : "none", room ? "room" : "no room", situation_names[what],
+               is.result != CUDA_SUCCESS ? "refused"
+               : is.same                 ? "the same block"
+                                         : "another",
+               is.waited ? ", after the work" : "", agrees ? "" : " (the model: otherwise)");
+        if (!on_cuda || is_known(what, on, room))
+            ck_assert_msg(agrees, "policies %d, room %d, %s: result %u, same %d, waited %d", on,
+                          room, situation_names[what], is.result, is.same, is.waited);
+    }
+}
+END_TEST
+
+START_TEST(policies_are_on_at_first) {
+    struct {
+        int value, guard;
+    } policy = {0, 77};
+    CUmemoryPool other;
+    CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    uint64_t threshold = 77;
+
+    CU(driver->cuMemPoolCreate(&other, &props));
+    for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
+         a <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES; a++) {
+        CU(driver->cuMemPoolGetAttribute(other, a, &policy.value));
+        MUST_EQ(policy.value, 1);
+        MUST_EQ(policy.guard, 77);
+    }
+    CU(driver->cuMemPoolGetAttribute(other, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    MUST_EQ(threshold, 0);
+    CU(driver->cuMemPoolDestroy(other));
+}
+END_TEST
+
+/* An event before the free orders nothing. */
+START_TEST(an_event_before_the_free_does_not_count) {
+    CUdeviceptr block = take(UNIT, s), other;
+
+    busy(s);
+    CU(driver->cuEventRecord(event, s));
+    give(block, s);
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other != block);
+    give(other, t);
+}
+END_TEST
+
+START_TEST(order_through_a_third_stream) {
+    CUdeviceptr block = take(UNIT, s), other;
+    CUstream third;
+
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(third, event, 0));
+    CU(driver->cuEventRecord(event, third));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    answer("an order by events goes through a third stream", other == block, 1);
+    give(other, t);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(third));
+}
+END_TEST
+
+/* What the host sees otherwise than by waiting, with nothing but that to go by. */
+static int serves_after(CUresult (*look)(void)) {
+    CUdeviceptr block, other;
+
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(0);
+    set_policies(0);
+    block = take(UNIT, s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    driver->sleep_ns(LONG_WORK);
+    CU(look());
+    other = take(UNIT, t);
+    give(other, t);
+    return other == block;
+}
+
+static CUresult query_event(void) {
+    return driver->cuEventQuery(event);
+}
+static CUresult query_stream(void) {
+    return driver->cuStreamQuery(s);
+}
+static CUresult wait_for_context(void) {
+    return driver->cuCtxSynchronize();
+}
+static CUresult wait_for_other(void) {
+    return driver->cuStreamSynchronize(t);
+}
+
+START_TEST(what_counts_as_seen) {
+    MUST(serves_after(wait_for_context));
+    answer("a query that finds an event done counts as seen", serves_after(query_event), 1);
+    answer("a query that finds the stream done counts as seen", serves_after(query_stream), 1);
+    answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
+}
+END_TEST
+
+/* Two blocks that t may have, of the same size: by an event, and since its work is done. */
+START_TEST(done_or_ordered_first) {
+    CUdeviceptr ordered = take(UNIT, s), done, keep, other;
+    CUstream third;
+
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    done = take(UNIT, third);
+    keep = take(UNIT, third); /* else it might be one with what lies behind */
+    give(done, third);
+    driver->sleep_ns(LONG_WORK);
+    busy(s);
+    give(ordered, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other == done || other == ordered);
+    answer("what is done goes before what is ordered", other == done, 1);
+    give(other, t);
+    give(keep, third);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(third));
+}
+END_TEST
+
+/* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
+START_TEST(neighbours_of_two_streams) {
+    CUdeviceptr first = take(UNIT / 2, s), second = take(UNIT / 2, t), other;
+
+    if (!has_figures())
+        return;
+    MUST_EQ(second, first + UNIT / 2);
+    busy(s);
+    busy(t);
+    give(first, s);
+    give(second, t);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    answer("its own and what it is ordered behind serve as one", other == first, 1);
+    give(other, t);
+}
+END_TEST
+
+/* The legacy stream runs behind all blocking ones, without any event. */
+START_TEST(the_legacy_stream_is_behind_blocking_ones) {
+    CUdeviceptr block, other;
+    CUstream blocking;
+
+    CU(driver->cuStreamCreate(&blocking, 0));
+    block = take(UNIT, blocking);
+    busy(blocking);
+    give(block, blocking);
+    other = take(UNIT, NULL);
+    answer("the legacy stream has what a blocking stream freed behind work", other == block, 1);
+    give(other, NULL);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamDestroy(blocking));
+}
+END_TEST
+
+/* ---- the cases ------------------------------------------------------------------------------- */
+
+void add_driver_points(Suite *suite) {
+    TCase *tests = suite_add_case(suite, "the driver's pools", 120, open_device, close_device);
+
+    tcase_add_test(tests, nothing_is_a_null_pointer);
+    tcase_add_test(tests, wrong_frees_are_invalid_values);
+    tcase_add_test(tests, either_call_frees_either_block);
+    tcase_add_test(tests, used_is_what_was_asked);
+    tcase_add_test(tests, high_marks_take_zero_alone);
+    tcase_add_test(tests, a_destroyed_pool_keeps_its_blocks);
+    tcase_add_test(tests, a_child_is_refused);
+    tcase_add_test(tests, the_reserve_grows_by_units);
+    tcase_add_test(tests, trims_round_up_and_thresholds_down);
+    tcase_add_test(tests, a_trim_of_what_was_not_seen);
+    tcase_add_test(tests, free_units_are_moved);
+    tcase_add_test(tests, the_best_fit_is_cut_from_its_front);
+    tcase_add_test(tests, the_maximum_holds);
+    tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
+    tcase_add_test(tests, policies_are_on_at_first);
+    tcase_add_loop_test(tests, each_policy_alone_and_together, 0, 2 * POLICIES);
+    tcase_add_test(tests, an_event_before_the_free_does_not_count);
+    tcase_add_test(tests, order_through_a_third_stream);
+    tcase_add_test(tests, what_counts_as_seen);
+    tcase_add_test(tests, done_or_ordered_first);
+    tcase_add_test(tests, neighbours_of_two_streams);
+    tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
+}
