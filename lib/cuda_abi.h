@@ -238,6 +238,8 @@ typedef struct CUmemAccessDesc_st {
        unsigned int shared_bytes, CUstream stream, void **parameters, void **extra),               \
       (function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,          \
        parameters, extra))                                                                         \
+    X(KERNEL, cuMemGetAddressRange, "cuMemGetAddressRange_v2", 3020,                               \
+      (CUdeviceptr *base, size_t *bytes, CUdeviceptr address), (base, bytes, address))             \
     X(KERNEL, cuEventElapsedTime, "cuEventElapsedTime", 2000,                                      \
       (float *milliseconds, CUevent start, CUevent end), (milliseconds, start, end))               \
     X(VIRTUAL, cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020,              \

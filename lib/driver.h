@@ -24,7 +24,8 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
  *   POOL_MAX_SIZE  CUmemPoolProps.maxSize limits the pool.  Toolkit 12.2 is the first whose cuda.h
  *                  says so; 12.1 has reserved bytes there, which a driver wants to be zero
  *   GRAPH          stream capture into graphs that allocate (graph memory nodes)
- *   KERNEL         modules, launches, times between events; in every driver that is complete
+ *   KERNEL         modules, launches, times between events, ranges of blocks; in every driver that is
+ *                  complete
  *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
  *                  is complete.  Whether a device can, its attribute 102 says */
 #define WEIR_CAPABILITIES(X)                                                                       \

@@ -513,6 +513,24 @@ START_TEST(cuMemAlloc_of_nothing_is_invalid) {
 }
 END_TEST
 
+START_TEST(cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for) {
+    CUdeviceptr block = alloc(1000, s), direct, base = 0;
+    size_t bytes = 0;
+
+    OK(d->cuMemGetAddressRange(&base, &bytes, block));
+    ck_assert_uint_eq(base, block);
+    ck_assert_uint_eq(bytes, 1000);
+    OK(d->cuMemAlloc(&direct, 3 * MIB));
+    OK(d->cuMemGetAddressRange(&base, NULL, direct + 2 * MIB));
+    OK(d->cuMemGetAddressRange(NULL, &bytes, direct + 2 * MIB));
+    ck_assert_uint_eq(base, direct);
+    ck_assert_uint_eq(bytes, 3 * MIB);
+    EXPECT(CUDA_ERROR_NOT_FOUND, d->cuMemGetAddressRange(&base, &bytes, direct + 3 * MIB));
+    OK(d->cuMemFree(direct));
+    release(block, s);
+}
+END_TEST
+
 START_TEST(cuMemFree_waits_for_all_work) {
     CUdeviceptr block;
     uint64_t start;
@@ -1993,6 +2011,7 @@ static void add_devices(Suite *suite) {
 
     tcase_add_test(direct, cuMemAlloc_of_nothing_is_invalid);
     tcase_add_test(direct, cuMemFree_waits_for_all_work);
+    tcase_add_test(direct, cuMemGetAddressRange_tells_the_block_and_the_bytes_asked_for);
     tcase_add_test(direct, cuMemFreeHost_waits_for_all_work_and_takes_nothing_from_the_device);
     tcase_add_test(direct, cuMemFree_of_a_pool_block_waits_for_nothing);
     tcase_add_test(direct, cuMemFreeAsync_of_a_cuMemAlloc_block_succeeds);

@@ -133,6 +133,7 @@ cuDevicePrimaryCtxRelease = 1000
 cuCtxPushCurrent = 15
 cuCtxPopCurrent = 15
 cuCtxSynchronize = 2000
+cuMemGetAddressRange = 100
 cuMemFreeHost = 30000
 cuMemPoolTrimTo = 300
 cuMemPoolSetAttribute = 34

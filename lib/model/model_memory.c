@@ -430,6 +430,23 @@ CUresult weir__model_cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
     return why;
 }
 
+/* The block around an address: where it begins, and the bytes that were asked for (measured). */
+CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address) {
+    CUresult result = CUDA_SUCCESS;
+    const struct model_block *block;
+
+    if (!weir__model_current(&result))
+        return result;
+    weir__model_lock();
+    block = weir__model_block_around(address, 1);
+    if (block && base)
+        *base = block->node.key;
+    if (block && bytes)
+        *bytes = block->bytes;
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
     CUresult why = CUDA_SUCCESS;
     struct model_context *context = weir__model_current(&why);
