@@ -7,5 +7,8 @@
 
 /* conformance_driver.c: what is asked of the driver alone. */
 void add_driver_points(Suite *suite);
+/* What is asked in a process of its own, since a driver may crash there (WEIR_TEST_ASK is set): its exit
+ * status. */
+int answer_alone(const char *question);
 
 #endif

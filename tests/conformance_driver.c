@@ -6,7 +6,7 @@
  * point is a question: its answer is printed ("# driver: ..."), and asserted of the model alone, so that a run
  * on a GPU tells where the model is wrong.
  *
- * Not asked, since a driver may crash there: anything about the handle of a destroyed stream.
+ * What a driver may crash at, the handle of a destroyed stream, is asked by a process of its own.
  *
  * Must not know: weir.
  */
@@ -52,7 +52,8 @@ static void open_device(void) {
 
     on_cuda = wanted && strcmp(wanted, "cuda") == 0;
     driver = weir__driver_open(on_cuda ? "cuda" : "model", &failure);
-    ck_assert_msg(driver != NULL, "%s", failure.text);
+    if (!driver)
+        ck_abort_msg("%s", failure.text);
     if (!on_cuda)
         MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 4 * GIB}), 0);
     CU(driver->cuDeviceGet(&device, 0));
@@ -118,6 +119,20 @@ static uint64_t reserved(void) {
 
 static int has_figures(void) {
     return (driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+}
+
+/* Ways in which the host may see that work is done. */
+static CUresult query_event(void) {
+    return driver->cuEventQuery(event);
+}
+static CUresult query_stream(void) {
+    return driver->cuStreamQuery(s);
+}
+static CUresult wait_for_context(void) {
+    return driver->cuCtxSynchronize();
+}
+static CUresult wait_for_other(void) {
+    return driver->cuStreamSynchronize(t);
 }
 
 /* A question's answer, which the model has to give as `wanted`. */
@@ -243,6 +258,143 @@ START_TEST(a_child_is_refused) {
 }
 END_TEST
 
+START_TEST(the_range_of_a_block) {
+    CUdeviceptr block = take(1000, s), base = 0;
+    size_t bytes = 0;
+
+    if (!driver->cuMemGetAddressRange)
+        return;
+    CU(driver->cuMemGetAddressRange(&base, &bytes, block));
+    MUST_EQ(base, block);
+    MUST_EQ(bytes, 1000);
+    base = 0;
+    answer("the range around an address inside a block is the block's",
+           driver->cuMemGetAddressRange(&base, &bytes, block + 500) == CUDA_SUCCESS &&
+               base == block && bytes == 1000,
+           1);
+    give(block, s);
+}
+END_TEST
+
+/* ---- streams that are no more ---------------------------------------------------------------- */
+
+START_TEST(a_handle_is_used_again) {
+    unsigned long long before, after;
+    CUstream third, fourth;
+
+    if (!driver->cuStreamGetId)
+        return;
+    CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamGetId(third, &before));
+    CU(driver->cuStreamDestroy(third));
+    CU(driver->cuStreamCreate(&fourth, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamGetId(fourth, &after));
+    MUST(before != after);
+    answer("the next stream has a destroyed one's handle", fourth == third, 1);
+    CU(driver->cuStreamDestroy(fourth));
+}
+END_TEST
+
+/* Freed behind work on a stream that is destroyed before it is done. */
+START_TEST(what_an_ended_stream_freed) {
+    CUdeviceptr block, other;
+    CUstream third;
+
+    for (int ordered = 0; ordered < 2; ordered++) {
+        CU(driver->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+        block = take(UNIT, third);
+        busy(third);
+        give(block, third);
+        CU(driver->cuEventRecord(event, third));
+        if (ordered)
+            CU(driver->cuStreamWaitEvent(t, event, 0));
+        CU(driver->cuStreamDestroy(third));
+        if (!ordered)
+            driver->sleep_ns(8 * LONG_WORK);
+        other = take(UNIT, t);
+        answer(ordered ? "what an ended stream freed serves who waits for its event"
+                       : "what an ended stream freed serves others once it is done",
+               other == block, 1);
+        give(other, t);
+        CU(driver->cuCtxSynchronize());
+    }
+}
+END_TEST
+
+static CUdeviceptr asked_block;
+static CUstream dead;
+
+static CUresult free_there(void) {
+    return driver->cuMemFreeAsync(asked_block, dead);
+}
+static CUresult allocate_there(void) {
+    return driver->cuMemAllocFromPoolAsync(&asked_block, MIB, pool, dead);
+}
+static CUresult ask_whether_it_captures(void) {
+    CUstreamCaptureStatus status;
+
+    return driver->cuStreamIsCapturing(dead, &status);
+}
+static CUresult ask_its_id(void) {
+    unsigned long long id;
+
+    return driver->cuStreamGetId ? driver->cuStreamGetId(dead, &id) : CUDA_ERROR_INVALID_HANDLE;
+}
+static CUresult wait_for_it(void) {
+    return driver->cuStreamSynchronize(dead);
+}
+
+static const struct {
+    const char *what;
+    CUresult (*ask)(void);
+} alone[] = {
+    {"a free on a destroyed stream", free_there},
+    {"a request on a destroyed stream", allocate_there},
+    {"the capture status of a destroyed stream", ask_whether_it_captures},
+    {"the id of a destroyed stream", ask_its_id},
+    {"a wait for a destroyed stream", wait_for_it},
+};
+enum { ALONE = sizeof alone / sizeof alone[0] };
+
+int answer_alone(const char *question) {
+    int i = atoi(question);
+
+    if (i < 0 || i >= ALONE)
+        return 1;
+    alarm(30);
+    open_device();
+    asked_block = take(MIB, s);
+    dead = t;
+    CU(driver->cuStreamDestroy(t));
+    printf("%u\n", (unsigned)alone[i].ask());
+    fflush(stdout);
+    _exit(0); /* with what it may have left */
+}
+
+START_TEST(a_destroyed_stream) {
+    char path[512], command[640];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    unsigned result = 0;
+    FILE *answers;
+    int told, code;
+
+    MUST(length > 0);
+    path[length] = '\0';
+    snprintf(command, sizeof command, "WEIR_TEST_ASK=%d '%s' 2>/dev/null", _i, path);
+    fflush(stdout);
+    answers = popen(command, "r");
+    MUST(answers != NULL);
+    told = fscanf(answers, "%u", &result) == 1;
+    code = pclose(answers);
+    if (told)
+        printf("# driver: %s: %u\n", alone[_i].what, result);
+    else
+        printf("# driver: %s: no answer, status 0x%x\n", alone[_i].what, (unsigned)code);
+    if (!on_cuda)
+        MUST(told && result == CUDA_ERROR_INVALID_HANDLE);
+}
+END_TEST
+
 /* ---- units and places ------------------------------------------------------------------------ */
 
 START_TEST(the_reserve_grows_by_units) {
@@ -290,6 +442,47 @@ START_TEST(trims_round_up_and_thresholds_down) {
     CU(driver->cuStreamSynchronize(s));
     CU(driver->cuMemPoolTrimTo(pool, 0));
     MUST_EQ(reserved(), 0);
+}
+END_TEST
+
+/* Which calls let the threshold act, beside a wait for a stream. */
+static int falls_after(CUresult (*look)(void)) {
+    uint64_t threshold = 0, all = UINT64_MAX;
+    int fell;
+
+    give(take(UNIT, s), s);
+    CU(driver->cuEventRecord(event, s));
+    driver->sleep_ns(LONG_WORK);
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    MUST_EQ(reserved(), UNIT); /* a threshold by itself lets nothing go */
+    CU(look());
+    fell = reserved() == 0;
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    return fell;
+}
+
+START_TEST(when_a_threshold_acts) {
+    if (!has_figures())
+        return;
+    MUST(falls_after(wait_for_context));
+    answer("a threshold acts at a wait for another stream", falls_after(wait_for_other), 0);
+    answer("a threshold acts at a query of the stream", falls_after(query_stream), 0);
+    answer("a threshold acts at a query of an event", falls_after(query_event), 0);
+}
+END_TEST
+
+/* What other programs see is the reserve. */
+START_TEST(the_device_loses_the_reserve) {
+    size_t before = 0, after = 0, total;
+    CUdeviceptr block;
+
+    give(take(1, s), s); /* the first growth of a process may take more */
+    CU(driver->cuMemGetInfo(&before, &total));
+    block = take(512 * MIB, s);
+    CU(driver->cuMemGetInfo(&after, &total));
+    answer("the device has less by what the reserve has more",
+           before - after == 15 * UNIT || before - after == 16 * UNIT, 1);
+    give(block, s);
 }
 END_TEST
 
@@ -546,6 +739,32 @@ START_TEST(an_event_before_the_free_does_not_count) {
 }
 END_TEST
 
+/* A wait is for what the event stood for when it was called. */
+START_TEST(an_event_recorded_again) {
+    CUdeviceptr block = take(UNIT, s), other;
+
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventRecord(event, s));
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    CU(driver->cuEventRecord(event, t));
+    other = take(UNIT, t);
+    answer("a wait counts for what the event stood for then", other == block, 1);
+    give(other, t);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuEventDestroy(event));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    block = take(UNIT, s);
+    busy(s);
+    give(block, s);
+    CU(driver->cuEventQuery(event)); /* never recorded: done, and orders nothing */
+    CU(driver->cuStreamWaitEvent(t, event, 0));
+    other = take(UNIT, t);
+    MUST(other != block);
+    give(other, t);
+}
+END_TEST
+
 START_TEST(order_through_a_third_stream) {
     CUdeviceptr block = take(UNIT, s), other;
     CUstream third;
@@ -581,19 +800,6 @@ static int serves_after(CUresult (*look)(void)) {
     other = take(UNIT, t);
     give(other, t);
     return other == block;
-}
-
-static CUresult query_event(void) {
-    return driver->cuEventQuery(event);
-}
-static CUresult query_stream(void) {
-    return driver->cuStreamQuery(s);
-}
-static CUresult wait_for_context(void) {
-    return driver->cuCtxSynchronize();
-}
-static CUresult wait_for_other(void) {
-    return driver->cuStreamSynchronize(t);
 }
 
 START_TEST(what_counts_as_seen) {
@@ -676,9 +882,15 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, high_marks_take_zero_alone);
     tcase_add_test(tests, a_destroyed_pool_keeps_its_blocks);
     tcase_add_test(tests, a_child_is_refused);
+    tcase_add_test(tests, the_range_of_a_block);
+    tcase_add_test(tests, a_handle_is_used_again);
+    tcase_add_test(tests, what_an_ended_stream_freed);
+    tcase_add_loop_test(tests, a_destroyed_stream, 0, ALONE);
     tcase_add_test(tests, the_reserve_grows_by_units);
     tcase_add_test(tests, trims_round_up_and_thresholds_down);
     tcase_add_test(tests, a_trim_of_what_was_not_seen);
+    tcase_add_test(tests, when_a_threshold_acts);
+    tcase_add_test(tests, the_device_loses_the_reserve);
     tcase_add_test(tests, free_units_are_moved);
     tcase_add_test(tests, the_best_fit_is_cut_from_its_front);
     tcase_add_test(tests, the_maximum_holds);
@@ -686,6 +898,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, policies_are_on_at_first);
     tcase_add_loop_test(tests, each_policy_alone_and_together, 0, 2 * POLICIES);
     tcase_add_test(tests, an_event_before_the_free_does_not_count);
+    tcase_add_test(tests, an_event_recorded_again);
     tcase_add_test(tests, order_through_a_third_stream);
     tcase_add_test(tests, what_counts_as_seen);
     tcase_add_test(tests, done_or_ordered_first);
