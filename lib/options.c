@@ -509,6 +509,16 @@ static int bits_valid(const struct row *row, uint64_t bits, struct weir_problem 
            weir__problem(problem, "there is no bit %#llx", (unsigned long long)(bits & ~all));
 }
 
+static int unknown_word(const char *text, size_t length, struct weir_problem *problem) {
+    char word[40], quoted[80];
+
+    if (length == 0)
+        return weir__problem(problem, "a word is empty");
+    snprintf(word, sizeof word, "%.*s", (int)(length < sizeof word ? length : sizeof word), text);
+    weir__quote(word, quoted, sizeof quoted);
+    return weir__problem(problem, "%s is none of the words known here", quoted);
+}
+
 static int list_read(const struct row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     uint64_t bits = 0, bit;
@@ -517,8 +527,7 @@ static int list_read(const struct row *row, const char *text, weir_options *opti
         size_t length = strcspn(at, ",");
 
         if (!word_of(row, at, length, &bit))
-            return weir__problem(problem,
-                                 *text ? "one is none of the words known here" : "it is empty");
+            return unknown_word(at, length, problem);
         bits |= bit;
         at += length;
         if (*at == '\0')
