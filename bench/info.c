@@ -327,7 +327,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "unexpected argument '%s'", argument);
+        if (info->json && !info->file)
+            argp_error(state, "unexpected argument '%s': a file is given as --json=FILE", argument);
+        else
+            argp_error(state, "unexpected argument '%s'", argument);
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
