@@ -543,8 +543,16 @@ static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUde
     return status;
 }
 
+/* Of `met` refusals on the way no more count than what came of the request. */
+static void one_refusal(weir_allocator *a, uint64_t met, int refused) {
+    if (met > (uint64_t)refused)
+        atomic_fetch_sub_explicit(&a->books.refusals, met - (uint64_t)refused,
+                                  memory_order_relaxed);
+}
+
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
+    uint64_t met = a->harden ? weir__refusals_met() : 0;
     weir_status status;
 
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC))
@@ -553,6 +561,8 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         return refuse(a, bytes, stream);
     status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)
                        : serve(a, bytes, stream, &address);
+    if (a->harden) /* which may ask below more than once */
+        one_refusal(a, weir__refusals_met() - met, is_refusal(status));
     if (status == WEIR_OK)
         *block = (void *)(uintptr_t)address;
     else if (a->harden && is_refusal(status)) /* what is put around a block is not of the request */

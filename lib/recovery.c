@@ -108,8 +108,7 @@ static void log_refusal(const struct weir_host *host, weir_status status, const 
         weir_status_message(status), asked, reserve, in_use, device_free, largest);
 }
 
-/* What the stream could have had, beside a capture 0; it is asked about alone here, after all else has
- * failed. */
+/* What the stream could have had; 0 if it is being captured. */
 static uint64_t largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
                         weir_stream stream) {
     int result_before = weir__driver_result;

@@ -525,6 +525,8 @@ START_TEST(it_is_asked_behind_shelves) {
     OK(weir_free(a, take(60 * MIB, A), A));
     served = take(224 * MIB - 4 * KIB, A); /* needs what lies on the shelf */
     MUST_EQ(asked.calls, 0);
+    MUST_EQ(check_identities(a).refusals, 0);
+    MUST_EQ(stats_of(a).attempts, 2);
     OK(weir_free(a, served, A));
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));

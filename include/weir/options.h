@@ -127,8 +127,8 @@ typedef struct weir_oom {
     uint64_t bytes;             /* that were asked for */
     uint64_t attempt;           /* calls for this request, this one included: 1, 2, ... */
     uint64_t largest;           /* bytes: as weir_refusal.largest */
-    weir_status
-        status;   /* what weir_alloc answers if it is not tried again: E_NO_MEMORY or E_LIMIT */
+    /* What weir_alloc answers unless it is tried again: E_NO_MEMORY or E_LIMIT. */
+    weir_status status;
     int reserved; /* zero */
 } weir_oom;
 
