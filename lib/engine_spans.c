@@ -28,8 +28,8 @@
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
- * Requests of up to 512 KiB have regions of their own: a small block that stays in the corner of a
- * large region would keep it from ever being idle.  Among equals the newest region serves: it holds
+ * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
+ * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region serves: it holds
  * the sizes of now.  No choice depends on an address, so the same requests take the same memory on
  * every machine.
  *
@@ -277,6 +277,14 @@ static weir_status placed_or(int placed) {
                                                                   : WEIR_E_NO_MEMORY);
 }
 
+/* There will be no other region: what is free in one of another kind will do. */
+static weir_status place_anywhere(struct spans *s, const struct request *r, weir_status why,
+                                  struct weir_placement_block *out) {
+    int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
+
+    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
+}
+
 /* Nothing was found at a glance. */
 static weir_status place_at_last(struct spans *s, const struct request *r, int *grew,
                                  struct weir_placement_block *out) {
@@ -288,7 +296,7 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     if (!weir__size_round_up(r->bytes, UNIT, &needed))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     if (needed > s->host->limit) /* nothing need move for it */
-        return weir__engine_refuse(WEIR_E_LIMIT);
+        return place_anywhere(s, r, weir__engine_refuse(WEIR_E_LIMIT), out);
     weir__suballoc_dry(&s->blocks);
     grows = room_in(s, reserve) < needed;
     if (grows && !r->may_grow)
@@ -298,6 +306,8 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     status = find_room(s, r, reserve, needed, grew);
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
+        return place_anywhere(s, r, status, out);
     if (status != WEIR_OK)
         return status;
     return placed_or(weir__suballoc_take(&s->blocks, r->bytes, r->id, SIZE_MAX, out));

@@ -202,6 +202,15 @@ static size_t place_index(struct weir_suballoc *s, uint64_t place) {
     return low;
 }
 
+/* A block that was placed lies at a place; its address is the region's. */
+static void tell_address(struct weir_suballoc *s, struct weir_placement_block *out) {
+    if (s->rule.newest_first) {
+        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
+
+        out->address = p->base + (out->address - p->place);
+    }
+}
+
 static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                 struct weir_placement_block *out) {
     int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
@@ -211,11 +220,8 @@ static int take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
         result = weir__placement_take(s->placement[WEIR_SUBALLOC_BASE], bytes, id, out);
     if (result == WEIR_PLACEMENT_NO_FIT)
         result = weir__placement_take_within(s->placement[kind], bytes, id, most, out);
-    if (result == WEIR_PLACEMENT_OK && s->rule.newest_first) {
-        const struct weir_suballoc_place *p = &s->places[place_index(s, out->address)];
-
-        out->address = p->base + (out->address - p->place);
-    }
+    if (result == WEIR_PLACEMENT_OK)
+        tell_address(s, out);
     return result;
 }
 
@@ -628,6 +634,22 @@ int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size
     return result;
 }
 
+int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                                 struct weir_placement_block *out) {
+    int result = WEIR_PLACEMENT_NO_FIT;
+
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+        result = weir__placement_take(s->placement[i], bytes, id, out);
+        if (result != WEIR_PLACEMENT_NO_FIT)
+            break;
+    }
+    if (result == WEIR_PLACEMENT_OK) {
+        tell_address(s, out);
+        account(s, out);
+    }
+    return result;
+}
+
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
     size_t largest = 0;
 
@@ -635,10 +657,6 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
         size_t bytes = weir__placement_largest(s->placement[i], id);
 
-        if (i == WEIR_SUBALLOC_SMALL && bytes > s->rule.small)
-            bytes = s->rule.small;
-        else if (i != WEIR_SUBALLOC_SMALL && weir__suballoc_is_small(s, bytes))
-            bytes = 0; /* would not be looked for there */
         if (bytes > largest)
             largest = bytes;
     }

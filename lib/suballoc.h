@@ -113,8 +113,11 @@ static inline weir_status weir__suballoc_visit(struct weir_suballoc *s, uint64_t
  * NO_FIT the owner says weir__suballoc_dry. */
 int weir__suballoc_take(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                         struct weir_placement_block *out);
+/* The same as take when the owner has no more: in a region of any kind. */
+int weir__suballoc_take_anywhere(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                                 struct weir_placement_block *out);
 /* Bytes of the largest block that the stream of that id, which has just been refused one, would be placed
- * now, of what is seen without waiting; 0: none. */
+ * anywhere now, of what is seen without waiting; 0: none. */
 size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id);
 /* The request did not fit: every stream records what it has freed, at its owner's next call. */
 void weir__suballoc_dry(struct weir_suballoc *s);

@@ -213,6 +213,33 @@ START_TEST(less_than_a_slab) {
 }
 END_TEST
 
+/* Small requests have regions of their own as long as there may be another. */
+START_TEST(a_region_of_another_kind_will_do) {
+    weir_options options = options_for(_i, 64 * MIB, 1);
+    void *most, *small, *large, *none = NULL;
+
+    if (worlds[_i].kind == KIND_FIXED || worlds[_i].kind == KIND_REGIONS)
+        return; /* all share them */
+    options.front = WEIR_SWITCH_ON;
+    make(&options);
+    most = take(40 * MIB, A); /* of a region of 64 */
+    small = take(4 * KIB, A);
+    MUST(is_refusal(weir_alloc(a, 30 * MIB, A, &none)));
+    OK(weir_free(a, most, A));
+    OK(weir_free(a, small, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    small = take(4 * KIB, A);
+    most = take(30 * MIB, A);
+    large = take(20 * MIB, A); /* beside the small one */
+    check_largest(refused(20 * MIB, A), A, 0);
+    OK(weir_free(a, most, A));
+    OK(weir_free(a, small, A));
+    OK(weir_free(a, large, A));
+    end();
+}
+END_TEST
+
 /* Gaps, and what a block is rounded up to. */
 START_TEST(with_gaps) {
     weir_options options = options_for(_i, 256 * MIB, 1);
@@ -542,6 +569,7 @@ int main(void) {
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
     tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
+    tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
     tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
     tcase_add_loop_test(tests, whatever_came_before, 0, WORLDS);
     tests = suite_add_case(suite, "callback", 60, start_device, NULL);
