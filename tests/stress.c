@@ -630,10 +630,13 @@ static void open_device(const char *device) {
 /* Where none is named: settings over the caller's own. */
 static const struct {
     const char *what;
-    const char *setting[3][2];
+    const char *setting[4][2];
 } runs[] = {
     {"pool", {{"engine", "pool"}, {"limit", "192MiB"}}},
     {"arena", {{"engine", "arena"}, {"limit", "192MiB"}}},
+    {"arena, mapped", {{"engine", "arena"}, {"arena", "mapped"}, {"limit", "192MiB"}}},
+    {"arena, mapped, fit",
+     {{"engine", "arena"}, {"arena", "mapped"}, {"packing", "fit"}, {"limit", "192MiB"}}},
     {"pool, little kept", {{"engine", "pool"}, {"limit", "192MiB"}, {"front-cache", "256KiB"}}},
     {"pool alone", {{"engine", "pool"}, {"limit", "192MiB"}, {"front", "off"}}},
     {"platform", {{"engine", "platform"}, {"limit", "192MiB"}, {"front", "on"}}},

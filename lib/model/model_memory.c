@@ -284,13 +284,16 @@ const char *weir__model_direct_check(const struct model_device *device, uint64_t
     return live > small ? "pages hold more small blocks than there are" : NULL;
 }
 
-int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+static const struct model_block *block_around(uint64_t address, uint64_t bytes) {
     struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
     const struct model_block *block = (struct model_block *)(void *)node;
 
-    if (block && bytes <= block->bytes && address - node->key <= block->bytes - bytes)
-        return 1;
-    return weir__model_virtual_allows(address, bytes, access);
+    return block && bytes <= block->bytes && address - node->key <= block->bytes - bytes ? block
+                                                                                         : NULL;
+}
+
+int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+    return block_around(address, bytes) || weir__model_virtual_allows(address, bytes, access);
 }
 
 static struct model_block *find_block(CUdeviceptr address) {
@@ -438,7 +441,7 @@ CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUde
     if (!weir__model_current(&result))
         return result;
     weir__model_lock();
-    block = weir__model_block_around(address, 1);
+    block = block_around(address, 1);
     if (block && base)
         *base = block->node.key;
     if (block && bytes)
