@@ -694,7 +694,7 @@ int main(int count, char **arguments) {
         weir_options one = options;
 
         what = runs[i].what;
-        for (int k = 0; k < 3 && runs[i].setting[k][0]; k++)
+        for (int k = 0; k < 4 && runs[i].setting[k][0]; k++)
             set(&one, runs[i].setting[k][0], runs[i].setting[k][1]);
         run(&one, seconds / RUNS);
     }

@@ -67,7 +67,7 @@ FIELD(weir_options, front, 136, 4);
 FIELD(weir_options, front_idle_ms, 140, 4);
 FIELD(weir_options, front_cache, 144, 16);
 FIELD(weir_options, stream_checks, 160, 4);
-FIELD(weir_options, reserved, 164, 4);
+FIELD(weir_options, packing, 164, 4);
 FIELD(weir_options, harden, 168, 8);
 FIELD(weir_options, oom_callback, 176, 8);
 FIELD(weir_options, oom_callback_data, 184, 8);
