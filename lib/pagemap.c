@@ -3,6 +3,7 @@
 #include "pagemap.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "hostmem.h"
 
@@ -41,10 +42,14 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    leaf = calloc(1, sizeof *leaf);
+    /* In one large page if the kernel has one: all of it is there for a seventh of what its small pages
+     * would cost their first users. */
+    leaf = aligned_alloc(sizeof *leaf, sizeof *leaf);
     if (!leaf)
         return NULL;
+    weir__hostmem_prefer_large_pages(leaf, sizeof *leaf);
     weir__hostmem_populate(leaf, sizeof *leaf);
+    memset(leaf, 0, sizeof *leaf);
     map->host_bytes += sizeof *leaf;
     atomic_store_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,

@@ -37,6 +37,8 @@ struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS];
 };
 
+_Static_assert(sizeof(struct weir__pagemap_leaf) == (size_t)2 << 20, "a leaf is a large page");
+
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
 };
