@@ -851,7 +851,8 @@ START_TEST(the_cap_is_kept) {
     MUST_LE(idle, 6 * MIB);
     MUST_LE(1, idle);
     options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
-    MUST_LE(28 * MIB, idle_after_much(&options));
+    /* Each growth empties the caches, and a mapped arena grows by less at a time. */
+    MUST_LE(_i == KIND_MAPPED ? 12 * MIB : 28 * MIB, idle_after_much(&options));
 }
 END_TEST
 
