@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "growth.h"
 #include "lock.h"
+#include "size.h"
 #include "suballoc.h"
 
 struct weir_arena_backing;
@@ -55,9 +56,8 @@ extern const struct weir_arena_backing weir__arena_mapped;
 
 /* Bytes that may still be taken. */
 static inline size_t weir__arena_room(const struct weir_arena *a) {
-    uint64_t most = a->host->limit < a->host->device_total ? a->host->limit : a->host->device_total;
-
-    return most > a->blocks.total ? (size_t)(most - a->blocks.total) : 0;
+    return (size_t)weir__size_less(weir__size_smaller(a->host->limit, a->host->device_total),
+                                   a->blocks.total);
 }
 
 /* Why there is no room. */
@@ -68,8 +68,7 @@ static inline weir_status weir__arena_is_full(const struct weir_arena *a) {
 
 /* Memory was added. */
 static inline void weir__arena_grown(struct weir_arena *a) {
-    if (a->blocks.total > a->reserve_peak)
-        a->reserve_peak = a->blocks.total;
+    a->reserve_peak = weir__size_larger(a->reserve_peak, a->blocks.total);
 }
 
 #endif

@@ -274,11 +274,10 @@ static size_t share(const struct weir_front *f, uint64_t in_use) {
     uint64_t bytes = weir__budget_of_in_use(&f->host->options.front_cache, in_use, f->in_use_peak) /
                      (f->cached ? f->cached : 1);
 
-    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT && bytes < CELL_LEAST)
-        bytes = CELL_LEAST;
-    if (bytes > f->host->threshold) /* what is kept here cannot go at a synchronisation */
-        bytes = f->host->threshold;
-    return (size_t)bytes;
+    if (f->host->options.front_cache.kind == WEIR_AMOUNT_DEFAULT)
+        bytes = weir__size_larger(bytes, CELL_LEAST);
+    /* What is kept here cannot go at a synchronisation. */
+    return (size_t)weir__size_smaller(bytes, f->host->threshold);
 }
 
 /* What a cell has handed out, for the sums; the caller holds `lock`. */
@@ -296,9 +295,14 @@ static void tell_sums(struct weir_front *f, struct weir_cell *c) {
     c->told_in_use = in_use;
 }
 
+/* Below 0 while a cell has not told what it has handed out, and another has told of its free. */
+static uint64_t at_least_none(int64_t sum) {
+    return sum < 0 ? 0 : (uint64_t)sum;
+}
+
 static int is_above_peak(const struct weir_front *f) {
-    return (f->requested > 0 && (uint64_t)f->requested > f->requested_peak) ||
-           (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak);
+    return at_least_none(f->requested) > f->requested_peak ||
+           at_least_none(f->in_use) > f->in_use_peak;
 }
 
 /* What a cell holds and hands out; the caller holds `lock`.  Before a peak rises all cells are asked:
@@ -310,14 +314,11 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
     tell_sums(f, c);
     for (other = is_above_peak(f) ? f->cells : NULL; other; other = other->next)
         tell_sums(f, other);
-    if (f->requested > 0 && (uint64_t)f->requested > f->requested_peak)
-        f->requested_peak = (uint64_t)f->requested;
-    if (f->in_use > 0 && (uint64_t)f->in_use > f->in_use_peak)
-        f->in_use_peak = (uint64_t)f->in_use;
-    now = f->in_use > 0 ? (uint64_t)f->in_use : 0;
-    if (now > f->lately[0])
-        f->lately[0] = now;
-    atomic_store_explicit(&c->most, share(f, f->lately[f->lately[1] > f->lately[0]]),
+    now = at_least_none(f->in_use);
+    f->requested_peak = weir__size_larger(f->requested_peak, at_least_none(f->requested));
+    f->in_use_peak = weir__size_larger(f->in_use_peak, now);
+    f->lately[0] = weir__size_larger(f->lately[0], now);
+    atomic_store_explicit(&c->most, share(f, weir__size_larger(f->lately[0], f->lately[1])),
                           memory_order_relaxed);
     /* Less of what should join its neighbours. */
     now = share(f, now);
@@ -688,11 +689,9 @@ size_t weir__front_fit(size_t bytes) {
 static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
-    size_t slots = (SLAB_LEAST << (slabs < SLAB_DOUBLINGS ? slabs : SLAB_DOUBLINGS)) / slot;
+    size_t slots = (SLAB_LEAST << weir__size_smaller(slabs, SLAB_DOUBLINGS)) / slot;
 
-    if (slots == 0)
-        return 1;
-    return slots < WEIR_RECORDS_SLOTS ? (uint32_t)slots : WEIR_RECORDS_SLOTS;
+    return (uint32_t)weir__size_smaller(weir__size_larger(slots, 1), WEIR_RECORDS_SLOTS);
 }
 
 /* A slab for the class of `bytes` in the cell; of as many slots as a page holds, or one, if there is no
@@ -1674,10 +1673,8 @@ int weir__front_has_blocks(struct weir_front *f) {
 }
 
 static void raise_peak(uint64_t *peak, const struct weir_cell_sum *sum) {
-    uint64_t own = (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed);
-
-    if (*peak < own)
-        *peak = own;
+    *peak =
+        weir__size_larger(*peak, (uint64_t)atomic_load_explicit(&sum->peak, memory_order_relaxed));
 }
 
 /* Peaks are exact while one cell alone has handed out or taken in anything, but for what lay in its letter
@@ -1695,8 +1692,8 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
             only = c;
         }
     }
-    out->requested = f->requested > 0 ? (uint64_t)f->requested : 0;
-    out->in_use = f->in_use > 0 ? (uint64_t)f->in_use : 0;
+    out->requested = at_least_none(f->requested);
+    out->in_use = at_least_none(f->in_use);
     if (only && !several) {
         raise_peak(&f->requested_peak, &only->requested);
         raise_peak(&f->in_use_peak, &only->in_use);

@@ -17,14 +17,6 @@
 
 enum { BFC_GRANULARITY = 256, BFC_FIRST_REGION = 2 << 20 };
 
-static size_t smaller_of(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static size_t larger_of(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
 static size_t round_up_saturating(size_t value, size_t unit) {
     size_t rounded;
 
@@ -40,7 +32,7 @@ static size_t scale(double factor, size_t bytes) {
 
 /* Bytes that may still be added. */
 static size_t room(const weir_growth_state *state) {
-    return state->reserve < state->limit ? state->limit - state->reserve : 0;
+    return weir__size_less(state->limit, state->reserve);
 }
 
 /* The request rounded up to a multiple of `step`, which need not be a power of two. */
@@ -53,8 +45,9 @@ static size_t whole_steps(size_t request, size_t step) {
 
 /* Without a limit, what the device has free stands for what remains of it. */
 static size_t wish_remaining(const weir_options *options, const weir_growth_state *state) {
-    size_t remaining =
-        state->limit == SIZE_MAX ? state->device_free : smaller_of(room(state), state->device_free);
+    size_t remaining = state->limit == SIZE_MAX
+                           ? state->device_free
+                           : weir__size_smaller(room(state), state->device_free);
 
     return remaining == SIZE_MAX ? 0 : scale(options->growth_factor, remaining);
 }
@@ -80,7 +73,7 @@ static size_t wish(const weir_options *options, const weir_growth_state *state,
         return whole_steps(state->request, (size_t)options->growth_step);
     case WEIR_GROWTH_GEOMETRIC:
         bytes = scale(options->growth_factor - 1, state->reserve);
-        return options->growth_cap ? smaller_of(bytes, (size_t)options->growth_cap) : bytes;
+        return options->growth_cap ? weir__size_smaller(bytes, (size_t)options->growth_cap) : bytes;
     case WEIR_GROWTH_REMAINING:
         return wish_remaining(options, state);
     case WEIR_GROWTH_CALLBACK:
@@ -101,8 +94,8 @@ static size_t plain_step(const weir_options *options, const weir_growth_state *s
     step = wish(options, state, cursor);
     step = options->growth == WEIR_GROWTH_STEP ? round_up_saturating(step, unit)
                                                : weir__size_round_down(step, unit);
-    step = smaller_of(step, weir__size_round_down(state->device_free, unit));
-    return smaller_of(larger_of(step, need), most);
+    step = weir__size_smaller(step, weir__size_round_down(state->device_free, unit));
+    return weir__size_smaller(weir__size_larger(step, need), most);
 }
 
 /* Extend.  The doubling stops at the request, which fits under the limit, or at the end of size_t. */
@@ -114,14 +107,14 @@ static size_t bfc_step(const weir_growth_state *state, size_t unit,
     if (!weir__size_round_up(state->request, BFC_GRANULARITY, &need) || need > available)
         return 0;
     if (cursor->next_region == 0)
-        cursor->next_region =
-            round_up_saturating(smaller_of(BFC_FIRST_REGION, state->limit), BFC_GRANULARITY);
+        cursor->next_region = round_up_saturating(
+            weir__size_smaller(BFC_FIRST_REGION, state->limit), BFC_GRANULARITY);
     while (need > cursor->next_region) {
         if (!weir__size_mul(cursor->next_region, 2, &cursor->next_region))
             cursor->next_region = SIZE_MAX;
         doubled = 1;
     }
-    step = smaller_of(round_up_saturating(cursor->next_region, unit), available);
+    step = weir__size_smaller(round_up_saturating(cursor->next_region, unit), available);
     cursor->doubled_ahead =
         !doubled && weir__size_mul(cursor->next_region, 2, &cursor->next_region);
     return step;
@@ -147,7 +140,7 @@ size_t weir__growth_step(const weir_options *options, const weir_growth_state *s
 static size_t bfc_smaller(size_t step, size_t unit) {
     size_t smaller = round_up_saturating((size_t)((float)step * 0.9f), unit);
 
-    return smaller < step ? smaller : step - smaller_of(step, unit);
+    return smaller < step ? smaller : step - weir__size_smaller(step, unit);
 }
 
 size_t weir__growth_smaller(const weir_options *options, size_t step, size_t request, size_t unit) {

@@ -112,10 +112,6 @@ struct weir_placement {
     struct weir__hostmem host;
 };
 
-static size_t smaller_of(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 static inline uint64_t key_of(const struct weir__chunk *c) {
     return weir__bestfit_key(c->size, c->address);
 }
@@ -1494,7 +1490,7 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     size_t tagged = unparked(p)->tagged;
 
     if (!p->several && p->pace.last > p->pace.observed) {
-        tagged = smaller_of(p->extent, p->total - p->hollow) - p->used;
+        tagged = (size_t)weir__size_smaller(p->extent, p->total - p->hollow) - p->used;
     }
     out->regions = p->regions;
     out->total = (p->total - p->hollow) << p->shift;

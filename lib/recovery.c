@@ -18,6 +18,7 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "size.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
@@ -53,9 +54,8 @@ static void read_refusal(const struct weir_engine *ops, void *engine, struct wei
 static int could_fit(const weir_refusal *r) {
     uint64_t idle = r->reserve - r->in_use;
     uint64_t device = r->device_free == UINT64_MAX ? r->device_total : r->device_free;
-    uint64_t room = r->limit > r->reserve ? r->limit - r->reserve : 0;
 
-    return r->asked <= idle + (device < room ? device : room);
+    return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserve));
 }
 
 /* Rung 3: 1 if there may be room that was not there before. */
@@ -82,7 +82,7 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
         if ((pending + silent == 0 && !ops->hides_pending) || waited >= deadline_ns(host))
             return why;
         host->driver->sleep_ns(pause);
-        pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
+        pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
         pending = ops->reclaim(engine, &silent);
         *asked = 1;
         why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
@@ -141,9 +141,8 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     refusal.waited_ns = weir__engine_since(host, started);
     /* Growth on the way has noted its own part. */
     counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
-    if (refusal.waited_ns > counted)
-        atomic_fetch_add_explicit(&host->books->stall_ns, refusal.waited_ns - counted,
-                                  memory_order_relaxed);
+    atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(refusal.waited_ns, counted),
+                              memory_order_relaxed);
     if (is_refusal(status)) {
         uint64_t waited = refusal.waited_ns;
 
@@ -166,7 +165,7 @@ int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct wei
         if (weir__engine_since(host, started) >= deadline_ns(host))
             return 0;
         host->driver->sleep_ns(pause);
-        pause = pause * 2 < LONGEST_PAUSE_NS ? pause * 2 : LONGEST_PAUSE_NS;
+        pause = weir__size_smaller(pause * 2, LONGEST_PAUSE_NS);
     }
     return 1;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* size.h: the one place for overflow-checked size arithmetic. Must not know anything else. */
+/* size.h: the one place for size arithmetic that is checked for overflow, or saturates. Must not know
+ * anything else. */
 #ifndef WEIR_SIZE_H
 #define WEIR_SIZE_H
 
@@ -40,6 +41,19 @@ static inline int weir__size_round_up(size_t value, size_t unit, size_t *out) {
 
 static inline size_t weir__size_round_down(size_t value, size_t unit) {
     return value & ~(unit - 1);
+}
+
+static inline uint64_t weir__size_smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+static inline uint64_t weir__size_larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* a - b, or 0 if b is larger. */
+static inline uint64_t weir__size_less(uint64_t a, uint64_t b) {
+    return a - weir__size_smaller(a, b);
 }
 
 #endif
