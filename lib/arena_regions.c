@@ -134,8 +134,8 @@ static CUresult drop_region(struct weir_arena *a, size_t at) {
     return CUDA_SUCCESS;
 }
 
-/* The largest region without live blocks of at most `most` bytes.  1 and its place, or 0: there is
- * none. */
+/* The largest region without live blocks of at most `most` bytes, of equals the lowest.  1 and its place,
+ * or 0: there is none. */
 static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
     const struct weir_suballoc_region *regions = a->blocks.regions;
     size_t largest = 0;
@@ -158,8 +158,8 @@ static weir_status regions_shrink(struct weir_arena *a, size_t keep) {
     CUresult result = CUDA_SUCCESS;
     size_t at;
 
-    while (result == CUDA_SUCCESS && a->blocks.total > keep &&
-           find_idle(a, (size_t)a->blocks.total - keep, &at))
+    while (result == CUDA_SUCCESS &&
+           find_idle(a, (size_t)weir__size_less(a->blocks.total, keep), &at))
         result = drop_region(a, at);
     return weir__engine_status(a->host, result);
 }

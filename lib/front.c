@@ -726,10 +726,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
 static void account(struct weir_cell *c, int64_t requested, int64_t in_use) {
     int taken = weir__bias_take(&c->lock);
 
-    if (requested > 0)
-        weir__cell_account(c, requested, in_use);
-    else
-        weir__cell_discount(c, -requested, -in_use);
+    weir__cell_account(c, requested, in_use);
     weir__bias_give(&c->lock, taken);
 }
 
@@ -1286,7 +1283,7 @@ static __attribute__((noinline)) void give_up(struct weir_front *f, const struct
 
     if (id == 0 && is_vouched_for(f, c, stream))
         id = known;
-    same = known != 0 && (id != 0 || ask(f, stream, &id)) && id == known;
+    same = (id != 0 || ask(f, stream, &id)) && id == known;
     if (give_spans(f, spans, same ? known : WEIR_ENGINE_UNKNOWN))
         tend(f, known, stream);
 }
@@ -1390,7 +1387,7 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     int result = WEIR_CELL_FULL, wanted = 0, own;
 
     c = uses ? NULL : find(f, stream, &key, &id);
-    own = c && s->slot_units && atomic_load_explicit(&s->cell, memory_order_relaxed) == c;
+    own = c && atomic_load_explicit(&s->cell, memory_order_relaxed) == c;
     for (int politely = own; c; politely = 0) {
         result = own && weir__cell_is_anothers(c) ? weir__cell_post(c, key, id, s, block)
                                                   : WEIR_CELL_FULL;
