@@ -977,7 +977,101 @@ START_TEST(no_deadline_no_wait) {
     start = weir__model_now_ns();
     EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, A, &none));
     ck_assert_uint_lt(weir__model_now_ns() - start, MS);
+    ck_assert_uint_eq(check_identities(a).refusals, 1);
+    ck_assert_uint_eq(stats_of(a).retries, 0); /* nothing can have changed */
     weir__model_advance(50 * MS);
+    destroy(a);
+}
+END_TEST
+
+static uint64_t deadline_clock;
+static int sleeps;
+
+static uint64_t read_deadline_clock(void) {
+    return deadline_clock;
+}
+
+static void sleep_until_deadline(uint64_t ns) {
+    (void)ns;
+    deadline_clock += 10 * MS;
+    sleeps++;
+}
+
+/* The deadline itself is the end: a clock that stands at it after one pause is enough. */
+START_TEST(at_the_deadline_nobody_sleeps) {
+    weir_options options = plain(_i, 64 * MIB);
+    struct weir_driver other = *driver;
+    weir_allocator *a;
+    void *block, *none;
+
+    other.ticks = read_deadline_clock;
+    other.sleep_ns = sleep_until_deadline;
+    deadline_clock = 0;
+    options.recovery_timeout_ms = 10;
+    a = make_on(&other, &options);
+    block = take(a, 64 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 50 * MS);
+    give(a, block, A);
+    sleeps = 0;
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, A, &none));
+    ck_assert_int_eq(sleeps, 1);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    ck_assert_int_eq(sleeps, 2);
+    weir__model_advance(50 * MS);
+    destroy(a);
+}
+END_TEST
+
+/* Where a block lives in the region the trim gives nothing back, but has waited: that is asked for too. */
+START_TEST(the_last_rung_waits_for_the_device) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a;
+    void *pin, *block;
+    CUgraph graph;
+
+    options.recovery_timeout_ms = 10;
+    options.growth = WEIR_GROWTH_REMAINING;
+    options.growth_factor = 1;
+    a = make(&options);
+    block = take(a, 24 * MIB, B); /* too little for a wait before the ladder */
+    pin = take(a, 38 * MIB, A);
+    busy(B, 50 * MS);
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    give(a, block, B); /* no event covers it */
+    CU(driver->cuStreamEndCapture(B, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    block = take(a, 24 * MIB, A);
+    ck_assert_uint_ge(weir__model_now_ns(), 50 * MS);
+    ck_assert_uint_eq(reserve(a), 64 * MIB);
+    ck_assert_uint_eq(stats_of(a).trims, 0);
+    give(a, block, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
+/* The memory is another program's, and no free of ours brings it back. */
+START_TEST(what_others_hold_is_not_waited_for) {
+    weir_options options = plain(_i, 0);
+    uint64_t start;
+    weir_allocator *a;
+    CUdeviceptr others;
+    void *block, *none;
+
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    block = take(a, 40 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 5000 * MS);
+    give(a, block, A);
+    start = weir__model_now_ns();
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * GIB, A, &none));
+    ck_assert_uint_lt(weir__model_now_ns() - start, 100 * MS);
+    ck_assert_uint_eq(check_identities(a).retries, 0);
+    weir__model_advance(5000 * MS);
+    CU(driver->cuMemFree(others));
     destroy(a);
 }
 END_TEST
@@ -1097,12 +1191,115 @@ START_TEST(trim_chooses_regions) {
         OK(weir_preallocate(a, sum * MIB, NULL)); /* 1, 2, 4, 8, 16 */
     }
     ck_assert_uint_eq(reserve(a), 31 * MIB);
+    OK(weir_trim(a, 31 * MIB, &released));
+    ck_assert_uint_eq(released, 0);
+    ck_assert_uint_eq(stats_of(a).trims, 0);
+    count_from_here();
     OK(weir_trim(a, 25 * MIB, &released));
     ck_assert_uint_eq(released, 6 * MIB); /* 4 and 2 */
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFree), 2);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuCtxPushCurrent), calls(WEIR_ENTRY_cuCtxPopCurrent));
     OK(weir_trim(a, 23 * MIB, &released));
     ck_assert_uint_eq(released, 1 * MIB); /* 16 or 8 would be too much */
     OK(weir_trim(a, 0, &released));
     ck_assert_uint_eq(released, 24 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* Of equal regions the one that lies lowest. */
+START_TEST(trim_chooses_the_lowest) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a;
+    char *x, *y, *z;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    x = take(a, 8 * MIB, A);
+    y = take(a, 8 * MIB, A);
+    give(a, x, A);
+    give(a, y, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 8 * MIB, NULL));
+    ck_assert_uint_eq(reserve(a), 8 * MIB);
+    z = take(a, 8 * MIB, A);
+    ck_assert_ptr_eq(z, x > y ? x : y);
+    give(a, z, A);
+    destroy(a);
+}
+END_TEST
+
+/* All of a fixed arena went back, and all of it is taken again. */
+START_TEST(a_fixed_arena_comes_back_whole) {
+    weir_options options = plain(KIND_FIXED, 64 * MIB);
+    weir_allocator *a = make(&options);
+
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_eq(reserve(a), 0);
+    give(a, take(a, 64 * MIB, A), A);
+    ck_assert_uint_eq(reserve(a), 64 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* A limit of all that the device has is none: the device refuses. */
+START_TEST(a_limit_of_the_whole_device) {
+    weir_options options = plain(KIND_REGIONS, 4 * GIB);
+    weir_allocator *a;
+    void *most, *none;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    most = take(a, 4 * GIB - MIB, A);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * MIB, A, &none)); /* more than is left of the limit */
+    give(a, most, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    destroy(a);
+}
+END_TEST
+
+/* What the device has no more of is no matter of the limit, which has room for one page of the driver's. */
+START_TEST(a_full_device_below_the_limit) {
+    weir_options options = plain(KIND_REGIONS, 4 * MIB);
+    weir_allocator *a;
+    CUdeviceptr rest;
+    size_t bytes, total;
+    void *block, *none;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    block = take(a, 2 * MIB, A);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * MIB, A, &none));
+    CU(driver->cuMemFree(rest));
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
+/* Up to the limit was asked, and the device had less: that is no matter of the limit either. */
+START_TEST(a_preallocation_that_the_device_cuts) {
+    weir_options options = plain(KIND_REGIONS, GIB);
+    size_t got, bytes, total;
+    weir_statistics before;
+    weir_allocator *a;
+    CUdeviceptr others, rest;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
+    CU(driver->cuMemAlloc(&others, 4 * GIB - 300 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
+    ck_assert_uint_ge(got, 64 * MIB);
+    ck_assert_uint_le(got, 300 * MIB);
+    CU(driver->cuMemGetInfo(&bytes, &total));
+    CU(driver->cuMemAlloc(&rest, bytes));
+    before = stats_of(a);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, GIB, &got));
+    ck_assert_uint_eq(stats_of(a).growths, before.growths); /* nothing came, and none was noted */
+    CU(driver->cuMemFree(rest));
+    CU(driver->cuMemFree(others));
     destroy(a);
 }
 END_TEST
@@ -1209,9 +1406,10 @@ START_TEST(a_region_that_begins_inside_a_page_of_a_full_device) {
 }
 END_TEST
 
-/* Or the limit has no room for it. */
+/* Or the limit has no room for it: a page of the driver's is 2 MiB. */
 START_TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
-    weir_options options = plain(KIND_REGIONS, MIB);
+    int room = _i;
+    weir_options options = plain(KIND_REGIONS, room ? 2 * MIB : MIB);
     weir_allocator *a = make(&options);
     CUdeviceptr other;
     void *block = NULL;
@@ -1219,10 +1417,44 @@ START_TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
 
     CU(driver->cuMemAlloc(&other, 512));
     status = weir_alloc(a, 100, A, &block);
-    MUST_EQ(status, front == WEIR_SWITCH_ON ? WEIR_E_LIMIT : WEIR_OK);
+    MUST_EQ(status, front == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
     give(a, block, A);
     CU(driver->cuMemFree(other));
     destroy(a);
+}
+END_TEST
+
+static CUresult alloc_askew(CUdeviceptr *block, size_t bytes) {
+    CUresult result = driver->cuMemAlloc(block, bytes + 512);
+
+    *block += 512;
+    return result;
+}
+
+static CUresult free_askew(CUdeviceptr block) {
+    return driver->cuMemFree(block - 512);
+}
+
+/* A driver that has no others: a larger region is not exchanged for one page. */
+START_TEST(regions_that_all_begin_inside_a_page) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    struct weir_driver other = *driver;
+    weir_allocator *a;
+    void *none;
+
+    other.cuMemAlloc = alloc_askew;
+    other.cuMemFree = free_askew;
+    options.growth = WEIR_GROWTH_EXACT;
+    options.front = WEIR_SWITCH_ON;
+    a = make_on(&other, &options);
+    for (size_t mib = 2; mib <= 4; mib++) {
+        count_from_here();
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, mib * MIB, A, &none));
+        MUST_EQ(calls(WEIR_ENTRY_cuMemAlloc), calls(WEIR_ENTRY_cuMemFree));
+        MUST_LE(calls(WEIR_ENTRY_cuMemAlloc), 2); /* the request, and once more after a trim */
+    }
+    destroy(a);
+    MUST_EQ(device_free(), 4 * GIB);
 }
 END_TEST
 
@@ -2027,11 +2259,20 @@ static void add_recovery(TCase *tests) {
     LOOP(tests, the_ladder_waits_for_another_stream, POOL_AND_ARENAS);
     LOOP(tests, the_deadline_is_kept, POOL_AND_ARENAS);
     LOOP(tests, no_deadline_no_wait, POOL_AND_ARENAS);
+    LOOP(tests, at_the_deadline_nobody_sleeps, POOL_AND_ARENAS);
+    LOOP(tests, the_last_rung_waits_for_the_device, KIND_FIXED, KIND_REGIONS + 1);
+    LOOP(tests, what_others_hold_is_not_waited_for, KIND_POOL, KIND_POOL + 1);
+    LOOP(tests, what_others_hold_is_not_waited_for, KIND_REGIONS, KIND_REGIONS + 1);
     LOOP(tests, hopeless_requests_are_refused_at_once, EVERY_KIND);
     tcase_add_test(tests, the_ladder_trims_what_is_scattered);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_REGIONS, KIND_REGIONS + 1);
     tcase_add_test(tests, trim_chooses_regions);
+    tcase_add_test(tests, trim_chooses_the_lowest);
+    tcase_add_test(tests, a_fixed_arena_comes_back_whole);
+    tcase_add_test(tests, a_limit_of_the_whole_device);
+    tcase_add_test(tests, a_full_device_below_the_limit);
+    tcase_add_test(tests, a_preallocation_that_the_device_cuts);
     LOOP(tests, the_primary_context_is_held_as_often_as_given_up, EVERY_KIND);
 }
 
@@ -2040,7 +2281,8 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
     tcase_add_test(tests, probe_blocks_that_stay_go_with_the_allocator);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
-    tcase_add_test(tests, a_region_that_begins_inside_a_page_under_a_low_limit);
+    LOOP(tests, a_region_that_begins_inside_a_page_under_a_low_limit, 0, 2);
+    tcase_add_test(tests, regions_that_all_begin_inside_a_page);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
