@@ -22,6 +22,9 @@
 #include "calls.h"
 #include "refuse.h"
 
+#define LEGACY ((CUstream)0x1)
+#define PER_THREAD ((CUstream)0x2)
+
 /* The engines that have a front unless told otherwise. */
 enum { ENGINES = KIND_PLATFORM };
 
@@ -102,8 +105,9 @@ static void end(weir_allocator *a) {
 }
 
 /* Small ones and whole blocks. */
-static const size_t sizes[] = {1,     512,      513,          3000,  4096,   5000,    20000,
-                               40000, 64 * KIB, 64 * KIB + 1, 70000, 200000, MIB - 1, MIB};
+static const size_t sizes[] = {1,         512,           513,      3000,         4096,  5000,
+                               20000,     40000,         64 * KIB, 64 * KIB + 1, 70000, 200000,
+                               512 * KIB, 512 * KIB + 1, MIB - 1,  MIB};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void one_of_each(weir_allocator *a, CUstream stream) {
@@ -201,6 +205,8 @@ START_TEST(what_a_hit_asks) {
         break;
     case DEFAULT_STREAM:
         expect_hits(a, NULL, 1, 1, 1);
+        expect_hits(a, LEGACY, 1, 1, 1);
+        expect_hits(a, PER_THREAD, 1, 1, 1);
         break;
     case BOUND:
         OK(weir_bind(a, A));
@@ -213,6 +219,85 @@ START_TEST(what_a_hit_asks) {
         expect_hits(a, A, 0, 0, 0);
         expect_hits(a, NULL, 1, 1, 1); /* no stream of the program's making */
     }
+    end(a);
+}
+END_TEST
+
+static void expect_questions(uint64_t count) {
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamIsCapturing), count);
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), count);
+}
+
+/* What the caches do not have is asked about once, calm or not: nothing is put off to the next request
+ * where nothing may be kept. */
+START_TEST(what_a_miss_asks) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+
+    options.front_cache = bytes_amount(0);
+    a = make(&options);
+    give(a, take(a, MIB, A), A);
+    for (int i = 0; i < 1500; i++) {
+        void *block;
+
+        count_from_here();
+        block = take(a, MIB, A);
+        expect_questions(1);
+        give(a, block, A);
+        expect_questions(1);
+    }
+    end(a);
+}
+END_TEST
+
+/* Nor does a request that made the reserve grow leave anything to the next one. */
+START_TEST(what_is_asked_after_growth) {
+    weir_allocator *a = make_plain(_i);
+    void *block, *large;
+
+    warm(a, A);
+    block = take(a, 512, A);
+    large = take(a, 128 * MIB, A);
+    MUST_LE(1, stats_of(a).growth_allocs);
+    count_from_here();
+    give(a, block, A);
+    MUST(take(a, 512, A) == block);
+    expect_questions(1);
+    give(a, block, A);
+    give(a, large, A);
+    end(a);
+}
+END_TEST
+
+/* Whole blocks that are not kept: while there is one stream they wait for its next request; with two the
+ * driver is asked whose they are, unless the program vouches for that.  A threshold of all that there is
+ * makes no difference. */
+START_TEST(what_a_free_asks_that_is_not_kept) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *block;
+
+    options.front_cache = bytes_amount(0);
+    options.release_threshold = bytes_amount(4 * GIB);
+    a = make(&options);
+    for (int i = 0; i < 3; i++) {
+        block = take(a, MIB, A);
+        count_from_here();
+        give(a, block, A);
+        MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
+    }
+    give(a, take(a, MIB, B), B);
+    give(a, take(a, MIB, A), A); /* the reserve has grown for B: that is answered */
+    block = take(a, MIB, A);
+    count_from_here();
+    give(a, block, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 1);
+    OK(weir_bind(a, A));
+    block = take(a, MIB, A);
+    count_from_here();
+    give(a, block, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
+    OK(weir_unbind(a, A));
     end(a);
 }
 END_TEST
@@ -378,9 +463,6 @@ static void elsewhere(weir_allocator *a, void (*run)(weir_allocator *a)) {
     MUST(pthread_join(thread, NULL) == 0);
 }
 
-#define LEGACY ((CUstream)0x1)
-#define PER_THREAD ((CUstream)0x2)
-
 static void expect_none_of_it_per_thread(weir_allocator *a) {
     expect_none_of_it(a, PER_THREAD);
 }
@@ -430,6 +512,116 @@ START_TEST(the_legacy_stream_has_two_names) {
 }
 END_TEST
 
+/* ---- who has a cache ------------------------------------------------------------------------- */
+
+static void pair(weir_allocator *a, size_t bytes, CUstream stream) {
+    give(a, take(a, bytes, stream), stream);
+}
+
+static void expect_a_hit(weir_allocator *a, CUstream stream) {
+    uint64_t hits = stats_of(a).front_hits;
+
+    pair(a, 512, stream);
+    MUST_EQ(stats_of(a).front_hits, hits + 1);
+}
+
+/* The first stream at once, others by 64 calls, which are their own: not those of a stream that had the
+ * handle before. */
+START_TEST(a_cache_is_earned) {
+    weir_allocator *a = make_plain(_i);
+    CUstream s = make_stream(), first = s;
+
+    pair(a, 512, A);
+    MUST_EQ(stats_of(a).front_streams, 1);
+    expect_a_hit(a, A);
+    for (int life = 0; life < 2; life++) {
+        for (int i = 0; i < 32; i++)
+            pair(a, 512, s);
+        MUST_EQ(stats_of(a).front_streams, 1);
+        if (life == 0) {
+            CU(driver->cuStreamDestroy(s));
+            s = make_stream();
+            MUST(s == first);
+        }
+    }
+    pair(a, 512, s);
+    MUST_EQ(stats_of(a).front_streams, 2);
+    expect_a_hit(a, s);
+    CU(driver->cuStreamDestroy(s));
+    end(a);
+}
+END_TEST
+
+/* What a bound stream's cache holds goes back with the last binding. */
+START_TEST(bindings_are_counted) {
+    weir_allocator *a = make_plain(_i);
+    uint64_t idle;
+
+    OK(weir_bind(a, A));
+    OK(weir_bind(a, A));
+    warm(a, A);
+    idle = stats_of(a).front_idle;
+    MUST_LE(1, idle);
+    OK(weir_unbind(a, A));
+    MUST_EQ(stats_of(a).front_idle, idle);
+    count_from_here();
+    pair(a, 512, A);
+    expect_questions(0);
+    OK(weir_unbind(a, A));
+    MUST_EQ(stats_of(a).front_idle, 0);
+    EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
+    end(a);
+}
+END_TEST
+
+static void *strayed; /* a block of A's */
+
+/* Its cache is that of a silent stream, if all are given away. */
+static void earn_per_thread(weir_allocator *a) {
+    for (int i = 0; i < 80; i++)
+        pair(a, 512, PER_THREAD);
+    expect_a_hit(a, PER_THREAD);
+    give(a, strayed, PER_THREAD);
+}
+
+/* 256 default streams keep caches, and those that are bound.  For another one the cache of one that was
+ * silent goes; that of one that was not stays, as do those of the program's own streams. */
+START_TEST(silent_default_streams_make_room) {
+    enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound one */
+    weir_allocator *a = make_plain(_i);
+    uint64_t host_bytes;
+
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    warm(a, A);
+    for (int i = 0; i < 2 * KEPT; i++) { /* leaves no trace in the count */
+        OK(weir_bind(a, NULL));
+        OK(weir_bind(a, B));
+        if (i % 2)
+            OK(weir_bind(a, NULL));
+        if (i % 2)
+            OK(weir_unbind(a, NULL));
+        OK(weir_unbind(a, B));
+        OK(weir_unbind(a, NULL));
+    }
+    warm(a, B);
+    warm(a, NULL);
+    OK(weir_bind(a, PER_THREAD));
+    warm(a, PER_THREAD);
+    host_bytes = stats_of(a).host_bytes;
+    for (int i = 2; i < 2 * KEPT; i++) {
+        strayed = take(a, 512, A);
+        elsewhere(a, earn_per_thread);
+        expect_a_hit(a, NULL);
+        MUST_EQ(stats_of(a).front_streams, (uint64_t)OTHERS + (uint64_t)(i < KEPT ? i : KEPT));
+    }
+    expect_a_hit(a, PER_THREAD);
+    expect_a_hit(a, B);
+    MUST_LE(host_bytes + KEPT * KIB, stats_of(a).host_bytes);
+    OK(weir_unbind(a, PER_THREAD));
+    end(a);
+}
+END_TEST
+
 /* ---- slots away from home -------------------------------------------------------------------- */
 
 START_TEST(a_stray_serves_where_it_was_freed) {
@@ -461,7 +653,7 @@ START_TEST(strays_find_home) {
     enum { COUNT = 3000 };
     weir_allocator *a = make_plain(_i);
     void *block[COUNT];
-    uint64_t reserve;
+    uint64_t reserve, events;
     int home = 0;
 
     warm(a, A);
@@ -470,11 +662,15 @@ START_TEST(strays_find_home) {
         block[i] = take(a, 2000, A);
     order(B, A);
     busy(B, 50 * MS);
+    events = stats_of(a).event_records;
+    count_from_here();
     for (int i = 0; i < COUNT; i++) {
         give(a, block[i], B);
         forbid(block[i], 2000);
     }
     expect_none_of_it(a, A);
+    MUST_LE(1, calls(WEIR_ENTRY_cuEventRecord));
+    MUST_EQ(stats_of(a).event_records - events, calls(WEIR_ENTRY_cuEventRecord));
     MUST(weir__model_now_ns() < 50 * MS);
     weir__model_advance(50 * MS);
     reserve = stats_of(a).reserve;
@@ -487,6 +683,46 @@ START_TEST(strays_find_home) {
     for (int i = 0; i < COUNT; i++)
         give(a, block[i], A);
     end(a);
+}
+END_TEST
+
+/* Strays of a stream that ended come home after a wait for the device.  For much of it a growing request
+ * waits, for little it does not; and never where no waiting at all was asked for. */
+static void strand(int kind, int much, int patient) {
+    static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
+    int count = much ? 300 : 60; /* no class has enough to be sent home behind an event */
+    weir_options options = plain(kind);
+    CUstream s = make_stream(), first = s;
+    uint64_t reserve;
+    weir_allocator *a;
+    void *block[300], *large;
+
+    if (!patient)
+        options.recovery_timeout_ms = UINT32_MAX;
+    a = make(&options);
+    warm(a, A);
+    warm(a, s);
+    for (int i = 0; i < count; i++)
+        block[i] = take(a, of_a_class[i / 60], A);
+    order(s, A);
+    busy(s, 50 * MS);
+    for (int i = 0; i < count; i++)
+        give(a, block[i], s);
+    CU(driver->cuStreamDestroy(s));
+    s = make_stream();
+    MUST(s == first);
+    pair(a, 512, s); /* nobody knows any more whose they are */
+    reserve = stats_of(a).reserve;
+    large = take(a, 300 * MIB, A);
+    MUST_LE(reserve + MIB, stats_of(a).reserve);
+    MUST_EQ(weir__model_now_ns() >= 50 * MS, much && patient);
+    give(a, large, A);
+    CU(driver->cuStreamDestroy(s));
+    end(a);
+}
+
+START_TEST(what_is_stranded_is_waited_for_if_it_is_much) {
+    strand(_i / 3, _i % 3 != 0, _i % 3 != 2);
 }
 END_TEST
 
@@ -804,6 +1040,111 @@ START_TEST(a_second_stream_has_what_the_first_left) {
     block[0] = take(a, 512 * MIB, B);
     MUST_EQ(stats_of(a).reserve, 768 * MIB);
     give(a, block[0], B);
+    end(a);
+}
+END_TEST
+
+/* For as much as 64 MiB the second stream does not wait, for more it does. */
+START_TEST(what_the_first_left_is_waited_for_if_it_is_much) {
+    int waits = _i % 2;
+    weir_allocator *a = make_plain(_i / 2 ? KIND_REGIONS : KIND_POOL);
+    size_t bytes = 64 * MIB + (waits ? 16 * KIB : 0);
+    void *block = take(a, bytes, A);
+
+    busy(A, 50 * MS);
+    give(a, block, A);
+    block = take(a, 512 * MIB, B);
+    MUST_EQ(weir__model_now_ns() >= 50 * MS, waits);
+    give(a, block, B);
+    end(a);
+}
+END_TEST
+
+/* Whole blocks are kept as soon as the engine has served 1,024 requests in a row without growing. */
+START_TEST(whole_blocks_are_kept_in_calm) {
+    weir_allocator *a = make_plain(_i);
+    int requests = 0;
+
+    pair(a, MIB, A); /* the reserve grows */
+    while (stats_of(a).front_hits == 0) {
+        pair(a, MIB, A);
+        MUST(++requests < 2000);
+    }
+    /* One more sees it, and the next finds what that left.  A fixed arena has not grown for the first. */
+    MUST_EQ(requests, 1024 + 2 - (_i == KIND_FIXED));
+    end(a);
+}
+END_TEST
+
+/* And no more from the next growth on, though it is another stream's. */
+START_TEST(whole_blocks_pass_after_growth) {
+    weir_allocator *a = make_plain(_i);
+    void *block, *large = NULL;
+    uint64_t idle;
+
+    warm(a, A);
+    warm(a, B);
+    block = take(a, MIB, A);
+    EXPECT(_i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
+    pair(a, 512, A);
+    idle = stats_of(a).front_idle;
+    give(a, block, A);
+    MUST_EQ(stats_of(a).front_idle, idle);
+    give(a, large, B);
+    end(a);
+}
+END_TEST
+
+/* 4 MiB may be kept, and lie there: 3 MiB in whole blocks, 1 MiB in slabs. */
+START_TEST(the_cap_may_be_reached) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *block[272];
+
+    options.front_cache = bytes_amount(4 * MIB);
+    options.front_idle_ms = UINT32_MAX;
+    a = make(&options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    for (int i = 0; i < 1100; i++)
+        pair(a, MIB, A);
+    for (int i = 0; i < 272; i++) /* slabs of 64, 128, 256 and 512 KiB, and one of 64 */
+        block[i] = take(a, i < 240 ? 4096 : 2048, A);
+    for (int i = 0; i < 272; i++)
+        give(a, block[i], A);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, MIB, A);
+    for (int i = 0; i < 3; i++)
+        give(a, block[i], A);
+    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+    for (int i = 0; i < 2 * 4096; i++)
+        pair(a, 4096, A);
+    MUST_EQ(stats_of(a).front_idle, 4 * MIB);
+    end(a);
+}
+END_TEST
+
+static uint64_t idle_clock;
+
+static uint64_t read_idle_clock(void) {
+    return idle_clock;
+}
+
+/* front_idle is enough, to the nanosecond. */
+START_TEST(idle_blocks_go_at_the_moment) {
+    struct weir_driver other = *driver;
+    weir_options options = plain(_i);
+    weir_allocator *a;
+
+    other.ticks = read_idle_clock;
+    options.front_idle_ms = 10;
+    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
+    warm(a, A);
+    MUST_LE(2 * MIB, stats_of(a).front_idle);
+    for (int i = 0; i < 4 * 4096; i++) {
+        pair(a, 3000, A);
+        idle_clock += i % 4096 == 0 ? 10 * MS : 0;
+    }
+    MUST_LE(stats_of(a).front_idle, 64 * KIB);
     end(a);
 }
 END_TEST
@@ -1349,6 +1690,51 @@ START_TEST(peaks_are_never_too_high) {
 }
 END_TEST
 
+/* The same where one figure rises above its peak, and the other does not: 1 byte has 512 or more. */
+START_TEST(a_peak_of_one_figure) {
+    enum { COUNT = 40000 };
+    weir_allocator *a = make_plain(_i);
+    static void *block[COUNT];
+
+    warm(a, A);
+    warm(a, B);
+    warm(a, C);
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(a, 1, A);
+    MUST_LE(COUNT * 512, check_identities(a).in_use_peak);
+    for (int i = 0; i < COUNT; i++)
+        give(a, block[i], A);
+    block[0] = take(a, 8 * MIB, A);
+    for (int i = 0; i < 5000; i++) /* until A has told */
+        pair(a, 4096, A);
+    give(a, block[0], B);
+    block[0] = take(a, 8 * MIB, C);
+    for (int i = 0; i < 5000; i++)
+        pair(a, 4096, C);
+    MUST_LE(check_identities(a).requested_peak, 9 * MIB);
+    give(a, block[0], C);
+    end(a);
+}
+END_TEST
+
+/* On one stream a peak is seen that nobody looked at; what went past the caches is no part of the next. */
+START_TEST(peaks_that_nobody_looked_at) {
+    weir_allocator *a = make_plain(_i);
+    void *block;
+
+    pair(a, 10 * MIB, A);
+    MUST_EQ(check_identities(a).requested_peak, 10 * MIB);
+    block = take(a, 20 * MIB, A);
+    OK(weir_use(a, block, B));
+    give(a, block, A);
+    CU(driver->cuCtxSynchronize());
+    block = take(a, 30 * MIB, A);
+    MUST_EQ(check_identities(a).requested_peak, 30 * MIB);
+    give(a, block, A);
+    end(a);
+}
+END_TEST
+
 /* B has what it took in, and in sum nothing: A is not alone for that. */
 START_TEST(a_peak_is_not_of_one_stream_of_two) {
     weir_allocator *a = make_plain(_i);
@@ -1787,7 +2173,13 @@ static TCase *add_case(Suite *suite, const char *name) {
 
 static void add_streams(TCase *tests) {
     LOOP(tests, what_a_hit_asks, ENGINES * STREAM_KINDS);
+    LOOP(tests, what_a_miss_asks, ENGINES);
+    tcase_add_loop_test(tests, what_is_asked_after_growth, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(tests, what_is_asked_after_growth, KIND_REGIONS, KIND_REGIONS + 1);
+    LOOP(tests, what_a_free_asks_that_is_not_kept, ENGINES);
     LOOP(tests, steady_state_makes_no_memory_call, ENGINES);
+    LOOP(tests, a_cache_is_earned, ENGINES);
+    LOOP(tests, bindings_are_counted, ENGINES);
     LOOP(tests, a_handle_means_another_stream, ENGINES * 4);
     LOOP(tests, a_handle_means_another_stream_that_is_bound, ENGINES);
     LOOP(tests, what_cannot_be_bound, ENGINES);
@@ -1796,6 +2188,8 @@ static void add_streams(TCase *tests) {
     LOOP(tests, the_legacy_stream_has_two_names, ENGINES);
     LOOP(tests, a_stray_serves_where_it_was_freed, ENGINES);
     LOOP(tests, strays_find_home, ENGINES);
+    tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 0, 3);
+    tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 6, 9);
     LOOP(tests, noted_uses_hold_small_and_whole_blocks, ENGINES);
     LOOP(tests, a_use_of_a_destroyed_stream, ENGINES);
 }
@@ -1812,6 +2206,11 @@ static void add_capture(TCase *tests) {
 static void add_amounts(TCase *tests) {
     LOOP(tests, the_cap_is_kept, ENGINES);
     tcase_add_test(tests, a_second_stream_has_what_the_first_left);
+    LOOP(tests, what_the_first_left_is_waited_for_if_it_is_much, 4);
+    LOOP(tests, whole_blocks_are_kept_in_calm, ENGINES);
+    LOOP(tests, whole_blocks_pass_after_growth, ENGINES);
+    LOOP(tests, the_cap_may_be_reached, ENGINES);
+    LOOP(tests, idle_blocks_go_at_the_moment, ENGINES);
     LOOP(tests, idle_blocks_go_in_time, ENGINES);
     LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
@@ -1822,6 +2221,8 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
     LOOP(tests, peaks_are_never_too_high, ENGINES);
+    LOOP(tests, a_peak_of_one_figure, ENGINES);
+    LOOP(tests, peaks_that_nobody_looked_at, ENGINES);
     LOOP(tests, a_peak_is_not_of_one_stream_of_two, ENGINES);
 }
 
@@ -1830,6 +2231,7 @@ static void add_crowds(TCase *tests) {
     LOOP(tests, freed_beside_an_idle_thread, ENGINES);
     LOOP(tests, threads_come_and_go, ENGINES);
     LOOP(tests, many_default_streams_are_bound_at_once, ENGINES);
+    LOOP(tests, silent_default_streams_make_room, ENGINES);
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
