@@ -1252,6 +1252,7 @@ START_TEST(a_limit_of_the_whole_device) {
     a = make(&options);
     most = take(a, 4 * GIB - MIB, A);
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 2 * MIB, A, &none)); /* more than is left of the limit */
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 512 * KIB, A, &none)); /* no more */
     give(a, most, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
@@ -1410,11 +1411,13 @@ END_TEST
 START_TEST(a_region_that_begins_inside_a_page_under_a_low_limit) {
     int room = _i;
     weir_options options = plain(KIND_REGIONS, room ? 2 * MIB : MIB);
-    weir_allocator *a = make(&options);
+    weir_allocator *a;
     CUdeviceptr other;
     void *block = NULL;
     weir_status status;
 
+    options.growth = WEIR_GROWTH_EXACT;
+    a = make(&options);
     CU(driver->cuMemAlloc(&other, 512));
     status = weir_alloc(a, 100, A, &block);
     MUST_EQ(status, front == WEIR_SWITCH_ON && !room ? WEIR_E_LIMIT : WEIR_OK);
