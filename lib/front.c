@@ -202,19 +202,23 @@ static void queue(struct weir_front *f, struct weir_strays *batch) {
     f->batches_end = &batch->next;
 }
 
-/* Brings home what has completed of the next few batches, so that no call asks about all of them; the
- * caller holds `lock`. */
+/* Brings home what has completed of the next few batches, so that no call asks about all of them, nor about
+ * one twice; the caller holds `lock`. */
 static void settle_batches(struct weir_front *f) {
-    for (int i = 0; i < GLANCE && f->batches; i++) {
+    const struct weir_strays *asked = NULL; /* the first that stays */
+
+    for (int i = 0; i < GLANCE && f->batches != asked; i++) {
         struct weir_strays *batch = f->batches;
 
         f->batches = batch->next;
         if (!f->batches)
             f->batches_end = &f->batches;
-        if (batch->fence && weir__order_fence_done(&f->order, batch->fence))
+        if (batch->fence && weir__order_fence_done(&f->order, batch->fence)) {
             settle(f, batch);
-        else
+        } else {
             queue(f, batch);
+            asked = asked ? asked : batch;
+        }
     }
 }
 

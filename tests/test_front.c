@@ -756,6 +756,29 @@ START_TEST(noted_uses_hold_small_and_whole_blocks) {
 }
 END_TEST
 
+/* However many slots wait for their users, a call asks about eight of them. */
+START_TEST(few_are_asked_about_at_a_time) {
+    enum { COUNT = 20, GLANCE = 8 };
+    weir_allocator *a = make_plain(_i);
+    void *block[COUNT];
+
+    warm(a, A);
+    for (int i = 0; i < COUNT; i++) {
+        block[i] = take(a, 512, A);
+        order(B, A);
+        OK(weir_use(a, block[i], B));
+    }
+    busy(A, 50 * MS);
+    busy(B, 50 * MS);
+    for (int i = 0; i < COUNT; i++) {
+        count_from_here();
+        give(a, block[i], A);
+        MUST_EQ(calls(WEIR_ENTRY_cuEventQuery), (uint64_t)(i < GLANCE ? i + 1 : GLANCE));
+    }
+    end(a);
+}
+END_TEST
+
 /* E_STREAM: the note is dropped, the block stays live, and the next free is taken. */
 START_TEST(a_use_of_a_destroyed_stream) {
     weir_allocator *a = make_plain(_i);
@@ -1014,6 +1037,7 @@ START_TEST(a_graphs_block_where_there_was_another) {
     begin_capture(A);
     place_of_graphs = (uintptr_t)block;
     MUST(take(a, 32 * MIB, A) == block);
+    MUST(weir__front_is_live(a->front, place_of_graphs));
     give(a, block, A);
     MUST_EQ(freed_by_driver, place_of_graphs);
     place_of_graphs = 0;
@@ -2191,6 +2215,7 @@ static void add_streams(TCase *tests) {
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 0, 3);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 6, 9);
     LOOP(tests, noted_uses_hold_small_and_whole_blocks, ENGINES);
+    LOOP(tests, few_are_asked_about_at_a_time, ENGINES);
     LOOP(tests, a_use_of_a_destroyed_stream, ENGINES);
 }
 
