@@ -1173,6 +1173,45 @@ START_TEST(idle_blocks_go_at_the_moment) {
 }
 END_TEST
 
+/* Uses 4 MiB at a time, so that none of it lies idle for long, until it was looked at once more. */
+static void use_until_looked_at(weir_allocator *a) {
+    enum { COUNT = 64 };
+    void *block[COUNT];
+
+    for (int round = 0; round < 4096 / COUNT; round++) {
+        for (int i = 0; i < COUNT; i++)
+            block[i] = take(a, 64 * KIB, A);
+        for (int i = 0; i < COUNT; i++)
+            give(a, block[i], A);
+    }
+    idle_clock += 10 * MS;
+}
+
+/* A share of what is in use is one of the most that was in this span of front_idle and in the last. */
+START_TEST(what_was_in_use_counts_for_two_spans) {
+    struct weir_driver other = *driver;
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *held;
+
+    other.ticks = read_idle_clock;
+    options.front_idle_ms = 10;
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_OF_IN_USE, .value = 100000};
+    OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    held = take(a, 100 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        use_until_looked_at(a);
+    give(a, held, A);
+    use_until_looked_at(a);
+    MUST_LE(4 * MIB, stats_of(a).front_idle);
+    use_until_looked_at(a);
+    use_until_looked_at(a);
+    MUST_LE(stats_of(a).front_idle, 2 * MIB);
+    end(a);
+}
+END_TEST
+
 static uint64_t idle_after_much(const weir_options *options) {
     weir_allocator *a = make(options);
     void *held = take(a, 100 * MIB, C);
@@ -2236,6 +2275,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, whole_blocks_pass_after_growth, ENGINES);
     LOOP(tests, the_cap_may_be_reached, ENGINES);
     LOOP(tests, idle_blocks_go_at_the_moment, ENGINES);
+    LOOP(tests, what_was_in_use_counts_for_two_spans, ENGINES);
     LOOP(tests, idle_blocks_go_in_time, ENGINES);
     LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
