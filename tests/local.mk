@@ -159,7 +159,25 @@ check-mutants: tests/sim $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
-	MUTANT_SECONDS='$(MUTANT_SECONDS)' $(SHELL) $(top_srcdir)/tests/check-mutants
+	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' \
+	$(SHELL) $(top_srcdir)/tests/check-mutants
+
+# And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
+# hour or two for all.
+EXTRA_DIST += tests/mutants-equivalent
+GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/front.c
+GENERATED_EVERY = 1
+generated_suites = tests/test_stats tests/test_engines tests/test_front tests/test_order \
+	tests/test_spans tests/test_misuse tests/test_faults tests/conformance tests/test_worlds
+CLEANFILES += generated.mutants
+.PHONY: check-generated
+check-generated:
+	+@bad=0; for file in $(GENERATED_FILES); do \
+	    (cd '$(top_srcdir)' && $(SHELL) tests/generate-mutants --every $(GENERATED_EVERY) $$file) \
+	        >generated.mutants || exit 1; \
+	    $(MAKE) $(AM_MAKEFLAGS) -s check-mutants MUTANTS=generated.mutants MUTANT_LEAST=95 \
+	        MUTANT_SECONDS=5 MUTANT_SUITES='$(generated_suites)' || bad=1; \
+	done; exit $$bad
 
 # For a machine with a GPU (tests/gpu/bundle).
 developer_programs += tests/lifetimes
