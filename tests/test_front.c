@@ -1102,16 +1102,14 @@ END_TEST
 START_TEST(whole_blocks_pass_after_growth) {
     weir_allocator *a = make_plain(_i);
     void *block, *large = NULL;
-    uint64_t idle;
 
     warm(a, A);
     warm(a, B);
     block = take(a, MIB, A);
     EXPECT(_i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
     pair(a, 512, A);
-    idle = stats_of(a).front_idle;
     give(a, block, A);
-    MUST_EQ(stats_of(a).front_idle, idle);
+    MUST_LE(stats_of(a).front_idle, 256 * KIB);
     give(a, large, B);
     end(a);
 }
@@ -1162,7 +1160,7 @@ START_TEST(idle_blocks_go_at_the_moment) {
     OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
     warm(a, A);
     MUST_LE(2 * MIB, stats_of(a).front_idle);
-    for (int i = 0; i < 4 * 4096; i++) {
+    for (int i = 0; i < 3 * 4096 - 1; i++) { /* two looks, or three */
         pair(a, 3000, A);
         idle_clock += i % 4096 == 0 ? 10 * MS : 0;
     }
