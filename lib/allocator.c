@@ -769,7 +769,7 @@ static weir_status bind(weir_allocator *a, weir_stream stream, int more) {
     if (status == WEIR_E_INVALID || status == WEIR_E_STREAM) {
         driver_result = weir__driver_result;
         (void)misuse(a, status,
-                     more > 0                   ? "weir_bind"
+                     more                       ? "weir_bind"
                      : status == WEIR_E_INVALID ? "weir_unbind: the stream is not bound"
                                                 : "weir_unbind");
         weir__set_driver_result(driver_result);
@@ -782,7 +782,7 @@ weir_status weir_bind(weir_allocator *a, weir_stream stream) {
 }
 
 weir_status weir_unbind(weir_allocator *a, weir_stream stream) {
-    return bind(a, stream, -1);
+    return bind(a, stream, 0);
 }
 
 weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {

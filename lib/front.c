@@ -447,8 +447,8 @@ static void unpin(struct weir_cell *c) {
         atomic_fetch_sub_explicit(&c->pins, 1, memory_order_release);
 }
 
-/* A default stream's cell that was silent since it was asked last, emptied and without a key; the
- * others are asked anew. */
+/* A default stream's cell that was silent since it was asked last, the newest such, emptied and without a
+ * key; the others are asked anew. */
 static struct weir_cell *take_silent(struct weir_front *f) {
     struct weir_cell *silent = NULL;
     uint64_t key;
@@ -1484,16 +1484,16 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
     if (status != WEIR_OK)
         return status;
     pthread_mutex_lock(&f->lock);
-    c = cell_at(f, stream, id, more > 0);
+    c = cell_at(f, stream, id, more);
     bindings = c ? atomic_load_explicit(&c->trusted, memory_order_relaxed) : 0;
-    if (more > 0 && c) {
+    if (more && c) {
         if (c->serves && atomic_load_explicit(&c->id, memory_order_relaxed) != id)
             retire(f, c, WEIR_ENGINE_UNKNOWN);
         if (!c->serves)
             mature(f, c, id);
         atomic_store_explicit(&c->trusted, bindings + 1, memory_order_relaxed);
         f->default_streams -= bindings == 0 && is_default(stream);
-    } else if (more > 0) {
+    } else if (more) {
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     } else if (bindings == 0) {
         status = weir__engine_refuse(WEIR_E_INVALID);

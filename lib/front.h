@@ -36,7 +36,7 @@ size_t weir__front_fit(size_t bytes);
 /* 1 if a live block starts there. */
 int weir__front_is_live(struct weir_front *f, CUdeviceptr block);
 
-/* The program vouches for the stream once more (1), or once less (-1). */
+/* The program vouches for the stream once more, or, if not, once less. */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
 
 /* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
