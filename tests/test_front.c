@@ -563,6 +563,8 @@ START_TEST(bindings_are_counted) {
     warm(a, A);
     idle = stats_of(a).front_idle;
     MUST_LE(1, idle);
+    OK(weir_bind(a, A));
+    OK(weir_unbind(a, A));
     OK(weir_unbind(a, A));
     MUST_EQ(stats_of(a).front_idle, idle);
     count_from_here();
@@ -578,11 +580,22 @@ END_TEST
 static void *strayed; /* a block of A's */
 
 /* Its cache is that of a silent stream, if all are given away. */
-static void earn_per_thread(weir_allocator *a) {
+static void earn(weir_allocator *a, CUstream stream) {
     for (int i = 0; i < 80; i++)
-        pair(a, 512, PER_THREAD);
-    expect_a_hit(a, PER_THREAD);
+        pair(a, 512, stream);
+    expect_a_hit(a, stream);
+}
+
+static void earn_per_thread(weir_allocator *a) {
+    earn(a, PER_THREAD);
     give(a, strayed, PER_THREAD);
+}
+
+static void send_threads(weir_allocator *a, int count) {
+    for (int i = 0; i < count; i++) {
+        strayed = take(a, 512, A);
+        elsewhere(a, earn_per_thread);
+    }
 }
 
 /* 256 default streams keep caches, and those that are bound.  For another one the cache of one that was
@@ -594,25 +607,26 @@ START_TEST(silent_default_streams_make_room) {
     OK(weir_preallocate(a, 256 * MIB, NULL));
     warm(a, A);
     for (int i = 0; i < 2 * KEPT; i++) { /* leaves no trace in the count */
-        OK(weir_bind(a, NULL));
+        OK(weir_bind(a, PER_THREAD));
         OK(weir_bind(a, B));
         if (i % 2)
-            OK(weir_bind(a, NULL));
+            OK(weir_bind(a, PER_THREAD));
         if (i % 2)
-            OK(weir_unbind(a, NULL));
+            OK(weir_unbind(a, PER_THREAD));
         OK(weir_unbind(a, B));
-        OK(weir_unbind(a, NULL));
+        OK(weir_unbind(a, PER_THREAD));
     }
     warm(a, B);
-    warm(a, NULL);
     OK(weir_bind(a, PER_THREAD));
     warm(a, PER_THREAD);
+    earn(a, NULL);
     for (int i = 2; i < 2 * KEPT; i++) {
-        strayed = take(a, 512, A);
-        elsewhere(a, earn_per_thread);
+        send_threads(a, 1);
         expect_a_hit(a, NULL);
         MUST_EQ(stats_of(a).front_streams, (uint64_t)OTHERS + (uint64_t)(i < KEPT ? i : KEPT));
     }
+    send_threads(a, 2); /* of silent ones the newest goes */
+    expect_a_hit(a, NULL);
     expect_a_hit(a, PER_THREAD);
     expect_a_hit(a, B);
     OK(weir_unbind(a, PER_THREAD));
@@ -642,6 +656,28 @@ START_TEST(a_stray_serves_where_it_was_freed) {
     expect_none_of_it(a, A);
     expect_none_of_it(a, C);
     MUST(weir__model_now_ns() < 50 * MS);
+    end(a);
+}
+END_TEST
+
+/* A slot that is away, and nothing else, makes a trim wait: a stray, or one that other streams use. */
+START_TEST(a_trim_waits_for_what_is_away) {
+    weir_allocator *a = make_plain(_i / 2);
+    void *home, *away;
+
+    home = take(a, 3000, A);
+    away = take(a, 3000, A);
+    OK(weir_bind(a, B)); /* so it has a cache, with nothing in it */
+    order(B, A);
+    if (_i % 2)
+        OK(weir_use(a, away, B));
+    busy(B, 50 * MS);
+    give(a, away, _i % 2 ? A : B);
+    MUST(weir__model_now_ns() < 50 * MS);
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(50 * MS, weir__model_now_ns());
+    give(a, home, A);
+    OK(weir_unbind(a, B));
     end(a);
 }
 END_TEST
@@ -1066,17 +1102,19 @@ START_TEST(a_second_stream_has_what_the_first_left) {
 }
 END_TEST
 
-/* For as much as 64 MiB the second stream does not wait, for more it does. */
+/* For as much as 64 MiB the second stream does not wait, for more it does, and is served by it. */
 START_TEST(what_the_first_left_is_waited_for_if_it_is_much) {
     int waits = _i % 2;
     weir_allocator *a = make_plain(_i / 2 ? KIND_REGIONS : KIND_POOL);
     size_t bytes = 64 * MIB + (waits ? 16 * KIB : 0);
     void *block = take(a, bytes, A);
+    uint64_t reserve = stats_of(a).reserve;
 
     busy(A, 50 * MS);
     give(a, block, A);
-    block = take(a, 512 * MIB, B);
+    block = take(a, 64 * MIB, B);
     MUST_EQ(weir__model_now_ns() >= 50 * MS, waits);
+    MUST_EQ(stats_of(a).reserve == reserve, waits);
     give(a, block, B);
     end(a);
 }
@@ -1098,19 +1136,25 @@ START_TEST(whole_blocks_are_kept_in_calm) {
 }
 END_TEST
 
-/* And no more from the next growth on, though it is another stream's. */
+/* And no more from the next growth on, though it is another stream's, and whether or not the driver is asked
+ * about this one: at its next call it gives what it has, and then lets them pass. */
 START_TEST(whole_blocks_pass_after_growth) {
-    weir_allocator *a = make_plain(_i);
+    int kind = _i / 2, bound = _i % 2;
+    weir_allocator *a = make_plain(kind);
     void *block, *large = NULL;
 
     warm(a, A);
     warm(a, B);
+    if (bound)
+        OK(weir_bind(a, A));
     block = take(a, MIB, A);
-    EXPECT(_i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
+    EXPECT(kind == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
     pair(a, 512, A);
     give(a, block, A);
     MUST_LE(stats_of(a).front_idle, 256 * KIB);
     give(a, large, B);
+    if (bound)
+        OK(weir_unbind(a, A));
     end(a);
 }
 END_TEST
@@ -1408,6 +1452,7 @@ START_TEST(at_the_limit_other_caches_give) {
     MUST_LE(MIB, stats_of(a).front_idle);
     block = take(a, 128 * MIB, C);
     MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
+    MUST_EQ(check_identities(a).retries, _i == KIND_REGIONS); /* the ladder's: each is too small */
     give(a, block, C);
     for (int i = 0; i < CACHED; i++)
         CU(driver->cuStreamDestroy(s[i]));
@@ -1716,6 +1761,7 @@ START_TEST(figures_are_exact) {
         MUST_EQ(s.frees, frees);
         MUST_LE(s.in_use, s.requested + s.requested / 8 + (uint64_t)count * 16 * KIB);
         MUST_EQ(s.front_streams, 1);
+        MUST_EQ(s.deferred_frees, 0);
     }
     MUST_LE(10000, stats_of(a).front_hits);
     while (count > 0)
@@ -2246,6 +2292,7 @@ static void add_streams(TCase *tests) {
     LOOP(tests, per_thread_streams_are_apart, ENGINES);
     LOOP(tests, the_legacy_stream_has_two_names, ENGINES);
     LOOP(tests, a_stray_serves_where_it_was_freed, ENGINES);
+    LOOP(tests, a_trim_waits_for_what_is_away, ENGINES * 2);
     LOOP(tests, strays_find_home, ENGINES);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 0, 3);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 6, 9);
@@ -2268,7 +2315,7 @@ static void add_amounts(TCase *tests) {
     tcase_add_test(tests, a_second_stream_has_what_the_first_left);
     LOOP(tests, what_the_first_left_is_waited_for_if_it_is_much, 4);
     LOOP(tests, whole_blocks_are_kept_in_calm, ENGINES);
-    LOOP(tests, whole_blocks_pass_after_growth, ENGINES);
+    LOOP(tests, whole_blocks_pass_after_growth, ENGINES * 2);
     LOOP(tests, the_cap_may_be_reached, ENGINES);
     LOOP(tests, idle_blocks_go_at_the_moment, ENGINES);
     LOOP(tests, what_was_in_use_counts_for_two_spans, ENGINES);
