@@ -1115,6 +1115,9 @@ START_TEST(what_the_first_left_is_waited_for_if_it_is_much) {
     block = take(a, 64 * MIB, B);
     MUST_EQ(weir__model_now_ns() >= 50 * MS, waits);
     MUST_EQ(stats_of(a).reserve == reserve, waits);
+    count_from_here();
+    pair(a, 512, A); /* answers growth, if there was any */
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), waits ? 1 : 2);
     give(a, block, B);
     end(a);
 }
