@@ -1463,6 +1463,33 @@ START_TEST(at_the_limit_other_caches_give) {
 }
 END_TEST
 
+/* One stream has nothing to order, and after a trim it has not either. */
+START_TEST(one_stream_never_records) {
+    weir_allocator *a = make_plain(_i);
+    void *pin;
+
+    warm(a, A);
+    pin = take(a, MIB, A);
+    for (int i = 0; i < 3; i++) {
+        uint64_t random = 9;
+        void *block[40];
+
+        OK(weir_trim(a, 0, NULL));
+        count_from_here();
+        for (int k = 0; k < 2000; k++) {
+            if (k >= 40)
+                give(a, block[k % 40], A);
+            block[k % 40] = take(a, random_size(&random, 4 * MIB), A);
+        }
+        for (int k = 0; k < 40; k++)
+            give(a, block[k], A);
+        MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 0);
+    }
+    give(a, pin, A);
+    end(a);
+}
+END_TEST
+
 /* Nothing is live: a trim leaves nothing, whatever there was. */
 START_TEST(a_trim_leaves_nothing) {
     enum { COUNT = 2000 };
@@ -2328,6 +2355,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, own_cache_before_growth, ENGINES);
     LOOP(tests, at_the_limit_other_caches_give, ENGINES);
     tcase_add_test(tests, a_small_request_needs_no_whole_slab);
+    LOOP(tests, one_stream_never_records, ENGINES);
     LOOP(tests, a_trim_leaves_nothing, ENGINES);
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
