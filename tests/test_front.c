@@ -2024,6 +2024,36 @@ START_TEST(each_request_for_host_memory_fails_once) {
     MUST(!more);
 }
 END_TEST
+
+/* Whole blocks without number, each with a request for host memory that fails, if there is one: a block
+ * that has no record is not handed out. */
+START_TEST(whole_blocks_without_a_record) {
+    enum { COUNT = 800 };
+    weir_allocator *a = make_plain(_i);
+    static void *block[COUNT];
+    int refusals = 0;
+
+    OK(weir_preallocate(a, 600 * MIB, NULL));
+    pair(a, 512, A);
+    for (int i = 0; i < COUNT; i++) {
+        weir_status status;
+
+        was_refused = 0;
+        refuse_in = 1;
+        block[i] = NULL;
+        status = weir_alloc(a, 600000, A, &block[i]);
+        refuse_in = 0;
+        MUST(is_in_order(status));
+        MUST_EQ(status == WEIR_OK, block[i] != NULL);
+        refusals += was_refused;
+    }
+    MUST_LE(1, refusals);
+    check_identities(a);
+    for (int i = 0; i < COUNT; i++)
+        give(a, block[i], A);
+    end(a);
+}
+END_TEST
 #endif
 
 /* ---- the rule, under random work of several threads ------------------------------------------ */
@@ -2374,6 +2404,14 @@ static void add_crowds(TCase *tests) {
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
+#ifdef CAN_REFUSE_HOST_MEMORY
+static void add_host_memory(TCase *tests) {
+    LOOP(tests, each_request_for_host_memory_fails_once, ENGINES * CHORES);
+    tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_REGIONS, KIND_REGIONS + 1);
+}
+#endif
+
 int main(void) {
     Suite *suite = suite_create("front");
 
@@ -2382,7 +2420,7 @@ int main(void) {
     add_amounts(add_case(suite, "amounts"));
     add_crowds(add_case(suite, "crowds"));
 #ifdef CAN_REFUSE_HOST_MEMORY
-    LOOP(add_case(suite, "host memory"), each_request_for_host_memory_fails_once, ENGINES * CHORES);
+    add_host_memory(add_case(suite, "host memory"));
 #endif
     LOOP(add_case(suite, "soak"), no_two_owners_without_an_order, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
