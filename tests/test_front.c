@@ -552,11 +552,14 @@ START_TEST(a_cache_is_earned) {
 }
 END_TEST
 
-/* What a bound stream's cache holds goes back with the last binding. */
+/* A bound stream is not asked who it is, though its cache has nothing; what it holds goes back with the last
+ * binding. */
 START_TEST(bindings_are_counted) {
     weir_allocator *a = make_plain(_i);
+    void *block[40];
     uint64_t idle, host_bytes = stats_of(a).host_bytes;
 
+    OK(weir_preallocate(a, 64 * MIB, NULL));
     OK(weir_bind(a, A));
     MUST_LE(host_bytes + 256, stats_of(a).host_bytes); /* a cell */
     OK(weir_bind(a, A));
@@ -570,6 +573,11 @@ START_TEST(bindings_are_counted) {
     count_from_here();
     pair(a, 512, A);
     expect_questions(0);
+    for (int i = 0; i < 40; i++)
+        block[i] = take(a, i % 2 ? 200000 : 600000, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuStreamGetId), 0);
+    for (int i = 0; i < 40; i++)
+        give(a, block[i], A);
     OK(weir_unbind(a, A));
     MUST_EQ(stats_of(a).front_idle, 0);
     EXPECT(WEIR_E_INVALID, weir_unbind(a, A));
