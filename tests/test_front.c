@@ -552,6 +552,27 @@ START_TEST(a_cache_is_earned) {
 }
 END_TEST
 
+/* What fits a slab of 64 KiB to 512 KiB is there again at once, what is larger not before the engine is calm. */
+START_TEST(half_a_mebibyte_is_small) {
+    weir_allocator *a = make_plain(_i / 2);
+    uint64_t hits;
+
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    if (_i % 2)
+        OK(weir_bind(a, A));
+    pair(a, 512 * KIB, A);
+    pair(a, 512 * KIB + 1, A);
+    hits = stats_of(a).front_hits;
+    pair(a, 512 * KIB, A);
+    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    pair(a, 512 * KIB + 1, A);
+    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    if (_i % 2)
+        OK(weir_unbind(a, A));
+    end(a);
+}
+END_TEST
+
 /* A bound stream is not asked who it is, though its cache has nothing; what it holds goes back with the last
  * binding. */
 START_TEST(bindings_are_counted) {
@@ -920,6 +941,7 @@ static void free_under_capture(int kind, int cached, int aborted) {
     }
     for (int i = 0; i < SIZES; i++)
         give(a, block[i], A);
+    MUST_EQ(stats_of(a).deferred_frees, before.deferred_frees + SIZES);
     for (int i = 0; i < SIZES; i++)
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
     after = check_identities(a);
@@ -1150,9 +1172,9 @@ END_TEST
 /* And no more from the next growth on, though it is another stream's, and whether or not the driver is asked
  * about this one: at its next call it gives what it has, and then lets them pass. */
 START_TEST(whole_blocks_pass_after_growth) {
-    int kind = _i / 2, bound = _i % 2;
+    int kind = _i / 3, bound = _i % 3 == 1, whole = _i % 3 == 2;
     weir_allocator *a = make_plain(kind);
-    void *block, *large = NULL;
+    void *block, *next, *large = NULL;
 
     warm(a, A);
     warm(a, B);
@@ -1160,6 +1182,11 @@ START_TEST(whole_blocks_pass_after_growth) {
         OK(weir_bind(a, A));
     block = take(a, MIB, A);
     EXPECT(kind == KIND_FIXED ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(a, 300 * MIB, B, &large));
+    if (whole) { /* one that would have been there */
+        next = take(a, 512 * KIB + 1, A);
+        MUST_LE(stats_of(a).front_idle, 256 * KIB);
+        give(a, next, A);
+    }
     pair(a, 512, A);
     give(a, block, A);
     MUST_LE(stats_of(a).front_idle, 256 * KIB);
@@ -2352,6 +2379,7 @@ static void add_streams(TCase *tests) {
     LOOP(tests, what_a_free_asks_that_is_not_kept, ENGINES);
     LOOP(tests, steady_state_makes_no_memory_call, ENGINES);
     LOOP(tests, a_cache_is_earned, ENGINES);
+    LOOP(tests, half_a_mebibyte_is_small, ENGINES * 2);
     LOOP(tests, bindings_are_counted, ENGINES);
     LOOP(tests, a_handle_means_another_stream, ENGINES * 4);
     LOOP(tests, a_handle_means_another_stream_that_is_bound, ENGINES);
@@ -2383,7 +2411,7 @@ static void add_amounts(TCase *tests) {
     tcase_add_test(tests, a_second_stream_has_what_the_first_left);
     LOOP(tests, what_the_first_left_is_waited_for_if_it_is_much, 4);
     LOOP(tests, whole_blocks_are_kept_in_calm, ENGINES);
-    LOOP(tests, whole_blocks_pass_after_growth, ENGINES * 2);
+    LOOP(tests, whole_blocks_pass_after_growth, ENGINES * 3);
     LOOP(tests, the_cap_may_be_reached, ENGINES);
     LOOP(tests, idle_blocks_go_at_the_moment, ENGINES);
     LOOP(tests, what_was_in_use_counts_for_two_spans, ENGINES);
