@@ -26,6 +26,7 @@ struct sim_script {
 #define SIM_COUNTS(X)                                                                              \
     X(ALLOCS, "allocations")                                                                       \
     X(REFUSALS, "refusals")                                                                        \
+    X(LARGEST, "requests for what a refusal said")                                                 \
     X(USES, "uses checked")                                                                        \
     X(CAPTURES, "captures")                                                                        \
     X(FAULTS, "faults met")                                                                        \

@@ -460,6 +460,28 @@ static void forget(struct block *b) {
     memset(b, 0, sizeof *b);
 }
 
+/* After a refusal: what it says could be had can be had.  0 if nothing is said, or a fault came between;
+ * else the block is as if it had been asked for in the first place. */
+static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
+    weir_refusal refusal = {.size = sizeof refusal};
+    weir_status status;
+    int faulted;
+
+    /* Beside a capture the driver's own call may break it: see weir_alloc. */
+    if (weir_last_refusal(&refusal) != WEIR_OK || refusal.asked != *bytes || refusal.largest == 0 ||
+        (w.capture.runs && w.set.kind == POOL && !w.set.front))
+        return 0;
+    *bytes = (size_t)refusal.largest;
+    tell("alloc %zu on stream %u, as it said: ", *bytes, stream);
+    faulted = CALL(status, weir_alloc(w.allocator, *bytes, handle(stream), address));
+    tell("%s\n", weir_status_name(status));
+    if (status != WEIR_OK && !faulted)
+        fail("%zu bytes were said to be had: %s (driver result %d)", *bytes,
+             weir_status_name(status), weir_last_driver_result());
+    add(SIM_LARGEST, status == WEIR_OK);
+    return status == WEIR_OK;
+}
+
 static void do_alloc(uint64_t r) {
     unsigned stream = (unsigned)(r % STREAMS), at = 0;
     int captured, faulted;
@@ -488,7 +510,8 @@ static void do_alloc(uint64_t r) {
                  weir_last_driver_result());
         }
         add(SIM_REFUSALS, 1);
-        return;
+        if (captured || faulted || !ask_for_largest(stream, &bytes, &address))
+            return;
     }
     *b = (struct block){.address = address,
                         .bytes = bytes,
