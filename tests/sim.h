@@ -27,6 +27,7 @@ struct sim_script {
     X(ALLOCS, "allocations")                                                                       \
     X(REFUSALS, "refusals")                                                                        \
     X(LARGEST, "requests for what a refusal said")                                                 \
+    X(ASKED, "calls of the program's callback")                                                    \
     X(USES, "uses checked")                                                                        \
     X(CAPTURES, "captures")                                                                        \
     X(FAULTS, "faults met")                                                                        \

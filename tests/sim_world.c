@@ -94,6 +94,7 @@ struct settings {
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
+    int asks;            /* the program has a callback for want of memory */
     uint64_t harden;     /* where blocks are small: it writes to all of them */
     unsigned sizes;      /* which of them, see draw_size, */
     unsigned few;        /* and how many different ones; 0: any */
@@ -140,6 +141,7 @@ struct world {
     unsigned born; /* streams since the device was waited for */
     struct capture capture;
     CUevent event;
+    unsigned asked_on; /* the stream of the request that is under way */
     uint64_t owners;
     char *gone; /* freed last */
     CUdeviceptr hogs[HOGS];
@@ -243,6 +245,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     if (s->most_blocks > BLOCKS)
         s->most_blocks = BLOCKS;
     draw_chances(s, &state);
+    s->asks = pick(&state, 3) == 0;
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -254,11 +257,11 @@ void sim_describe(uint64_t seed, FILE *out) {
     draw_settings(&s, seed);
     fprintf(out,
             "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
-            "%u threads, %u streams%s%s\n",
+            "%u threads, %u streams%s%s%s\n",
             kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
             s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
-            s.faults ? ", faults" : "");
+            s.faults ? ", faults" : "", s.asks ? ", asks" : "");
 }
 
 static weir_amount bytes_amount(uint64_t bytes) {
@@ -460,6 +463,20 @@ static void forget(struct block *b) {
     memset(b, 0, sizeof *b);
 }
 
+/* The program's last rung: it gives back what lies idle, and asks for one more try. */
+static int give_idle_back(const weir_oom *oom, void *data) {
+    weir_statistics s = {.size = sizeof s};
+
+    if (data != &w || oom->allocator != w.allocator || oom->stream != handle(w.asked_on))
+        fail("the callback is told of another request");
+    if (is_captured(w.asked_on))
+        fail("the callback is asked about a captured stream");
+    expect(weir_stats(w.allocator, &s), WEIR_OK, "weir_stats in the callback");
+    (void)weir_trim(w.allocator, 0, NULL);
+    add(SIM_ASKED, 1);
+    return oom->attempt == 1;
+}
+
 /* After a refusal: what it says could be had can be had.  0 if nothing is said, or a fault came between;
  * else the block is as if it had been asked for in the first place. */
 static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
@@ -499,6 +516,7 @@ static void do_alloc(uint64_t r) {
         at++;
     b = &w.blocks[at];
     tell("alloc %zu on stream %u%s: ", bytes, stream, captured ? " (captured)" : "");
+    w.asked_on = stream;
     faulted = CALL(status, weir_alloc(w.allocator, bytes, handle(stream), &address));
     tell("%s, block %u at %p\n", weir_status_name(status), at, address);
     if (status != WEIR_OK) {
@@ -968,6 +986,10 @@ static void do_fault(uint64_t r) {
 static void open_allocator(void) {
     weir_options options = options_of(&w.set);
 
+    if (w.set.asks) {
+        options.oom_callback = give_idle_back;
+        options.oom_callback_data = &w;
+    }
     expect(weir_allocator_create(&options, &w.allocator), WEIR_OK, "weir_allocator_create");
 }
 
