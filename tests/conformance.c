@@ -782,6 +782,42 @@ START_TEST(the_largest_request_is_served) {
 }
 END_TEST
 
+/* The same where the device has no more.  What a driver then keeps for itself nobody knows, so that on a GPU
+ * it is told and not asserted. */
+START_TEST(the_largest_request_on_a_full_device) {
+    weir_options options = options_for(_i, 64 * MIB);
+    CUstream s = make_stream();
+    weir_refusal r = {.size = sizeof r};
+    struct hog hog = {.count = 0};
+    void *block = NULL;
+    weir_allocator *a;
+    weir_status status;
+
+    options.recovery_timeout_ms = 20;
+    OK(weir_allocator_create(&options, &a));
+    hog_takes(driver, &hog, 300 * MIB);
+    if (weir_alloc(a, GIB, s, &block) == WEIR_OK) { /* somebody has given some back */
+        OK(weir_free(a, block, s));
+    } else {
+        OK(weir_last_refusal(&r));
+        status = r.largest > 0 ? weir_alloc(a, (size_t)r.largest, s, &block) : WEIR_OK;
+        printf("# %s, front %s, full device, %llu bytes free: %llu bytes can be had: %s\n",
+               kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off",
+               (unsigned long long)r.device_free, (unsigned long long)r.largest,
+               weir_status_name(status));
+        if (!on_cuda)
+            ck_assert_int_eq(status, WEIR_OK);
+        if (!on_cuda && _i != KIND_FIXED)
+            ck_assert_uint_ge(r.largest, 288 * MIB);
+        if (status == WEIR_OK)
+            OK(weir_free(a, block, s));
+    }
+    hog_ends(driver, &hog);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
 /* What a thread that allocates from `a` finds wrong, or NULL. */
 static const char *wrong_at_first_refusal(weir_allocator *a) {
     weir_refusal r = {.size = sizeof r};
@@ -2490,6 +2526,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_largest_request_on_a_full_device, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_callback_makes_room, 0, KIND_COUNT);
     tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);

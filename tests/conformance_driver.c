@@ -33,6 +33,7 @@ static CUdeviceptr scratch; /* for long work on a GPU */
 static CUmemoryPool pool;
 static CUstream s, t; /* non-blocking */
 static CUevent event;
+static struct hog hog;
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
@@ -70,6 +71,7 @@ static void open_device(void) {
 static void close_device(void) {
     CUcontext popped;
 
+    hog_ends(driver, &hog);
     CU(driver->cuCtxSynchronize());
     CU(driver->cuMemPoolDestroy(pool));
     CU(driver->cuEventDestroy(event));
@@ -665,33 +667,41 @@ static struct outcome expected(enum situation what, int on, int room) {
     return (struct outcome){.result = CUDA_ERROR_OUT_OF_MEMORY};
 }
 
-/* Known of drivers: what gives reuse; and that memory that is at work goes to nobody who is not behind it.
- * Not: what a policy that is off withholds, nor what a maximum has to do with it. */
+/* Whether there is room for another block. */
+enum { ROOM, MAXIMUM, FULL_DEVICE, ROOMS };
+
+static const char *const room_names[ROOMS] = {"room", "at the maximum", "full device"};
+
+/* Known of drivers: what gives reuse; that memory that is at work goes to nobody who is not behind it, but on
+ * a full device to who waits.  Not: what a policy that is off withholds, nor what a maximum has to do with
+ * it. */
 static int is_known(enum situation what, int on, int room) {
     if (expected(what, on, 1).same)
         return 1;
-    return what == PENDING && room;
+    return what == PENDING && (room == ROOM || (room == FULL_DEVICE && on == POLICIES - 1));
 }
 
 /* The policies one by one and together; with room for another block, and with none. */
 START_TEST(each_policy_alone_and_together) {
-    int on = _i % POLICIES, room = _i < POLICIES;
+    int on = _i % POLICIES, room = _i / POLICIES;
 
-    if (!room && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+    if (room == MAXIMUM && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
         return;
+    if (room == FULL_DEVICE)
+        hog_takes(driver, &hog, UNIT);
     for (enum situation what = 0; what < SITUATIONS; what++) {
-        struct outcome wanted = expected(what, on, room), is;
+        struct outcome wanted = expected(what, on, room == ROOM), is;
         int agrees;
 
         CU(driver->cuCtxSynchronize());
         CU(driver->cuMemPoolDestroy(pool));
-        make_pool(room ? 0 : UNIT);
+        make_pool(room == MAXIMUM ? UNIT : 0);
         set_policies(on);
         is = try(what);
         agrees = is.result == wanted.result && is.same == wanted.same && is.waited == wanted.waited;
-        printf("# driver: reuse, policies %s%s%s%s, %s, %s: %s%s%s\n", on & FOLLOW ? "follow " : "",
-               on & OPPORTUNISTIC ? "opportunistic " : "", on & INTERNAL ? "internal" : "",
-               on ? "" : "none", room ? "room" : "no room", situation_names[what],
+        printf("# driver: reuse, policies%s%s%s%s, %s, %s: %s%s%s\n", on & FOLLOW ? " follow" : "",
+               on & OPPORTUNISTIC ? " opportunistic" : "", on & INTERNAL ? " internal" : "",
+               on ? "" : " none", room_names[room], situation_names[what],
                is.result != CUDA_SUCCESS ? "refused"
                : is.same                 ? "the same block"
                                          : "another",
@@ -896,7 +906,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, the_maximum_holds);
     tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
     tcase_add_test(tests, policies_are_on_at_first);
-    tcase_add_loop_test(tests, each_policy_alone_and_together, 0, 2 * POLICIES);
+    tcase_add_loop_test(tests, each_policy_alone_and_together, 0, ROOMS * POLICIES);
     tcase_add_test(tests, an_event_before_the_free_does_not_count);
     tcase_add_test(tests, an_event_recorded_again);
     tcase_add_test(tests, order_through_a_third_stream);
