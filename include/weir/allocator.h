@@ -66,7 +66,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **a
  * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
  * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
- * hold idle blocks.
+ * hold idle blocks.  At last options.oom_callback is asked, if there is one, and may have the request tried
+ * again.
  * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
  * does: its call breaks the capture, as cudaMallocAsync would.
  * E_INVALID: NULL; E_NO_MEMORY, E_LIMIT (see weir_last_refusal); E_STREAM; E_CAPTURE; E_HOST_MEMORY;
