@@ -1058,6 +1058,30 @@ START_TEST(only_what_the_host_looked_at_is_seen) {
 }
 END_TEST
 
+/* Once it is done, or to who is behind an event of it. */
+START_TEST(what_an_ended_stream_freed_serves_others) {
+    for (int ordered = 0; ordered < 2; ordered++) {
+        CUstream third;
+        CUdeviceptr block;
+        CUevent event;
+
+        make_pool(0);
+        OK(d->cuStreamCreate(&third, CU_STREAM_NON_BLOCKING));
+        OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        block = alloc(32 * MIB, third);
+        OK(weir__model_kernel(third, 40 * MS));
+        release(block, third);
+        OK(d->cuEventRecord(event, third));
+        if (ordered)
+            OK(d->cuStreamWaitEvent(t, event, 0));
+        OK(d->cuStreamDestroy(third));
+        if (!ordered)
+            d->sleep_ns(50 * MS);
+        ck_assert_uint_eq(alloc(32 * MIB, t), block);
+    }
+}
+END_TEST
+
 /* Without an event: that is what blocking means. */
 START_TEST(the_legacy_stream_has_what_blocking_streams_freed) {
     CUdeviceptr block;
@@ -1161,6 +1185,39 @@ START_TEST(trim_rounds_up_to_units) {
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 32 * MIB);
     release(keep, s);
+}
+END_TEST
+
+/* Assumed: conformance_driver.c asks a real driver. */
+START_TEST(trim_counts_what_is_done_only_if_that_may_be_looked_at) {
+    for (int on = 1; on >= 0; on--) {
+        make_pool(0);
+        set(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, (uint64_t)on);
+        OK(weir__model_kernel(s, 40 * MS));
+        release(alloc(32 * MIB, s), s);
+        OK(d->cuMemPoolTrimTo(pool, 0));
+        ck_assert_uint_eq(reserved(), 32 * MIB);
+        d->sleep_ns(50 * MS);
+        OK(d->cuMemPoolTrimTo(pool, 0));
+        ck_assert_uint_eq(reserved(), on ? 0 : 32 * MIB);
+    }
+}
+END_TEST
+
+/* Assumed likewise. */
+START_TEST(queries_let_no_threshold_act) {
+    CUevent event;
+
+    OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    release(alloc(32 * MIB, s), s);
+    OK(d->cuEventRecord(event, s));
+    d->sleep_ns(MS);
+    set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
+    OK(d->cuEventQuery(event));
+    OK(d->cuStreamQuery(s));
+    ck_assert_uint_eq(reserved(), 32 * MIB);
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_eq(reserved(), 0);
 }
 END_TEST
 
@@ -2051,6 +2108,7 @@ static void add_pools(Suite *suite) {
     tcase_add_test(reuse, neighbours_that_a_stream_may_have_are_taken_together);
     tcase_add_test(reuse, only_what_the_host_looked_at_is_seen);
     tcase_add_test(reuse, the_legacy_stream_has_what_blocking_streams_freed);
+    tcase_add_test(reuse, what_an_ended_stream_freed_serves_others);
 }
 
 static void add_units(Suite *suite) {
@@ -2062,6 +2120,8 @@ static void add_units(Suite *suite) {
     tcase_add_test(units, scattered_holes_are_remapped);
     tcase_add_test(units, holes_smaller_than_a_unit_serve_nothing_larger);
     tcase_add_test(units, trim_rounds_up_to_units);
+    tcase_add_test(units, trim_counts_what_is_done_only_if_that_may_be_looked_at);
+    tcase_add_test(units, queries_let_no_threshold_act);
     tcase_add_test(units, threshold_acts_at_a_synchronisation_and_rounds_down);
     tcase_add_test(units, synchronising_the_context_lets_the_threshold_act);
     tcase_add_test(units, growth_and_trim_wait_for_no_kernel);
