@@ -32,6 +32,9 @@
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* no address of the range */
 enum { ADDRESSES = 32 };    /* times the device's memory */
+/* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
+#define SPARE_SMALL (32 * MIB)
+enum { PREALLOC_SMALL = 64 }; /* a part of it, unless they have that */
 #define PREALLOC_MOST (4096 * MIB)
 
 /* Physical memory, mapped whole. */
@@ -379,7 +382,7 @@ static void find_tail(const struct range *g, int small, size_t bytes, struct win
 
 /* The spare for `want` bytes where no more than `most` fit: the largest that is not larger, else the
  * smallest.  1 and its place, or 0. */
-static int choose_spare(const struct range *g, size_t want, size_t most, size_t *at) {
+static int choose_spare(const struct range *g, size_t want, uint64_t most, size_t *at) {
     size_t best = 0;
 
     for (size_t i = 0; i < g->spare_count; i++) {
@@ -457,7 +460,10 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
         size_t want = (size_t)(to - at), spare = 0, bytes;
         uint64_t from = 0;
 
-        if (choose_spare(g, want, (size_t)(most - at), &spare)) {
+        /* A large handle would be held by the first small block that stays. */
+        if (choose_spare(g, want,
+                         small && !squeeze ? weir__size_smaller(SPARE_SMALL, most - at) : most - at,
+                         &spare)) {
             bytes = g->spares[spare].bytes;
             from = g->spares[spare].base;
             g->spares[spare].bytes = 0;
@@ -741,34 +747,48 @@ static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) 
     return status;
 }
 
-static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
-    struct range *g = a->range;
-    struct weir_driver_scope scope;
+/* Takes so many bytes for large or for small requests, in as few handles as may be.  The survey is of before
+ * it. */
+static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
+    const struct range *g = a->range;
+    uint64_t at = g->pieces[(small ? g->piece_count : g->small_pieces) - 1].base, end = at + bytes;
     weir_status status = WEIR_OK;
-    uint64_t before = a->blocks.total;
-    int result_before = weir__driver_result;
-    size_t most = weir__size_round_down(weir__arena_room(a), PAGE);
-    CUresult result;
 
-    if (!weir__size_round_up(bytes, PAGE, &bytes) || bytes > most)
-        bytes = most;
-    if (!survey(a, 0))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    free_stuck(a);
-    while (status == WEIR_OK && a->blocks.total - before < bytes) {
-        uint64_t at = g->pieces[g->small_pieces - 1].base + (a->blocks.total - before);
-        size_t left = bytes - (size_t)(a->blocks.total - before);
-        struct move m = {.to = {.base = at, .bytes = left < PREALLOC_MOST ? left : PREALLOC_MOST}};
+    while (status == WEIR_OK && at < end) {
+        struct move m = {
+            .to = {.base = at, .bytes = (size_t)weir__size_smaller(end - at, PREALLOC_MOST)}};
 
         status = put_new(a, at, &m);
         while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
             m.to.bytes = weir__size_round_down(m.to.bytes / 2, PAGE);
             status = put_new(a, at, &m);
         }
+        at += m.to.bytes;
     }
+    return status;
+}
+
+static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
+    struct weir_driver_scope scope;
+    weir_status status = WEIR_OK;
+    uint64_t before = a->blocks.total;
+    int result_before = weir__driver_result;
+    size_t most = weir__size_round_down(weir__arena_room(a), PAGE), small;
+    CUresult result;
+
+    if (!weir__size_round_up(bytes, PAGE, &bytes) || bytes > most)
+        bytes = most;
+    if (!survey(a, 0))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
+    small = bytes > PAGE ? (size_t)weir__size_less(small, held(a->range, 1)) : 0;
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    free_stuck(a);
+    status = grow_kind(a, 0, bytes - small);
+    if (status == WEIR_OK)
+        status = grow_kind(a, 1, small);
     weir__driver_leave(a->host->driver, &scope);
     weir__arena_grown(a);
     *got = (size_t)(a->blocks.total - before);

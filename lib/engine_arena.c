@@ -54,6 +54,7 @@ static void arena_close(void *engine) {
 static weir_status place(struct weir_arena *a, const struct weir_arena_request *r, int may_grow,
                          int *grew, struct weir_placement_block *out) {
     int result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+    int result_before = weir__driver_result;
     weir_status status;
 
     if (result == WEIR_PLACEMENT_NO_FIT) {
@@ -65,6 +66,11 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
     }
     if (result == WEIR_PLACEMENT_NO_FIT) {
         status = a->backing->make_room(a, r, grew);
+        if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
+            weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK) {
+            weir__set_driver_result(result_before);
+            return WEIR_OK;
+        }
         if (status != WEIR_OK)
             return status;
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
