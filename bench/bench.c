@@ -9,13 +9,16 @@
 #include "contestant.h"
 #include "flags.h"
 #include "help.h"
+#include "limit_sweep.h"
 #include "micro.h"
 
-enum { MICRO_KEY = 0x5600 };
+enum { MICRO_KEY = 0x5600, LIMIT_KEY };
 
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
+    int limits;          /* --limit-sweep */
+    const char *earlier; /* its file; NULL: none */
     int failed;
 };
 
@@ -60,11 +63,19 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case MICRO_KEY:
         argp_error(state, "--micro must be written in full");
         return EINVAL;
+    case LIMIT_KEY:
+        command->limits = 1;
+        command->earlier = argument;
+        return 0;
     case 'd':
         weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
+        return 0;
+    case ARGP_KEY_END:
+        if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0))
+            argp_error(state, "--limit-sweep goes with neither --repeat nor --busy");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -111,6 +122,12 @@ int weir_cmd_bench(int argc, char **argv) {
          "cuda, cuda:N, model or model:N.  Default: the GPU if there is one, else the device "
          "model.",
          0},
+        {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
+         "Look for the smallest limit at which each contestant serves each trace, in steps of 32 "
+         "MiB. "
+         " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
+         "more.",
+         0},
         {"micro", MICRO_KEY, NULL, 0,
          "Measure single calls instead of traces; see weir bench --micro --help.", 0},
         {0}};
@@ -137,7 +154,7 @@ int weir_cmd_bench(int argc, char **argv) {
         contest->device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
     }
     if (code == 0)
-        code = contest_run(contest);
+        code = command.limits ? limit_sweep_run(contest, command.earlier) : contest_run(contest);
     contest_free(contest);
     return code;
 }

@@ -171,12 +171,18 @@ static json_t *results_json(const struct contest *contest) {
     return array;
 }
 
-static int write_json(const struct contest *contest) {
-    json_t *array = results_json(contest);
-    int good = jsonfile_write(contest->json_file, array);
+FILE *contest_table_file(const struct contest *contest) {
+    return contest->json_file && strcmp(contest->json_file, "-") == 0 ? stderr : stdout;
+}
+
+int contest_write(const struct contest *contest, json_t *array) {
+    int good = !contest->json_file || jsonfile_write(contest->json_file, array);
 
     json_decref(array);
-    return good;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return good;
+    fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
+    return 0;
 }
 
 /* --------------------------------------------------------------- running ---- */
@@ -210,6 +216,7 @@ static int look_at_device(struct contest *contest) {
     int good;
 
     job_make(&job, NULL, contest->busy_factor, &contest->options, contest->device_source);
+    job.trial = contest->limits;
     result = runner_run(&job, -1, message, sizeof message);
     if (!result) {
         if (message[0])
@@ -353,23 +360,20 @@ static int any_result(const struct contest *contest) {
     return 0;
 }
 
+int contest_prepare(struct contest *contest) {
+    return jsonfile_check(contest->json_file) && make_tapes(contest) && look_at_device(contest);
+}
+
 int contest_run(struct contest *contest) {
     int good;
 
-    if (!jsonfile_check(contest->json_file) || !make_tapes(contest) || !look_at_device(contest) ||
-        !make_outcomes(contest))
+    if (!contest_prepare(contest) || !make_outcomes(contest))
         return 1;
     good = run_all(contest);
     if (!any_result(contest)) /* nothing to show, and no file that says nothing */
         return 1;
-    table_print(contest->json_file && strcmp(contest->json_file, "-") == 0 ? stderr : stdout,
-                contest);
-    if (contest->json_file)
-        good &= write_json(contest);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
-        good = 0;
-    }
+    table_print(contest_table_file(contest), contest);
+    good &= contest_write(contest, results_json(contest));
     return good ? 0 : 1;
 }
 

@@ -14,6 +14,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <weir/options.h>
 
@@ -39,6 +40,7 @@ struct contest {
     uint64_t repeat;       /* runs of each (trace, contestant), in fresh processes */
     uint64_t iterations;   /* stop after this mark; 0: none */
     double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
+    int limits;            /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     struct contest_trace *traces;
     size_t trace_count;
@@ -70,6 +72,12 @@ void contest_init(struct contest *contest, int argc, char **argv);
 int contest_add_trace(struct contest *contest, const char *argument);
 /* All traces that are shipped; 0 with a message printed if there are none. */
 int contest_add_shipped(struct contest *contest);
+/* What comes before any run: the file, the traces, the device.  1, or 0 with a message printed. */
+int contest_prepare(struct contest *contest);
+/* Where the table goes. */
+FILE *contest_table_file(const struct contest *contest);
+/* After the table: writes the file, if any.  Takes the reference.  1, or 0 with a message printed. */
+int contest_write(const struct contest *contest, json_t *array);
 /* Runs all, prints the table and writes the file.  The program's exit code. */
 int contest_run(struct contest *contest);
 void contest_free(struct contest *contest);

@@ -140,9 +140,11 @@ const struct contestant *contestant_find(const char *name) {
 }
 
 const char *contestant_lacks(const struct contestant *contestant, const struct weir_driver *driver,
-                             CUdevice device) {
+                             CUdevice device, int limited) {
     int can = 0;
 
+    if (limited && !contestant->choose && !(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return "pools with a limit (driver 12.2)";
     if (!contestant->needs_virtual)
         return NULL;
     if ((driver->capabilities & WEIR_CAP_VIRTUAL) &&

@@ -24,10 +24,12 @@ struct session {
     const struct weir_driver *counted; /* the same table, counted */
     CUdevice device;
     uint64_t device_bytes;
-    CUevent event;                          /* for ordering one stream behind another, at once */
-    uint64_t blocks;                        /* indices of blocks are below it */
-    uint64_t live_peak_bytes;               /* of the trace */
-    const weir_options *given;              /* device and log for all; everything for `replay` */
+    CUevent event;             /* for ordering one stream behind another, at once */
+    uint64_t blocks;           /* indices of blocks are below it */
+    uint64_t live_peak_bytes;  /* of the trace */
+    const weir_options *given; /* device and log for all; everything for `replay` */
+    uint64_t limit;            /* the most it may reserve; 0: as the contestant has it */
+    int refused;               /* open failed for lack of memory, or of a larger limit */
     char message[CONTESTANT_MESSAGE_BYTES]; /* why open or close failed */
 };
 
@@ -82,9 +84,10 @@ enum { SLOW_NS = 5000 };
 extern const struct contestant contestants[];
 /* NULL: no such name.  Knows also "replay", which takes all its options from session.given. */
 const struct contestant *contestant_find(const char *name);
-/* What the device cannot and the contestant cannot do without; NULL: nothing. */
+/* What the device cannot and the contestant cannot do without, if it is to be limited or not; NULL:
+ * nothing. */
 const char *contestant_lacks(const struct contestant *contestant, const struct weir_driver *driver,
-                             CUdevice device);
+                             CUdevice device, int limited);
 
 /* contestant_raw.c: a private pool of the driver, used as an application would. */
 void *raw_open(struct session *session, const struct contestant *self);

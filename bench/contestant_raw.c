@@ -34,6 +34,7 @@ struct raw {
 };
 
 static void *refuse(struct session *session, const char *call, CUresult result) {
+    session->refused = result == CUDA_ERROR_OUT_OF_MEMORY;
     snprintf(session->message, sizeof session->message, "%s failed: %s", call,
              weir__driver_error_name(session->driver, result));
     return NULL;
@@ -77,6 +78,7 @@ void *raw_open(struct session *session, const struct contestant *self) {
         snprintf(session->message, sizeof session->message, "out of memory");
         return NULL;
     }
+    properties.maxSize = (size_t)session->limit;
     raw->session = session;
     raw->self = self;
     result = session->counted->cuMemPoolCreate(&raw->pool, &properties);

@@ -25,6 +25,8 @@ struct public {
 static void refuse(struct session *session, const char *what, weir_status status) {
     int result = weir_last_driver_result();
 
+    session->refused = status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY;
+
     if (status == WEIR_E_DRIVER || status == WEIR_E_DEVICE_LOST)
         snprintf(session->message, sizeof session->message, "%s: %s (%s)", what,
                  weir_status_message(status),
@@ -49,6 +51,8 @@ void *public_open(struct session *session, const struct contestant *self) {
         opened->options.device = session->given->device;
         opened->options.log = session->given->log;
         self->choose(session, &opened->options);
+        if (session->limit)
+            opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator,
                                            message, sizeof message);
     }

@@ -20,6 +20,8 @@ weir_SOURCES = \
 	bench/info.c \
 	bench/jsonfile.c \
 	bench/jsonfile.h \
+	bench/limit_sweep.c \
+	bench/limit_sweep.h \
 	bench/merge.c \
 	bench/merge.h \
 	bench/micro.c \

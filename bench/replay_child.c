@@ -9,7 +9,7 @@
  * kept of them, cost as much as a short call, and take the caches and the overlap that the next one
  * would have had.  The other kind times allocations and frees of an iteration as one stretch, and
  * takes off what the same loop takes with an allocator that does nothing; its iterations are all
- * that it tells.
+ * that it tells.  A trial tells only whether every request is served, and ends at the first that is not.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
  * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
@@ -44,6 +44,8 @@ struct replay {
     CUcontext context;
     CUstream *streams;
     int stretches;      /* iterations are timed, not operations */
+    int trial;          /* the first refusal ends it */
+    int refused;        /* and has */
     double busy_factor; /* 0: no work on the streams */
     struct busy *busy;  /* NULL: likewise */
     void **addresses;   /* by block; NULL: not live */
@@ -111,8 +113,10 @@ static uint64_t reliable_ns(const struct replay *replay, const struct span *span
 /* Requests may be refused for lack of memory. */
 static int check_refusal(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        return 1;
+    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
+        replay->refused = 1;
+        return !replay->trial;
+    }
     return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
                 op->bytes, weir_status_message(status));
 }
@@ -714,6 +718,30 @@ static json_t *measure_stretches(struct replay *replay) {
     return result;
 }
 
+/* A limit below the live peak may be refused as one that makes no sense. */
+static int is_refusal(const struct session *session) {
+    return session->refused || (session->limit && session->limit < session->live_peak_bytes);
+}
+
+static json_t *measure_trial(struct replay *replay) {
+    struct session *session = &replay->session;
+    struct figures *last = &replay->last;
+
+    if (open_contestant(replay)) {
+        if (!play_stretches(replay, do_operation) && !replay->refused)
+            return NULL;
+        replay->contestant->figures(replay->allocator, last);
+    } else if (!is_refusal(session)) {
+        return NULL;
+    } else {
+        replay->refused = 1;
+    }
+    return json_pack("{s:b,s:o,s:o,s:o}", "served", !replay->refused, "requests",
+                     jsonfile_integer(replay->allocs), "reserve_peak_bytes",
+                     integer_or_null(last->has_reserve, last->reserve_peak), "device_bytes",
+                     jsonfile_integer(session->device_bytes));
+}
+
 /* Opens, plays, tells.  The result, or NULL with replay->error. */
 static json_t *replay_all(struct replay *replay) {
     json_t *result;
@@ -722,8 +750,10 @@ static json_t *replay_all(struct replay *replay) {
         !check(replay, "cuCtxGetCurrent",
                span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)))
         return NULL;
-    result = replay->stretches ? measure_stretches(replay) : measure_operations(replay);
-    if (result && (!free_rest(replay) || !close_contestant(replay))) {
+    result = replay->trial       ? measure_trial(replay)
+             : replay->stretches ? measure_stretches(replay)
+                                 : measure_operations(replay);
+    if (result && replay->allocator && (!free_rest(replay) || !close_contestant(replay))) {
         json_decref(result);
         result = NULL;
     }
@@ -755,11 +785,11 @@ static json_t *replay_beside_idle_thread(struct replay *replay) {
 }
 
 /* What contestants lack here, by their names. */
-static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
+static json_t *lacks_json(const struct weir_driver *driver, CUdevice device, int limited) {
     json_t *out = json_object();
 
     for (const struct contestant *c = contestants; c->name; c++) {
-        const char *lacks = contestant_lacks(c, driver, device);
+        const char *lacks = contestant_lacks(c, driver, device, limited);
 
         if (lacks)
             json_object_set_new(out, c->name, json_string(lacks));
@@ -768,32 +798,32 @@ static json_t *lacks_json(const struct weir_driver *driver, CUdevice device) {
 }
 
 static json_t *device_json(const struct weir_cli_settings *settings,
-                           const struct weir_cli_device *device, int modelled) {
+                           const struct weir_cli_device *device, const struct job *job) {
     CUdevice handle = 0;
 
     if (device->driver->cuDeviceGet(&handle, device->ordinal) != CUDA_SUCCESS)
         return json_pack("{s:s}", "error", "cuDeviceGet failed");
     return json_pack("{s:s,s:s,s:b,s:i,s:o}", "device", device->name, "spec",
-                     settings->options.device ? settings->options.device : "", "modelled", modelled,
-                     "driver_version", device->driver->version, "lacks",
-                     lacks_json(device->driver, handle));
+                     settings->options.device ? settings->options.device : "", "modelled",
+                     device->driver->charge != NULL, "driver_version", device->driver->version,
+                     "lacks", lacks_json(device->driver, handle, job->trial));
 }
 
 /* Only to see which device it will be, and that it can do what is wanted. */
-static int look_at_device(struct weir_cli_settings *settings, double busy_factor) {
+static int look_at_device(struct weir_cli_settings *settings, const struct job *job) {
     struct weir_cli_device device;
     const char *lacks;
 
     memset(&device, 0, sizeof device);
     if (weir_cli_device_open(settings, &device, 0) != 0)
         goto failed; /* it has said why */
-    lacks = busy_factor > 0 ? busy_lacks(device.driver) : NULL;
+    lacks = job->busy_factor > 0 ? busy_lacks(device.driver) : NULL;
     if (lacks) {
         fprintf(stderr, "weir: --busy needs %s, which the driver of %s lacks\n", lacks,
                 device.name);
         goto failed;
     }
-    return !result_send(device_json(settings, &device, device.driver->charge != NULL));
+    return !result_send(device_json(settings, &device, job));
 
 failed:
     result_send(json_pack("{s:s}", "error", ""));
@@ -817,10 +847,12 @@ int weir_cmd_replay_child(int argc, char **argv) {
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
     if (!job.contestant[0])
-        return look_at_device(&settings, job.busy_factor);
+        return look_at_device(&settings, &job);
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
+    replay.session.limit = job.limit;
     replay.stretches = job.stretches;
+    replay.trial = job.trial;
     replay.busy_factor = job.busy_factor;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));

@@ -52,8 +52,7 @@ static int median_integer(const struct group *group, const char *key, const char
     return count > 0;
 }
 
-/* "1,234,567". */
-static void spell(uint64_t value, char *text, size_t bytes) {
+void table_spell(uint64_t value, char *text, size_t bytes) {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%" PRIu64, value);
     size_t used = 0;
@@ -72,7 +71,7 @@ static void print_whole(FILE *file, const struct group *group, int width, const 
     uint64_t value;
 
     if (median_integer(group, key, inner, &value))
-        spell(value, text, sizeof text);
+        table_spell(value, text, sizeof text);
     fprintf(file, " %*s", width, text);
 }
 
@@ -162,17 +161,20 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     fputc('\n', file);
 }
 
-static void print_block(FILE *file, const struct contest *contest, size_t trace,
-                        int *any_unsettled) {
-    const struct tape_header *header = &contest->traces[trace].header;
+void table_trace(FILE *file, const struct tape_header *header) {
     char allocs[32], live[32];
 
-    spell(header->allocs, allocs, sizeof allocs);
+    table_spell(header->allocs, allocs, sizeof allocs);
     weir__bytes_show(header->live_peak_bytes, live, sizeof live);
     fprintf(file,
             "\n%s: %" PRIu64 " iteration%s, %s allocations, %" PRIu64 " stream%s, live peak %s\n",
             header->name, header->marks, header->marks == 1 ? "" : "s", allocs, header->streams,
             header->streams == 1 ? "" : "s", live);
+}
+
+static void print_block(FILE *file, const struct contest *contest, size_t trace,
+                        int *any_unsettled) {
+    table_trace(file, &contest->traces[trace].header);
     fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "", "first", "steady", "op", "",
             "reserve", "prealloc", "prealloc", contest->busy_factor > 0 ? "   makespan" : "");
     fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "contestant", "ms/iter", "ms/iter",
@@ -193,11 +195,15 @@ static uint64_t timer_cost(const struct contest *contest) {
     return cost;
 }
 
+void table_head(FILE *file, const struct contest *contest) {
+    fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
+            contest->driver_version / 1000, contest->driver_version % 1000 / 10);
+}
+
 void table_print(FILE *file, const struct contest *contest) {
     int any_unsettled = 0;
 
-    fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
-            contest->driver_version / 1000, contest->driver_version % 1000 / 10);
+    table_head(file, contest);
     if (contest->modelled)
         fprintf(file, "device model: times are virtual driver time and real time spent in weir; no "
                       "GPU was used\n");

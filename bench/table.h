@@ -7,6 +7,12 @@
 
 #include "contest.h"
 
+/* "1,234,567". */
+void table_spell(uint64_t value, char *text, size_t bytes);
+/* Where it ran. */
+void table_head(FILE *file, const struct contest *contest);
+/* What a trace is, above its rows. */
+void table_trace(FILE *file, const struct tape_header *header);
 /* Medians over the repeats. */
 void table_print(FILE *file, const struct contest *contest);
 
