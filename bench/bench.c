@@ -12,7 +12,7 @@
 #include "limit_sweep.h"
 #include "micro.h"
 
-enum { MICRO_KEY = 0x5600, LIMIT_KEY };
+enum { MICRO_KEY = 0x5600, LIMIT_KEY, THRESHOLD_KEY };
 
 struct command {
     struct contest contest;
@@ -67,6 +67,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         command->limits = 1;
         command->earlier = argument;
         return 0;
+    case THRESHOLD_KEY:
+        command->contest.thresholds = 1;
+        return 0;
     case 'd':
         weir_cli_settings_set(&command->settings, WEIR_SETTING_DEVICE, argument);
         return 0;
@@ -76,6 +79,14 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_END:
         if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0))
             argp_error(state, "--limit-sweep goes with neither --repeat nor --busy");
+        if (command->limits && command->contest.thresholds)
+            argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
+        for (size_t i = 0; i < command->contest.contestant_count; i++)
+            if (command->contest.thresholds &&
+                !contestant_find(command->contest.contestants[i])->has_threshold)
+                argp_error(state,
+                           "--threshold-sweep: %s has no release threshold, or one of its own",
+                           command->contest.contestants[i]);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -105,7 +116,8 @@ static void tell_unused(const struct weir_cli_settings *settings) {
 static int add_defaults(struct contest *contest) {
     if (contest->contestant_count == 0)
         for (const struct contestant *c = contestants; c->name; c++)
-            if (!c->by_name_only && !add_contestant(contest, c->name))
+            if (!c->by_name_only && (c->has_threshold || !contest->thresholds) &&
+                !add_contestant(contest, c->name))
                 return 0;
     return contest->trace_count > 0 || contest_add_shipped(contest);
 }
@@ -127,6 +139,10 @@ int weir_cmd_bench(int argc, char **argv) {
          "MiB. "
          " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
          "more.",
+         0},
+        {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
+         "Replay with release thresholds of 0, 25, 50 and 75% of the trace's live peak, and max; "
+         "contestants driver and pool, or those named.",
          0},
         {"micro", MICRO_KEY, NULL, 0,
          "Measure single calls instead of traces; see weir bench --micro --help.", 0},

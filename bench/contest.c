@@ -146,6 +146,28 @@ static int make_tapes(struct contest *contest) {
     return good;
 }
 
+/* ------------------------------------------------------------ thresholds ---- */
+
+const int contest_thresholds[CONTEST_THRESHOLDS] = {0, 25, 50, 75, CONTEST_THRESHOLD_MAX};
+
+void contest_threshold_spell(const struct outcome *outcome, char *text, size_t bytes) {
+    int percent = contest_thresholds[outcome->threshold];
+
+    if (percent == CONTEST_THRESHOLD_MAX)
+        snprintf(text, bytes, "max");
+    else
+        snprintf(text, bytes, "%d%%", percent);
+}
+
+static weir_amount threshold_of(const struct contest *contest, const struct outcome *outcome) {
+    uint64_t live = contest->traces[outcome->trace].header.live_peak_bytes;
+    uint64_t part = (uint64_t)contest_thresholds[outcome->threshold];
+
+    if (contest_thresholds[outcome->threshold] == CONTEST_THRESHOLD_MAX)
+        return (weir_amount){0, WEIR_AMOUNT_MAX, 0};
+    return (weir_amount){live / 100 * part + live % 100 * part / 100, WEIR_AMOUNT_BYTES, 0};
+}
+
 /* ------------------------------------------------------------------ JSON ---- */
 
 static json_t *results_json(const struct contest *contest) {
@@ -163,6 +185,12 @@ static json_t *results_json(const struct contest *contest) {
 
         if (outcome->busy_factor > 0)
             json_object_set_new(object, "busy", json_real(outcome->busy_factor));
+        if (contest->thresholds) {
+            char threshold[16];
+
+            contest_threshold_spell(outcome, threshold, sizeof threshold);
+            json_object_set_new(object, "threshold_over_live", json_string(threshold));
+        }
         json_object_set_new(object, "repeat", json_integer((json_int_t)(i % contest->repeat) + 1));
         json_object_update(object, common);
         json_array_append_new(array, object);
@@ -274,6 +302,9 @@ static json_t *run_children(const struct contest *contest, const struct outcome 
 
     job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor,
              &contest->options, contest->device_source);
+    job.has_threshold = contest->thresholds;
+    if (contest->thresholds)
+        job.threshold = threshold_of(contest, outcome);
     if (outcome->busy_factor <= 0) {
         job.stretches = 1;
         job.options.log = WEIR_LOG_NONE; /* what is logged is not said twice */
@@ -297,9 +328,12 @@ static json_t *run_children(const struct contest *contest, const struct outcome 
 static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {
     const struct contest_trace *trace = &contest->traces[outcome->trace];
     const char *contestant = contest->contestants[outcome->contestant];
-    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128];
+    char message[RUNNER_MESSAGE_BYTES], what[TAPE_NAME_BYTES + 64], told[128], threshold[16] = "";
 
-    snprintf(what, sizeof what, "%s, %s%s", trace->header.name, contestant,
+    if (contest->thresholds)
+        contest_threshold_spell(outcome, threshold, sizeof threshold);
+    snprintf(what, sizeof what, "%s, %s%s%s%s", trace->header.name, contestant,
+             contest->thresholds ? ", threshold " : "", threshold,
              outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
     outcome->result = run_children(contest, outcome, message, sizeof message);
@@ -335,6 +369,7 @@ static int run_all(struct contest *contest) {
 
 static int make_outcomes(struct contest *contest) {
     size_t modes = contest_modes(contest), count = contest->contestant_count * modes;
+    size_t busy_modes = contest->busy_factor > 0 ? 2 : 1;
 
     contest->outcome_count = contest->trace_count * count * contest->repeat;
     contest->outcomes = calloc(contest->outcome_count, sizeof *contest->outcomes);
@@ -344,11 +379,12 @@ static int make_outcomes(struct contest *contest) {
         return 0;
     }
     for (size_t i = 0; i < contest->outcome_count; i++) {
-        size_t group = i / contest->repeat;
+        size_t group = i / contest->repeat, mode = group % modes;
 
         contest->outcomes[i].trace = group / count;
         contest->outcomes[i].contestant = group % count / modes;
-        contest->outcomes[i].busy_factor = group % modes ? contest->busy_factor : 0;
+        contest->outcomes[i].threshold = mode / busy_modes;
+        contest->outcomes[i].busy_factor = mode % busy_modes ? contest->busy_factor : 0;
     }
     return 1;
 }

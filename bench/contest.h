@@ -25,6 +25,7 @@ struct outcome {
     size_t trace;       /* index into traces */
     size_t contestant;  /* index into contestants */
     double busy_factor; /* work on the streams: busy.h; 0: none */
+    size_t threshold;   /* index into contest_thresholds */
     json_t *result;     /* NULL: it failed */
     char *error;        /* why; NULL or empty if result, or if it has been said */
 };
@@ -40,6 +41,7 @@ struct contest {
     uint64_t repeat;       /* runs of each (trace, contestant), in fresh processes */
     uint64_t iterations;   /* stop after this mark; 0: none */
     double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
+    int thresholds;        /* every pair with each of contest_thresholds; 0: with its own */
     int limits;            /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     struct contest_trace *traces;
@@ -55,14 +57,22 @@ struct contest {
     char device[128];
     int modelled;
     int driver_version;
-    struct outcome *outcomes; /* by trace, contestant, without and with work, repeat */
+    struct outcome *outcomes; /* by trace, contestant, threshold, without and with work, repeat */
     size_t outcome_count;
 };
 
-/* How often each pair runs: without work on the streams, and with. */
+/* Release thresholds that are compared, in percent of the live peak. */
+enum { CONTEST_THRESHOLDS = 5, CONTEST_THRESHOLD_MAX = -1 };
+extern const int contest_thresholds[CONTEST_THRESHOLDS];
+
+/* How often each pair runs: with each threshold; without work on the streams, and with. */
 static inline size_t contest_modes(const struct contest *contest) {
-    return contest->busy_factor > 0 ? 2 : 1;
+    return (size_t)(contest->thresholds ? CONTEST_THRESHOLDS : 1) *
+           (contest->busy_factor > 0 ? 2 : 1);
 }
+
+/* "25%", "max": the release threshold of an outcome of such a contest. */
+void contest_threshold_spell(const struct outcome *outcome, char *text, size_t bytes);
 
 /* --repeat, --iterations, --busy, --json and the traces, for a struct argp_child whose input is a struct
  * contest that contest_init has set up. */

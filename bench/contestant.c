@@ -76,7 +76,10 @@ static void choose_arena_fast(const struct session *session, weir_options *optio
     .front = public_front, .close = public_close
 
 const struct contestant contestants[] = {
-    {.name = "driver", .what = "the driver's pool, release threshold 0 (its default)", RAW},
+    {.name = "driver",
+     .what = "the driver's pool, release threshold 0 (its default)",
+     RAW,
+     .has_threshold = 1},
     {.name = "driver-keep",
      .what = "the driver's pool, release threshold max",
      RAW,
@@ -85,7 +88,11 @@ const struct contestant contestants[] = {
      .what = "one cuMemAlloc and cuMemFree per block",
      PUBLIC,
      .choose = choose_platform},
-    {.name = "pool", .what = "weir's pool engine, defaults", PUBLIC, .choose = choose_pool},
+    {.name = "pool",
+     .what = "weir's pool engine, defaults",
+     PUBLIC,
+     .has_threshold = 1,
+     .choose = choose_pool},
     {.name = "pool-prealloc",
      .what = "the same, preallocating the trace's live peak",
      PUBLIC,
@@ -122,6 +129,7 @@ const struct contestant contestants[] = {
     {.name = "pool-unchecked",
      .what = "pool, the program vouching for its streams (only by name)",
      PUBLIC,
+     .has_threshold = 1,
      .choose = choose_pool_unchecked,
      .by_name_only = 1},
     {.name = NULL},

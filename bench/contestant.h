@@ -24,12 +24,13 @@ struct session {
     const struct weir_driver *counted; /* the same table, counted */
     CUdevice device;
     uint64_t device_bytes;
-    CUevent event;             /* for ordering one stream behind another, at once */
-    uint64_t blocks;           /* indices of blocks are below it */
-    uint64_t live_peak_bytes;  /* of the trace */
-    const weir_options *given; /* device and log for all; everything for `replay` */
-    uint64_t limit;            /* the most it may reserve; 0: as the contestant has it */
-    int refused;               /* open failed for lack of memory, or of a larger limit */
+    CUevent event;                /* for ordering one stream behind another, at once */
+    uint64_t blocks;              /* indices of blocks are below it */
+    uint64_t live_peak_bytes;     /* of the trace */
+    const weir_options *given;    /* device and log for all; everything for `replay` */
+    uint64_t limit;               /* the most it may reserve; 0: as the contestant has it */
+    const weir_amount *threshold; /* the release threshold; NULL: as the contestant has it */
+    int refused;                  /* open failed for lack of memory, or of a larger limit */
     char message[CONTESTANT_MESSAGE_BYTES]; /* why open or close failed */
 };
 
@@ -71,6 +72,7 @@ struct contestant {
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
+    int has_threshold;         /* its release threshold may be another */
     int primed;                /* raw pools: the live peak is allocated and freed before */
     int by_name_only;          /* not among those that run when none is named */
     int needs_virtual;         /* memory mapped by handles */

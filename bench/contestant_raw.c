@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text.h"
+
 /* A stream noted for a block; index 0 is none. */
 struct note {
     CUstream stream;
@@ -30,6 +32,7 @@ struct raw {
     uint32_t note_room;
     uint32_t idle_note; /* a list through next */
     uint64_t reserve;   /* as last seen */
+    uint64_t threshold;
     struct figures so_far;
 };
 
@@ -70,7 +73,6 @@ void *raw_open(struct session *session, const struct contestant *self) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .handleTypes = CU_MEM_HANDLE_TYPE_NONE,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, session->device}};
-    uint64_t threshold = self->release_threshold_max ? UINT64_MAX : 0;
     struct raw *raw = calloc(1, sizeof *raw);
     CUresult result;
 
@@ -78,6 +80,10 @@ void *raw_open(struct session *session, const struct contestant *self) {
         snprintf(session->message, sizeof session->message, "out of memory");
         return NULL;
     }
+    raw->threshold = self->release_threshold_max ? UINT64_MAX : 0;
+    if (session->threshold)
+        raw->threshold =
+            session->threshold->kind == WEIR_AMOUNT_MAX ? UINT64_MAX : session->threshold->value;
     properties.maxSize = (size_t)session->limit;
     raw->session = session;
     raw->self = self;
@@ -87,7 +93,7 @@ void *raw_open(struct session *session, const struct contestant *self) {
         return refuse(session, "cuMemPoolCreate", result);
     }
     result = session->counted->cuMemPoolSetAttribute(raw->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                                     &threshold);
+                                                     &raw->threshold);
     if (result != CUDA_SUCCESS) {
         session->driver->cuMemPoolDestroy(raw->pool);
         free(raw);
@@ -229,8 +235,12 @@ void raw_figures(void *allocator, struct figures *out) {
 
 json_t *raw_options(void *allocator) {
     const struct raw *raw = allocator;
+    weir_amount amount = {raw->threshold,
+                          raw->threshold == UINT64_MAX ? WEIR_AMOUNT_MAX : WEIR_AMOUNT_BYTES, 0};
+    char text[WEIR_SPELL_BYTES];
 
-    return json_pack("{s:s}", "release-threshold", raw->self->release_threshold_max ? "max" : "0");
+    weir__amount_spell(&amount, text, sizeof text);
+    return json_pack("{s:s}", "release-threshold", text);
 }
 
 int raw_close(void *allocator) {

@@ -53,6 +53,8 @@ void *public_open(struct session *session, const struct contestant *self) {
         self->choose(session, &opened->options);
         if (session->limit)
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
+        if (session->threshold)
+            opened->options.release_threshold = *session->threshold;
         status = weir__allocator_create_on(session->counted, &opened->options, &opened->allocator,
                                            message, sizeof message);
     }

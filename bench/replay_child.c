@@ -851,6 +851,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
     replay.session.limit = job.limit;
+    replay.session.threshold = job.has_threshold ? &job.threshold : NULL;
     replay.stretches = job.stretches;
     replay.trial = job.trial;
     replay.busy_factor = job.busy_factor;

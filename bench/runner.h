@@ -28,8 +28,10 @@ struct job {
     char device[64];        /* "": options.device is NULL */
     char device_source[64]; /* where the device was named, for messages; "" if nowhere */
     int stretches;          /* time whole iterations, and tell of nothing else; not with work */
-    int trial;          /* only whether every request is served; ends at the first that is not */
-    uint64_t limit;     /* the most that the contestant may reserve; 0: as it has it */
+    int trial;         /* only whether every request is served; ends at the first that is not */
+    uint64_t limit;    /* the most that the contestant may reserve; 0: as it has it */
+    int has_threshold; /* the release threshold is `threshold`, not the contestant's */
+    weir_amount threshold;
     double busy_factor; /* work on the streams: busy.h; 0: none */
     weir_options options;
 };

@@ -131,6 +131,96 @@ static void print_name(FILE *file, const struct contest *contest, const struct g
     fprintf(file, "  %-14s", text);
 }
 
+/* The median over the steady iterations, of which there must be one; then over the repeats. */
+static int steady_median(const struct group *group, const char *key, uint64_t *out) {
+    uint64_t *medians = calloc(group->count, sizeof *medians);
+    size_t medians_count = 0;
+
+    for (size_t i = 0; medians && i < group->count; i++) {
+        const json_t *result = group->first[i].result;
+        const json_t *iterations = json_object_get(result, "iterations");
+        size_t count = json_array_size(iterations), used = 0;
+        int settled = json_is_true(json_object_get(result, "settled"));
+        size_t from =
+            settled ? (size_t)json_integer_value(json_object_get(result, "warm_up_iterations"))
+                    : count / 2;
+        uint64_t *values = calloc(count ? count : 1, sizeof *values);
+
+        for (size_t k = from; values && k < count; k++) {
+            const json_t *value = json_object_get(json_array_get(iterations, k), key);
+
+            if (json_is_integer(value))
+                values[used++] = (uint64_t)json_integer_value(value);
+        }
+        if (used)
+            medians[medians_count++] = median(values, used);
+        free(values);
+    }
+    *out = median(medians, medians_count);
+    free(medians);
+    return medians_count > 0;
+}
+
+/* Reserve at the ends of steady iterations, and growths in them. */
+static void print_steady(FILE *file, const struct group *group) {
+    uint64_t kept, live, growths;
+
+    if (steady_median(group, "growths", &growths))
+        fprintf(file, " %9" PRIu64, growths);
+    else
+        fprintf(file, " %9s", "-");
+    print_ratio(file, group, 9);
+    if (steady_median(group, "reserve_end", &kept) &&
+        median_integer(group, "live_peak_bytes", NULL, &live) && live)
+        fprintf(file, " %9.3f", (double)kept / (double)live);
+    else
+        fprintf(file, " %9s", "-");
+}
+
+/* Of a table of release thresholds. */
+static void print_threshold_row(FILE *file, const struct contest *contest,
+                                const struct group *group, int *any_unsettled) {
+    char threshold[16];
+    size_t failures = 0;
+
+    for (size_t i = 0; i < group->count; i++)
+        failures += group->first[i].result == NULL;
+    print_name(file, contest, group);
+    contest_threshold_spell(group->first, threshold, sizeof threshold);
+    fprintf(file, " %9s", threshold);
+    if (failures == group->count) {
+        fprintf(file, " failed\n");
+        return;
+    }
+    print_ms(file, group, 9, "first_iteration_ns", 0);
+    print_ms(file, group, 9, "steady_alloc_ns", 0);
+    fputc(all_settled(group) ? ' ' : '~', file);
+    *any_unsettled |= !all_settled(group);
+    print_whole(file, group, 8, "growths", NULL);
+    print_steady(file, group);
+    if (contest->busy_factor > 0)
+        print_ms(file, group, 10, "makespan_ns", 0);
+    if (failures)
+        fprintf(file, "  %zu of %zu failed", failures, group->count);
+    fputc('\n', file);
+}
+
+static void print_threshold_heads(FILE *file, const struct contest *contest) {
+    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "", "threshold", "first", "steady",
+            "growths", "growths", "reserve", "kept", contest->busy_factor > 0 ? "   makespan" : "");
+    fprintf(file, "  %-14s %9s %9s %9s  %8s %9s %9s %9s%s\n", "contestant", "of live", "ms/iter",
+            "ms/iter", "in all", "/iter", "/ live", "/ live",
+            contest->busy_factor > 0 ? "     all ms" : "");
+}
+
+static void print_heads(FILE *file, const struct contest *contest) {
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "", "first", "steady", "op", "",
+            "reserve", "prealloc", "prealloc", contest->busy_factor > 0 ? "   makespan" : "");
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "contestant", "ms/iter", "ms/iter",
+            "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
+            contest->busy_factor > 0 ? "     all ms" : "");
+}
+
 static void print_row(FILE *file, const struct contest *contest, const struct group *group,
                       int *any_unsettled) {
     size_t failures = 0;
@@ -175,15 +265,12 @@ void table_trace(FILE *file, const struct tape_header *header) {
 static void print_block(FILE *file, const struct contest *contest, size_t trace,
                         int *any_unsettled) {
     table_trace(file, &contest->traces[trace].header);
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "", "first", "steady", "op", "",
-            "reserve", "prealloc", "prealloc", contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "contestant", "ms/iter", "ms/iter",
-            "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
-            contest->busy_factor > 0 ? "     all ms" : "");
+    (contest->thresholds ? print_threshold_heads : print_heads)(file, contest);
     for (size_t i = 0; i < contest->contestant_count * contest_modes(contest); i++) {
         struct group group = group_of(contest, trace, i);
 
-        print_row(file, contest, &group, any_unsettled);
+        (contest->thresholds ? print_threshold_row : print_row)(file, contest, &group,
+                                                                any_unsettled);
     }
 }
 
@@ -215,6 +302,10 @@ void table_print(FILE *file, const struct contest *contest) {
         fprintf(file,
                 "busy rows: with work on the streams; makespan: all iterations on the device, "
                 "waits included\n");
+    if (contest->thresholds)
+        fputs("threshold: release threshold in parts of the live peak; growths /iter and kept: the "
+              "median of the\nsteady iterations, what is kept at their ends\n",
+              file);
     for (size_t i = 0; i < contest->trace_count; i++)
         print_block(file, contest, i, &any_unsettled);
     if (any_unsettled)
