@@ -5,8 +5,8 @@
  * a fresh process, and ends where a request is refused.  No limit below the live peak can do; what a
  * run without a limit reserved is tried first, and doubled until it does.  Between the two it is
  * halved.  That more memory is always enough where less was is not taken for granted: what is found has
- * been tried, and so has one unit less; then some limits spread below are, and where one of them does,
- * it goes on below that one.
+ * been tried, and so has one unit less; then others below are, next to it and spread, and where one of
+ * them does, it goes on below that one.
  */
 #include "limit_sweep.h"
 
@@ -21,7 +21,8 @@
 #include "table.h"
 
 static const uint64_t unit = UINT64_C(32) << 20;
-enum { LOOKS = 4 }; /* below what was found */
+/* Limits that are tried below what was found: next to it, and spread. */
+enum { NEAR = 8, SPREAD = 4 };
 
 struct trial {
     uint64_t units;
@@ -133,11 +134,9 @@ static int halve(const struct limits *limits, struct answer *answer, uint64_t lo
 /* A limit from `least` on that does and is below *high becomes *high; unchanged: none was seen. */
 static int look_below(const struct limits *limits, struct answer *answer, uint64_t least,
                       uint64_t *high) {
-    uint64_t room = *high - least;
-
-    for (uint64_t i = 0; i < LOOKS && i < room; i++) {
-        uint64_t units = least + room * i / LOOKS;
-        int served = try(limits, answer, units);
+    for (uint64_t i = 0; i < NEAR + SPREAD; i++) {
+        uint64_t units = i < NEAR ? *high - 1 - i : least + (*high - least) * (i - NEAR) / SPREAD;
+        int served = units >= least && units < *high ? try(limits, answer, units) : 0;
 
         if (served < 0)
             return 0;
