@@ -878,14 +878,28 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
+/* Without it the table has no such entries, or the device no use for them. */
+static int can_map(const struct weir_host *host) {
+    int can = 0;
+
+    return (host->driver->capabilities & WEIR_CAP_VIRTUAL) &&
+           host->driver->cuDeviceGetAttribute(
+               &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device) ==
+               CUDA_SUCCESS &&
+           can;
+}
+
 static weir_status mapped_open(struct weir_arena *a) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
-    struct range *g = calloc(1, sizeof *g);
+    struct range *g;
     CUdeviceptr base = 0;
     CUresult result;
     int placed;
 
+    if (!can_map(a->host))
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    g = calloc(1, sizeof *g);
     if (!g)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     g->packing = &packings[a->host->options.packing];

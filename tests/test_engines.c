@@ -1533,6 +1533,8 @@ static const struct weir_driver *older_driver(unsigned without) {
     older.cuDeviceGetAttribute = pools_or_not;
     if (without & WEIR_CAP_STREAM_ID)
         older.cuStreamGetId = NULL;
+    if (without & WEIR_CAP_VIRTUAL)
+        older.cuMemAddressReserve = NULL;
     if (without & WEIR_CAP_POOL_FIGURES)
         older.cuMemPoolGetAttribute = no_figures;
     if (without & WEIR_CAP_POOL_MAX_SIZE)
@@ -1554,6 +1556,28 @@ START_TEST(a_device_without_pools) {
     a = make_on(table, &options);
     give(a, take(a, MIB, A), A);
     destroy(a);
+}
+END_TEST
+
+static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice device) {
+    CUresult result = driver->cuDeviceGetAttribute(value, attribute, device);
+
+    if (attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+        *value = 0;
+    return result;
+}
+
+/* The driver lacks the entries, or the device the ability: addresses can be had there all the same. */
+START_TEST(a_device_that_maps_nothing) {
+    struct weir_driver table = *older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a = NULL;
+
+    options.arena = WEIR_ARENA_MAPPED;
+    if (!_i)
+        table.cuDeviceGetAttribute = maps_nothing;
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    ck_assert_ptr_null(a);
 }
 END_TEST
 
@@ -2289,6 +2313,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
+    LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
 }
