@@ -106,7 +106,7 @@ const struct contestant contestants[] = {
      PUBLIC,
      .choose = choose_arena_grow},
     {.name = "arena-mapped",
-     .what = "weir's BFC arena in one range, memory mapped where it is wanted",
+     .what = "weir's BFC arena in one range, memory mapped where wanted",
      PUBLIC,
      .needs_virtual = 1,
      .choose = choose_arena_mapped},
