@@ -33,8 +33,8 @@
 #define NOWHERE UINT64_C(0) /* no address of the range */
 enum { ADDRESSES = 32 };    /* times the device's memory */
 /* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
-#define SPARE_SMALL (32 * MIB)
-enum { PREALLOC_SMALL = 64 }; /* a part of it, unless they have that */
+#define SPARE_SMALL (16 * MIB)
+enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
 #define PREALLOC_MOST (4096 * MIB)
 
 /* Physical memory, mapped whole. */
@@ -86,7 +86,7 @@ struct packing {
 
 static const struct packing packings[] = {
     [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 8},
-    [WEIR_PACKING_BALANCED] = {6, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2},
+    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 0},
 };
 
