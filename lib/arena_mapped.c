@@ -878,15 +878,18 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
-/* Without it the table has no such entries, or the device no use for them. */
-static int can_map(const struct weir_host *host) {
+/* The driver and the device know memory by handles. */
+static weir_status check_device(struct weir_host *host) {
     int can = 0;
+    CUresult result;
 
-    return (host->driver->capabilities & WEIR_CAP_VIRTUAL) &&
-           host->driver->cuDeviceGetAttribute(
-               &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device) ==
-               CUDA_SUCCESS &&
-           can;
+    if (!(host->driver->capabilities & WEIR_CAP_VIRTUAL))
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    result = host->driver->cuDeviceGetAttribute(
+        &can, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, host->device);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(host, result);
+    return can ? WEIR_OK : weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
 }
 
 static weir_status mapped_open(struct weir_arena *a) {
@@ -894,11 +897,12 @@ static weir_status mapped_open(struct weir_arena *a) {
     struct weir_driver_scope scope;
     struct range *g;
     CUdeviceptr base = 0;
+    weir_status status = check_device(a->host);
     CUresult result;
     int placed;
 
-    if (!can_map(a->host))
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    if (status != WEIR_OK)
+        return status;
     g = calloc(1, sizeof *g);
     if (!g)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
