@@ -582,6 +582,7 @@ START_TEST(bindings_are_counted) {
 
     OK(weir_preallocate(a, 64 * MIB, NULL));
     OK(weir_bind(a, A));
+    MUST_EQ(stats_of(a).front_streams, 1);
     MUST_LE(host_bytes + 256, stats_of(a).host_bytes); /* a cell */
     OK(weir_bind(a, A));
     warm(a, A);
