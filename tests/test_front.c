@@ -1912,6 +1912,23 @@ START_TEST(peaks_that_nobody_looked_at) {
 }
 END_TEST
 
+/* B only frees: A is not alone for that either. */
+START_TEST(a_peak_knows_of_frees_elsewhere) {
+    weir_allocator *a = make_plain(_i);
+    void *block = take(a, 20 * MIB, A);
+
+    OK(weir_bind(a, B));
+    order(B, A);
+    give(a, block, B);
+    pair(a, 512, A);
+    block = take(a, 30 * MIB, A);
+    MUST_LE(check_identities(a).requested_peak, 31 * MIB);
+    give(a, block, A);
+    OK(weir_unbind(a, B));
+    end(a);
+}
+END_TEST
+
 /* B has what it took in, and in sum nothing: A is not alone for that. */
 START_TEST(a_peak_is_not_of_one_stream_of_two) {
     weir_allocator *a = make_plain(_i);
@@ -2435,6 +2452,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, peaks_are_never_too_high, ENGINES);
     LOOP(tests, a_peak_of_one_figure, ENGINES);
     LOOP(tests, peaks_that_nobody_looked_at, ENGINES);
+    LOOP(tests, a_peak_knows_of_frees_elsewhere, ENGINES);
     LOOP(tests, a_peak_is_not_of_one_stream_of_two, ENGINES);
 }
 
