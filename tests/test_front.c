@@ -633,12 +633,12 @@ static void send_threads(weir_allocator *a, int count) {
 START_TEST(silent_default_streams_make_room) {
     enum { KEPT = 256, OTHERS = 3 }; /* A, B, and the bound one */
     weir_allocator *a = make_plain(_i);
-    void *block[KEPT];
+    void *block[4 * KEPT];
 
     OK(weir_preallocate(a, 256 * MIB, NULL));
-    for (int i = 0; i < KEPT; i++) /* memory for all slabs, so that nothing grows later */
+    for (int i = 0; i < 4 * KEPT; i++) /* memory for all slabs, so that nothing grows later */
         block[i] = take(a, 100 * KIB, A);
-    for (int i = 0; i < KEPT; i++)
+    for (int i = 0; i < 4 * KEPT; i++)
         give(a, block[i], A);
     warm(a, A);
     for (int i = 0; i < 2 * KEPT; i++) { /* leaves no trace in the count */
