@@ -77,6 +77,11 @@ struct weir_driver {
     /* Modelled devices only, else NULL: the charge so far; real time inside the model is measured
      * from the first call on. */
     void (*charge)(struct weir_driver_charge *out);
+    /* Likewise.  The clock is one for all threads, so what a thread beside the caller's would do at the
+     * same time is played by the caller between aside(1) and aside(0): what its calls take is no part
+     * of the clock, and the second returns it.  Meanwhile this thread's clock runs on from where it was.
+     * What the others would wait for it is not charged to them. */
+    uint64_t (*aside)(int begins);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)

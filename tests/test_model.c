@@ -1565,6 +1565,35 @@ START_TEST(charge_measures_real_time_from_its_first_call_on) {
 }
 END_TEST
 
+/* What another thread would do meanwhile: its own clock runs on, and then this one goes on from where it
+ * was.  What was freed there is done only when that time has come. */
+START_TEST(what_is_played_aside_takes_none_of_the_callers_time) {
+    struct weir_driver_charge before, after;
+    uint64_t started, took;
+    CUdeviceptr block;
+
+    d->charge(&before);
+    started = now();
+    ck_assert_uint_eq(d->aside(1), 0);
+    block = alloc(GIB, s);
+    ck_assert_uint_gt(now(), started + MS / 2);
+    d->sleep_ns(3 * MS);
+    OK(weir__model_kernel(s, 20 * MS));
+    release(block, s);
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_gt(now(), started + 23 * MS);
+    took = d->aside(0);
+    ck_assert_uint_gt(took, 23 * MS);
+    d->charge(&after);
+    ck_assert_uint_eq(now(), started);
+    ck_assert_uint_eq(after.driver_ns, before.driver_ns);
+    ck_assert_uint_gt(after.host_ns, before.host_ns);
+    EXPECT(CUDA_ERROR_NOT_READY, d->cuStreamQuery(s));
+    d->sleep_ns(took);
+    OK(d->cuStreamQuery(s));
+}
+END_TEST
+
 /* ------------------------------------------------------------ bytes of device memory ---- */
 
 START_TEST(copies_and_fills_stay_inside_live_blocks) {
@@ -2146,6 +2175,7 @@ static void add_rest(Suite *suite) {
     tcase_add_test(costs, small_calls_cost_what_they_cost);
     tcase_add_test(costs, same_calls_take_the_same_time);
     tcase_add_test(costs, charge_measures_real_time_from_its_first_call_on);
+    tcase_add_test(costs, what_is_played_aside_takes_none_of_the_callers_time);
 
     tcase_add_test(faults, copies_and_fills_stay_inside_live_blocks);
     tcase_add_test(faults, unmapped_memory_is_not_there_any_more);

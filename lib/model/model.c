@@ -150,6 +150,7 @@ struct model_thread *weir__model_join(void) {
 /* ---- The clock ---- */
 
 _Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("initial-exec")));
+_Thread_local struct model_aside weir__model_aside __attribute__((tls_model("initial-exec")));
 
 uint64_t weir__model_now_ns(void) {
     return weir__model_now();
@@ -163,6 +164,10 @@ void weir__model_advance(uint64_t ns) {
 void weir__model_wait_until(uint64_t ns) {
     uint64_t now = weir__model_now();
 
+    if (weir__model_aside.on) {
+        weir__model_aside.ns += now < ns ? ns - now : 0;
+        return;
+    }
     while (now < ns &&
            !atomic_compare_exchange_weak_explicit(&weir__model.clock_ns, &now, ns,
                                                   memory_order_relaxed, memory_order_relaxed))
@@ -321,6 +326,27 @@ static void charge(struct weir_driver_charge *out) {
     out->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
 }
 
+/* Real time in between counts as spent in the model: it is no more the caller's than the virtual time. */
+static uint64_t aside(int begins) {
+    struct model_aside *a = &weir__model_aside;
+    uint64_t took, real, inside;
+
+    (void)weir__model_now(); /* what is owed so far is settled where it belongs */
+    took = a->ns;
+    if (a->start_ns && !begins) {
+        real = real_ns() - a->start_ns;
+        inside = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed) - a->host_ns;
+        if (real > inside)
+            atomic_fetch_add_explicit(&weir__model.host_ns, real - inside, memory_order_relaxed);
+    }
+    *a = (struct model_aside){.on = begins};
+    if (begins && (atomic_load(&weir__model.state) & MODEL_MEASURED)) {
+        a->start_ns = real_ns();
+        a->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
+    }
+    return took;
+}
+
 /* ---- Faults and counts ---- */
 
 /* The caller holds the lock. */
@@ -389,6 +415,7 @@ static const struct weir_driver newest = {
     .ticks_to_ns = ticks_to_ns,
     .sleep_ns = weir__model_advance,
     .charge = charge,
+    .aside = aside,
 #define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
@@ -537,6 +564,7 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     make_devices(setup);
     atomic_store(&weir__model.clock_ns, 0);
     weir__model_owed_ns = 0;
+    weir__model_aside = (struct model_aside){.on = 0};
     atomic_store(&weir__model.host_ns, 0);
     state = (state & (MODEL_INITIALISED | ~(uint64_t)(MODEL_GENERATION - 1))) + MODEL_GENERATION;
     atomic_store(&weir__model.state, state);

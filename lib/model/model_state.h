@@ -202,12 +202,27 @@ static inline void weir__model_unlock(void) {
  * see it then. */
 extern _Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("initial-exec")));
 
+/* Of a thread that plays another (driver.h, `aside`): what its calls took since, which is no part of the
+ * clock. */
+struct model_aside {
+    int on;
+    uint64_t ns;       /* 0 while it is off */
+    uint64_t start_ns; /* real; 0: not measured */
+    uint64_t host_ns;  /* as it was then */
+};
+extern _Thread_local struct model_aside weir__model_aside
+    __attribute__((tls_model("initial-exec")));
+
 static inline uint64_t weir__model_now(void) {
     if (weir__model_owed_ns) {
-        atomic_fetch_add_explicit(&weir__model.clock_ns, weir__model_owed_ns, memory_order_relaxed);
+        if (weir__model_aside.on)
+            weir__model_aside.ns += weir__model_owed_ns;
+        else
+            atomic_fetch_add_explicit(&weir__model.clock_ns, weir__model_owed_ns,
+                                      memory_order_relaxed);
         weir__model_owed_ns = 0;
     }
-    return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed);
+    return atomic_load_explicit(&weir__model.clock_ns, memory_order_relaxed) + weir__model_aside.ns;
 }
 static inline void weir__model_charge(uint64_t ns) {
     weir__model_owed_ns += ns;
