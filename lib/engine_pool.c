@@ -245,13 +245,23 @@ static void drop_left_probes(struct pool *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
+/* What lies idle is taken first: half of the probe blocks are enough for it. */
+static size_t least_probe(struct pool *p, uint64_t reserve) {
+    uint64_t in_use = read_in_use(p), idle = reserve > in_use ? reserve - in_use : 0;
+    size_t bytes;
+
+    if (!weir__size_round_up((size_t)idle / (MAX_PROBES / 2), UNIT, &bytes) || bytes > PROBE_BYTES)
+        return PROBE_BYTES;
+    return bytes > UNIT ? bytes : UNIT;
+}
+
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
  * caller holds `growing` and is in the driver's scope.  Returns the reserve.  *why: what the driver
  * had against it other than that memory is short. */
 static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     const struct weir_driver *driver = p->host->driver;
-    size_t largest = PROBE_BYTES;
     uint64_t reserve = read_reserve(p);
+    size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
 
     *why = CUDA_SUCCESS;
     note_used_peak(p);
@@ -262,6 +272,8 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
 
         if (missing < largest) /* whole units, so that one that stayed shifts no block */
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
+        if (bytes < least)
+            bytes = least;
         result = driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
                                                  p->grow_stream);
 
@@ -272,6 +284,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
             if (bytes <= UNIT)
                 break;
             largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
+            least = UNIT;
             continue;
         }
         if (result != CUDA_SUCCESS) {

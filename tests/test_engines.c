@@ -1352,6 +1352,22 @@ START_TEST(probe_blocks_that_stay_are_given_back_later) {
 }
 END_TEST
 
+/* A small step above so much idle reserve that probe blocks of its size would not do to fill it. */
+START_TEST(a_small_step_above_much_idle_reserve) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+    size_t bytes = 0;
+
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = 64 * GIB}), 0);
+    options.prealloc = bytes_amount(40 * GIB);
+    a = make(&options);
+    OK(weir_preallocate(a, 40 * GIB + 32 * MIB, &bytes));
+    MUST_LE(40 * GIB + 32 * MIB, bytes);
+    MUST_LE(bytes, 40 * GIB + 256 * MIB);
+    destroy(a);
+}
+END_TEST
+
 START_TEST(probe_blocks_that_stay_go_with_the_allocator) {
     weir_options options = plain(KIND_POOL, 0);
     weir_allocator *a = make(&options);
@@ -2306,6 +2322,7 @@ static void add_recovery(TCase *tests) {
 static void add_faults(TCase *tests) {
     tcase_add_test(tests, probe_blocks_that_stay_are_given_back_later);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_is_exchanged);
+    tcase_add_test(tests, a_small_step_above_much_idle_reserve);
     tcase_add_test(tests, probe_blocks_that_stay_go_with_the_allocator);
     tcase_add_test(tests, a_region_that_begins_inside_a_page_of_a_full_device);
     LOOP(tests, a_region_that_begins_inside_a_page_under_a_low_limit, 0, 2);
