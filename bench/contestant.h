@@ -40,6 +40,7 @@ struct figures {
     uint64_t reserve_peak;
     uint64_t growths;
     uint64_t growth_bytes;
+    uint64_t ahead_growths, ahead_bytes, ahead_ns; /* of these, in the background */
     uint64_t stall_ns;
     uint64_t given_back; /* times that reserve was given back, or moved */
     uint64_t extent;     /* arena */

@@ -124,6 +124,9 @@ void public_figures(void *allocator, struct figures *out) {
     out->growths = stats.growths;
     out->growth_bytes = stats.growth_bytes;
     out->stall_ns = stats.stall_ns;
+    out->ahead_growths = stats.ahead_steps;
+    out->ahead_bytes = stats.ahead_bytes;
+    out->ahead_ns = stats.ahead_ns;
     out->given_back = stats.trims + opened->shrinks;
     out->extent = stats.extent;
     out->prealloc_ns = stats.prealloc_ns;

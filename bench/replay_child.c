@@ -528,6 +528,11 @@ static void set_memory(const struct replay *replay, json_t *out) {
     json_object_set_new(out, "growths", jsonfile_integer(last->growths - opened->growths));
     json_object_set_new(out, "growth_bytes",
                         jsonfile_integer(last->growth_bytes - opened->growth_bytes));
+    json_object_set_new(out, "ahead_growths",
+                        jsonfile_integer(last->ahead_growths - opened->ahead_growths));
+    json_object_set_new(out, "ahead_bytes",
+                        jsonfile_integer(last->ahead_bytes - opened->ahead_bytes));
+    json_object_set_new(out, "ahead_ns", jsonfile_integer(last->ahead_ns - opened->ahead_ns));
     json_object_set_new(out, "stall_ns", jsonfile_integer(last->stall_ns - opened->stall_ns));
     json_object_set_new(out, "prealloc_ns", jsonfile_integer(last->prealloc_ns));
     json_object_set_new(out, "prealloc_bytes", jsonfile_integer(last->prealloc_bytes));

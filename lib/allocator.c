@@ -19,6 +19,7 @@
 
 #include <weir/weir.h>
 
+#include "ahead.h"
 #include "allocator_internal.h"
 #include "budget.h"
 #include "log.h"
@@ -120,6 +121,10 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         options->engine == WEIR_ENGINE_ARENA)
         host->limit = memory.total;
     host->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
+    a->low = weir__budget_bytes(&options->headroom, &memory, 0);
+    a->high = weir__budget_bytes(&options->headroom_high, &memory, 0);
+    if (a->high < a->low) /* shares of different amounts */
+        a->high = a->low;
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
@@ -151,6 +156,11 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
 
 /* Steps that the release threshold throws away again are worth a word. */
 static void warn_of_lost_steps(const struct weir_host *host) {
+    if (host->options.engine == WEIR_ENGINE_POOL && host->options.headroom.value > 0 &&
+        host->threshold < host->device_total)
+        weir__log(host->options.log, WEIR_LOG_WARNING,
+                  "the release threshold gives back at each synchronisation what headroom took: "
+                  "raise it");
     if (host->options.engine == WEIR_ENGINE_POOL && host->options.growth != WEIR_GROWTH_EXACT &&
         host->threshold < host->device_total && host->threshold < ((uint64_t)32 << 20))
         weir__log(host->options.log, WEIR_LOG_WARNING,
@@ -166,10 +176,12 @@ static weir_status preallocate(weir_allocator *a) {
     int result_before = weir__driver_result;
     weir_status status;
 
+    weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
     weir__books_read(books, &before);
     status = a->ops->grow(a->engine, a->prealloc, WEIR_EVENT_PREALLOC);
     a->ops->figures(a->engine, &after);
     weir__books_read(books, &after);
+    weir__ahead_go_on(a->host.ahead);
     atomic_store(&books->prealloc_asked, a->prealloc);
     atomic_store(&books->prealloc_got, after.growth_bytes - before.growth_bytes);
     atomic_store(&books->prealloc_kept, after.reserve);
@@ -237,6 +249,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena, WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
+        {platform || fixed, WEIR_SETTING_HEADROOM},
     };
 
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
@@ -256,6 +269,16 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
     if (host->options.front == WEIR_SWITCH_ON)
         bytes = weir__front_fit(bytes);
     return host->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(host, bytes);
+}
+
+/* Without it requests grow by themselves. */
+static void look_ahead(weir_allocator *a) {
+    struct weir_host *host = &a->host;
+
+    if (a->low > 0 && host->pace > 0 &&
+        weir__ahead_open(host, a->ops, a->engine, a->low, a->high, &host->ahead) != WEIR_OK)
+        weir__log(host->options.log, WEIR_LOG_WARNING,
+                  "headroom has no effect: the host has no memory, or no thread");
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
@@ -293,8 +316,10 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_OOM, 1);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        look_ahead(a);
         return WEIR_OK;
+    }
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
@@ -409,15 +434,19 @@ static int has_blocks(const weir_allocator *a) {
 }
 
 weir_status weir_allocator_destroy(weir_allocator *a) {
-    int result_before = weir__driver_result, lost;
+    int result_before = weir__driver_result, lost, busy;
 
     if (!a)
         return WEIR_OK;
     if (weir__driver_forked())
         return misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
-    if (!lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host)))
+    weir__ahead_hold(a->host.ahead);
+    busy = !lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host));
+    weir__ahead_go_on(a->host.ahead);
+    if (busy)
         return misuse(a, WEIR_E_BUSY, "destroy");
+    weir__ahead_close(a->host.ahead);
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
@@ -514,6 +543,7 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
         weir__engine_log_alloc(&a->host, bytes, status);
         return status;
     }
+    weir__ahead_look(&a->host, grew ? bytes : 0);
     weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
     if (grew)
         atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);

@@ -23,6 +23,7 @@ struct weir_allocator {
     struct weir_books books;
     struct weir_uses uses;
     uint64_t prealloc;     /* bytes to preallocate; fixed after create */
+    uint64_t low, high;    /* bytes of headroom; 0: none; likewise */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
 

@@ -25,6 +25,7 @@ struct weir_arena {
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     uint64_t reserve_peak;
+    _Atomic uint64_t total_seen, in_use_seen; /* after the last request; read without the lock */
 };
 
 struct weir_arena_request {
@@ -37,6 +38,7 @@ struct weir_arena_request {
 struct weir_arena_backing {
     struct weir_suballoc_rule rule;
     size_t granularity; /* of what it takes from the device */
+    size_t pace;        /* of struct weir_host */
     weir_status (*open)(struct weir_arena *a);
     void (*close)(struct weir_arena *a);
     /* Makes room for a request that does not fit: with OK it does.  *grew as of an engine's alloc. */

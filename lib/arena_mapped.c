@@ -956,6 +956,7 @@ static void mapped_close(struct weir_arena *a) {
 const struct weir_arena_backing weir__arena_mapped = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY}, .small = SMALL},
     .granularity = PAGE,
+    .pace = 64 * MIB,
     .open = mapped_open,
     .close = mapped_close,
     .make_room = mapped_make_room,

@@ -212,6 +212,7 @@ static void regions_close(struct weir_arena *a) {
 const struct weir_arena_backing weir__arena_regions = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = SPLIT_WASTE}},
     .granularity = GRANULARITY,
+    .pace = (size_t)1 << 30,
     .open = regions_open,
     .close = regions_close,
     .make_room = regions_make_room,

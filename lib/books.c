@@ -37,6 +37,11 @@ void weir__books_close(struct weir_books *books) {
     free(books->ring);
 }
 
+/* Nobody waited for it. */
+static int is_ahead(const weir_event *event) {
+    return event->cause == WEIR_EVENT_HEADROOM;
+}
+
 void weir__books_event(struct weir_books *books, const weir_event *event) {
     struct weir_event *slot;
 
@@ -51,8 +56,13 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
         books->growths++;
         books->growth_bytes += event->got;
     }
+    if (is_ahead(event)) {
+        books->ahead_steps++;
+        books->ahead_bytes += event->got;
+        books->ahead_ns += event->stall_ns;
+    }
     pthread_mutex_unlock(&books->lock);
-    if (!event->shrink)
+    if (!event->shrink && !is_ahead(event))
         atomic_fetch_add_explicit(&books->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
@@ -76,11 +86,15 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->prealloc_got = read_counter(&books->prealloc_got);
     out->prealloc_kept = read_counter(&books->prealloc_kept);
     out->prealloc_ns = read_counter(&books->prealloc_ns);
+    out->ahead_refusals = read_counter(&books->ahead_refusals);
     pthread_mutex_lock(&books->lock);
     out->growths = books->growths;
     out->growth_bytes = books->growth_bytes;
     out->trims = books->trims;
     out->trim_bytes = books->trim_bytes;
+    out->ahead_steps = books->ahead_steps;
+    out->ahead_bytes = books->ahead_bytes;
+    out->ahead_ns = books->ahead_ns;
     pthread_mutex_unlock(&books->lock);
 }
 

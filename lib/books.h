@@ -32,12 +32,16 @@ struct weir_books {
     _Atomic uint64_t prealloc_got;
     _Atomic uint64_t prealloc_kept;
     _Atomic uint64_t prealloc_ns;
+    _Atomic uint64_t ahead_refusals;
 
     pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
     uint64_t growths;
     uint64_t growth_bytes;
     uint64_t trims;
     uint64_t trim_bytes;
+    uint64_t ahead_steps;
+    uint64_t ahead_bytes;
+    uint64_t ahead_ns;
     uint64_t next_sequence;  /* of the next event; starts at 1 */
     struct weir_event *ring; /* event with sequence s at ring[(s - 1) % ring_capacity] */
     size_t ring_capacity;

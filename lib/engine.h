@@ -32,6 +32,8 @@
 #define WEIR_ENGINE_OBSERVED UINT64_MAX
 #define WEIR_ENGINE_UNKNOWN UINT64_C(0)
 
+struct weir_ahead;
+
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
@@ -46,6 +48,11 @@ struct weir_host {
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
+    /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
+     * of a millisecond; 0: the engine does not grow ahead of demand. */
+    size_t pace;
+    struct weir_ahead
+        *ahead; /* grows ahead of demand; NULL: nobody does.  Set before the first request */
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };
@@ -97,6 +104,9 @@ struct weir_engine {
     size_t (*reclaim)(void *engine, size_t *silent);
     /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
     int (*has_blocks)(void *engine);
+    /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:
+     * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
+    void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
     void (*figures)(void *engine, weir_statistics *out);

@@ -34,6 +34,7 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
     status = a->backing->open(a);
     if (status != WEIR_OK)
         goto close_blocks;
+    host->pace = host->options.arena == WEIR_ARENA_FIXED ? 0 : a->backing->pace;
     *engine = a;
     return WEIR_OK;
 close_blocks:
@@ -96,6 +97,8 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, u
     status = weir__suballoc_visit(&a->blocks, id, stream);
     if (status == WEIR_OK)
         status = place(a, &(struct weir_arena_request){bytes, id, stream}, may_grow, grew, &placed);
+    atomic_store_explicit(&a->total_seen, a->blocks.total, memory_order_relaxed);
+    atomic_store_explicit(&a->in_use_seen, a->blocks.in_use, memory_order_relaxed);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
         *block = placed.address;
@@ -216,6 +219,14 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
     return waiting;
 }
 
+static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
+    struct weir_arena *a = engine;
+
+    *reserve = atomic_load_explicit(&a->total_seen, memory_order_relaxed);
+    if (in_use)
+        *in_use = atomic_load_explicit(&a->in_use_seen, memory_order_relaxed);
+}
+
 static void arena_figures(void *engine, weir_statistics *out) {
     struct weir_arena *a = engine;
 
@@ -239,5 +250,6 @@ const struct weir_engine weir__engine_arena = {
     .trim = arena_trim,
     .largest = arena_largest,
     .reclaim = arena_reclaim,
+    .glance = arena_glance,
     .figures = arena_figures,
 };

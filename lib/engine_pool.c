@@ -62,6 +62,8 @@ struct pool {
     /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
     CUdeviceptr probes[MAX_PROBES];
     _Atomic uint32_t probe_count; /* also read without the lock */
+    _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
+    _Atomic uint32_t raises;      /* times that there were any */
     int undone;                   /* one of them lies behind work of another stream */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
@@ -162,6 +164,7 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     p->limit = host->limit;
     p->exceeds = p->limit != UINT64_MAX && !(host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE);
     p->threshold = host->threshold;
+    host->pace = UNIT;
     p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
     p->shrinks = p->has_figures && host->threshold < host->device_total;
     result = weir__driver_enter(host->driver, host->context, &scope);
@@ -195,8 +198,11 @@ static void drop_probes(struct pool *p) {
         if (driver->cuMemFreeAsync(p->probes[i], p->grow_stream) != CUDA_SUCCESS)
             p->probes[kept++] = p->probes[i];
     p->probe_count = kept;
-    if (kept == 0) /* probes are nobody's blocks */
-        (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+    if (kept > 0)
+        return;
+    atomic_store(&p->probing, 0);
+    /* probes are nobody's blocks */
+    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
 }
 
 static void pool_close(void *engine) {
@@ -264,6 +270,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
 
     *why = CUDA_SUCCESS;
+    atomic_fetch_add(&p->raises, 1);
     note_used_peak(p);
     while (reserve < target && p->probe_count < MAX_PROBES && p->has_figures) {
         uint64_t missing = target - reserve;
@@ -274,9 +281,12 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
         if (bytes < least)
             bytes = least;
+        atomic_fetch_add(&p->probing, bytes);
         result = driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
                                                  p->grow_stream);
 
+        if (result != CUDA_SUCCESS)
+            atomic_fetch_sub(&p->probing, bytes);
         if (result == CUDA_SUCCESS) {
             p->probe_count++;
             result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
@@ -638,13 +648,15 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
-    keep_at_least(p, target < p->limit ? target : p->limit);
+    if (cause == WEIR_EVENT_PREALLOC)
+        keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
     after = raise_reserve(p, target < p->limit ? target : p->limit, &why);
     if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
-        atomic_store_explicit(&p->quiet, STEADY_REQUESTS, memory_order_relaxed);
+        if (cause == WEIR_EVENT_PREALLOC)
+            atomic_store_explicit(&p->quiet, STEADY_REQUESTS, memory_order_relaxed);
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's
      * threshold have its say, so that what is read afterwards is what was kept. */
@@ -742,17 +754,41 @@ static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64
     return value;
 }
 
+static void pool_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
+    struct pool *p = engine;
+
+    *reserve = atomic_load_explicit(&p->reserve, memory_order_relaxed);
+    if (in_use)
+        *in_use = read_in_use(p);
+}
+
+/* What the driver counts as used, and the most it ever was.  Probe blocks that another thread holds just
+ * now are left out, as far as can be; then the driver's own peak has them in it, and tells nothing. */
+static void used_figures(struct pool *p, weir_statistics *out) {
+    uint32_t raises = atomic_load(&p->raises);
+    uint64_t probing = atomic_load(&p->probing), later;
+    uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
+
+    out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
+    out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+    later = atomic_load(&p->probing);
+    if (probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
+        probing = later > probing ? later : probing;
+        out->requested -= probing < out->requested ? probing : out->requested;
+        out->requested_peak = out->requested;
+    }
+    if (out->requested_peak < peak)
+        out->requested_peak = peak;
+    else
+        atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
+}
+
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
 
     drop_left_probes(p);
     if (p->has_figures) {
-        out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
-        out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-        if (out->requested_peak < atomic_load_explicit(&p->used_peak, memory_order_relaxed))
-            out->requested_peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
-        else
-            atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
+        used_figures(p, out);
         out->reserve = read_reserve(p);
         out->reserve_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserve_peak);
     } else {
@@ -779,5 +815,6 @@ const struct weir_engine weir__engine_pool = {
     .largest = pool_largest,
     .reclaim = pool_reclaim,
     .has_blocks = pool_has_blocks,
+    .glance = pool_glance,
     .figures = pool_figures,
 };

@@ -72,6 +72,7 @@ struct spans {
     CUstream resting;      /* runs nothing: regions given back there can be had by all at once */
     struct weir_lock lock; /* guards all that follows */
     struct weir_suballoc blocks;
+    _Atomic uint64_t in_use; /* of `blocks`, after the last request; read without the lock */
     double reluctance;
     unsigned swaps, wasteful_swaps; /* since they moved W last, or the latter since `most` rose */
     uint64_t most;                  /* bytes that were ever in regions */
@@ -404,6 +405,7 @@ static weir_status alloc_span(struct spans *s, const struct request *r, CUdevice
     status = weir__suballoc_visit(&s->blocks, r->id, r->stream);
     if (status == WEIR_OK)
         status = place(s, r, grew, &placed);
+    atomic_store_explicit(&s->in_use, s->blocks.in_use, memory_order_relaxed);
     weir__lock_give(&s->lock);
     if (status == WEIR_OK)
         *block = placed.address;
@@ -522,6 +524,8 @@ static weir_status spans_grow(void *engine, uint64_t target, int cause) {
     struct spans *s = engine;
     uint64_t most = target < s->host->limit ? target : s->host->limit;
 
+    if (cause != WEIR_EVENT_PREALLOC)
+        return s->inner->grow(s->under, target, cause);
     /* What was taken on request is not for the next free to give back, nor to be moved in the first
      * iteration, which it was to make fast. */
     weir__lock_take(&s->lock);
@@ -600,6 +604,14 @@ static size_t spans_reclaim(void *engine, size_t *silent) {
     waiting += s->inner->reclaim(s->under, NULL);
     weir__lock_give(&s->lock);
     return waiting;
+}
+
+static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
+    struct spans *s = engine;
+
+    s->inner->glance(s->under, reserve, NULL);
+    if (in_use)
+        *in_use = atomic_load_explicit(&s->in_use, memory_order_relaxed);
 }
 
 /* What does not lie in regions is memory of graphs, which is nobody's reserve. */
@@ -705,6 +717,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .trim = spans_trim,
     .largest = spans_largest,
     .reclaim = spans_reclaim,
+    .glance = spans_glance,
     .figures = spans_figures,
 };
 

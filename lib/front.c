@@ -35,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ahead.h"
 #include "budget.h"
 #include "cell.h"
 #include "cell_table.h"
@@ -644,6 +645,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
 
     if (status == WEIR_OK) {
         note_calm(f);
+        weir__ahead_look(f->host, 0);
         return status;
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
@@ -661,6 +663,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     }
     if (is_refusal(status))
         status = recover(f, status, bytes, asked, stream, base, &grew);
+    weir__ahead_look(f->host, grew ? bytes : 0);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
         if (grew)
@@ -959,6 +962,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
         weir__set_driver_result(before);
         return 0;
     }
+    weir__ahead_look(f->host, 0);
     s = weir__records_whole(&f->records, base, rounded);
     if (!s) {
         (void)f->ops->give(f->engine, base, id);

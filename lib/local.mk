@@ -6,6 +6,8 @@
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
+	lib/ahead.c \
+	lib/ahead.h \
 	lib/allocator.c \
 	lib/allocator_internal.h \
 	lib/arena.h \

@@ -486,6 +486,73 @@ static int ring_check(const struct row *row, const weir_options *options,
 
 static const struct kind ring_kind = {ring_read, ring_spell, number_is_set, ring_check};
 
+/* ---------------------------------------------------------------- headroom ---- */
+
+/* LOW or LOW:HIGH; without HIGH it is twice LOW, which fill_defaults knows. */
+static int headroom_valid(const struct row *row, const weir_amount *low, const weir_amount *high,
+                          struct weir_problem *problem) {
+    if (!amount_valid(row, low, WEIR_AMOUNT_OF_TOTAL, problem) ||
+        !amount_valid(row, high, WEIR_AMOUNT_OF_TOTAL, problem))
+        return 0;
+    if (low->kind == WEIR_AMOUNT_MAX || high->kind == WEIR_AMOUNT_MAX)
+        return weir__problem(problem, "there is no room beyond max: preallocate max for that");
+    if (low->kind == WEIR_AMOUNT_DEFAULT && high->kind != WEIR_AMOUNT_DEFAULT)
+        return weir__problem(problem, "headroom_high is set, but headroom is not");
+    return low->kind != high->kind || high->value >= low->value ||
+           weir__problem(problem, "what follows the colon is less than what precedes it");
+}
+
+static int headroom_read(const struct row *row, const char *text, weir_options *options,
+                         struct weir_problem *problem) {
+    size_t length = strcspn(text, ":");
+    weir_amount low = {0}, high = {0};
+    char first[64];
+
+    if (length >= sizeof first)
+        return weir__problem(problem, "it is too long");
+    snprintf(first, sizeof first, "%.*s", (int)length, text);
+    if (!weir__amount_read(first, &low, problem) ||
+        (text[length] == ':' && !weir__amount_read(text + length + 1, &high, problem)) ||
+        !headroom_valid(row, &low, &high, problem))
+        return 0;
+    options->headroom = low;
+    options->headroom_high = high;
+    return 1;
+}
+
+static void headroom_spell(const struct row *row, const weir_options *options, char *text,
+                           size_t bytes) {
+    char low[WEIR_SPELL_BYTES], high[WEIR_SPELL_BYTES];
+
+    (void)row;
+    weir__amount_spell(&options->headroom, low, sizeof low);
+    weir__amount_spell(&options->headroom_high, high, sizeof high);
+    if (options->headroom.value == 0)
+        snprintf(text, bytes, "%s", low);
+    else
+        snprintf(text, bytes, "%s:%s", low, high);
+}
+
+static int headroom_check(const struct row *row, const weir_options *options,
+                          struct weir_problem *problem) {
+    return headroom_valid(row, &options->headroom, &options->headroom_high, problem);
+}
+
+static void fill_headroom(weir_options *options) {
+    weir_amount *low = &options->headroom, *high = &options->headroom_high;
+    uint64_t most = low->kind == WEIR_AMOUNT_BYTES ? UINT64_MAX : 1000000;
+
+    if (low->kind == WEIR_AMOUNT_DEFAULT)
+        low->kind = WEIR_AMOUNT_BYTES;
+    if (high->kind != WEIR_AMOUNT_DEFAULT)
+        return;
+    *high = *low;
+    high->value = low->value > most / 2 ? most : 2 * low->value;
+}
+
+static const struct kind headroom_kind = {headroom_read, headroom_spell, amount_is_set,
+                                          headroom_check};
+
 /* ---------------------------------------------------------- a list of words ---- */
 
 /* Bits of a uint64_t; the first word stands for none of the others. */
@@ -752,6 +819,16 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(harden),
          hardenings,
          0},
+    [WEIR_SETTING_HEADROOM] =
+        {{"headroom", "WEIR_HEADROOM", "LOW[:HIGH]",
+          "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
+          "Grow in the background when less than LOW of the reserve is idle, until HIGH is, twice "
+          "LOW if not given, so that requests do not wait for growth.  More leaves less to other "
+          "programs."},
+         &headroom_kind,
+         AT(headroom),
+         NULL,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -783,6 +860,7 @@ static void fill_defaults(weir_options *options) {
         options->limit.kind = fixed ? WEIR_AMOUNT_OF_TOTAL : WEIR_AMOUNT_MAX;
         options->limit.value = fixed ? 750000 : 0;
     }
+    fill_headroom(options);
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
     if (options->recovery_timeout_ms == 0)

@@ -30,6 +30,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/conformance \
 	tests/test_abi \
+	tests/test_ahead \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \

@@ -414,6 +414,14 @@ static const struct {
     {"harden", "poison,", "a word is empty", "a list of poison"},
     {"harden", "poison guard", "'poison guard' is none of the words", "a list of poison"},
     {"harden", "off,guard", "off goes with none", "a list of poison"},
+    {"headroom", "", "empty", "a size or two"},
+    {"headroom", "1GiB:", "empty", "a size or two"},
+    {"headroom", ":1GiB", "empty", "a size or two"},
+    {"headroom", "2GiB:1GiB", "less than what precedes", "a size or two"},
+    {"headroom", "1GiB:2GiB:3GiB", "", "a size or two"},
+    {"headroom", "max", "preallocate max", "a size or two"},
+    {"headroom", "1GiB:max", "preallocate max", "a size or two"},
+    {"headroom", "0.5", "", "a size or two"},
     {"front-cache", "", "empty", "a percentage of what is in use (5%)"},
     {"front-cache", "-1", "negative", "a size (64MiB, 0)"},
     {"front-cache", "4X", "the unit is unknown", "or max"},
@@ -618,6 +626,13 @@ static const struct {
     {"harden", "poison", NULL},
     {"harden", "Guard,poison,guard", "poison,guard"},
     {"harden", "zero-always,zero-stream,guard,poison", "poison,guard,zero-stream,zero-always"},
+    {"headroom", "0", NULL},
+    {"headroom", "1GiB", "1GiB:2GiB"},
+    {"headroom", "256MiB:1GiB", NULL},
+    {"headroom", "2%", "2%:4%"},
+    {"headroom", "75%", "75%:100%"},
+    {"headroom", "1%free:512MiB", NULL},
+    {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -693,7 +708,8 @@ START_TEST(test_any_text) {
                 ck_assert_msg(weir_options_set(&second, name, shown, message, sizeof message) ==
                                   WEIR_OK,
                               "%s is shown as %s: %s", text, shown, message);
-                ck_assert_msg(setting == WEIR_SETTING_GROWTH || same_options(&first, &second),
+                ck_assert_msg(setting == WEIR_SETTING_GROWTH || setting == WEIR_SETTING_HEADROOM ||
+                                  same_options(&first, &second),
                               "%s is shown as %s", text, shown);
                 ck_assert_int_eq(weir__options_complete(&first, &second, message, sizeof message),
                                  WEIR_OK);
@@ -727,6 +743,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_FRONT_IDLE, "1s", "1s"},
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
+        {WEIR_SETTING_HEADROOM, "0", "0"},
     };
     char text[128];
 
@@ -782,7 +799,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, front_cache), 144);
     ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
     ck_assert_uint_eq(offsetof(weir_options, harden), 168);
-    ck_assert_uint_eq(sizeof(weir_options), 192);
+    ck_assert_uint_eq(offsetof(weir_options, headroom), 192);
+    ck_assert_uint_eq(sizeof(weir_options), 224);
 }
 END_TEST
 
@@ -1150,6 +1168,7 @@ static const struct {
     {WEIR_SETTING_FRONT_IDLE, "WEIR_FRONT_IDLE", "never", "2s"},
     {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
     {WEIR_SETTING_HARDEN, "WEIR_HARDEN", "poison,guard", "off"},
+    {WEIR_SETTING_HEADROOM, "WEIR_HEADROOM", "1GiB:3GiB", "0"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

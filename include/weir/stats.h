@@ -32,13 +32,13 @@ typedef struct weir_statistics {
     uint64_t growth_allocs; /* served after at least one growth step */
     uint64_t refusals;      /* not served: limit or out of memory */
     uint64_t retries;       /* times the out-of-memory ladder ran and asked again */
-    uint64_t growths;       /* growth steps, preallocation included */
-    uint64_t growth_bytes;  /* added by them */
-    uint64_t stall_ns;      /* time callers spent in growth steps and the ladder */
-    uint64_t trims;         /* times that reserve was given back on request */
-    uint64_t trim_bytes;    /* given back by them */
-    uint64_t blocks;        /* live */
-    uint64_t requested;     /* in live blocks, as asked */
+    uint64_t growths;      /* growth steps, those of preallocation and in the background included */
+    uint64_t growth_bytes; /* added by them */
+    uint64_t stall_ns;     /* time callers spent in growth steps and the ladder */
+    uint64_t trims;        /* times that reserve was given back on request */
+    uint64_t trim_bytes;   /* given back by them */
+    uint64_t blocks;       /* live */
+    uint64_t requested;    /* in live blocks, as asked */
     uint64_t requested_peak;
     uint64_t in_use; /* in live blocks, as handed out (rounded) */
     uint64_t in_use_peak;
@@ -64,6 +64,13 @@ typedef struct weir_statistics {
     uint64_t late_writes; /* options.harden, poison: blocks that were written to after the free */
     uint64_t overruns;    /* guard: gaps beside a block that were written to */
     uint64_t kept_out;    /* bytes of the former, kept out of use; part of reserve, not of in_use */
+
+    uint64_t ahead_steps; /* growth steps in the background; part of growths, */
+    uint64_t ahead_bytes; /* added by them; part of growth_bytes, */
+    uint64_t ahead_ns;    /* and the time they took, which is nobody's stall */
+    uint64_t
+        ahead_refusals; /* steps that were not made, or added nothing: the device is short, or the
+                              * limit is reached */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -81,7 +88,8 @@ typedef struct weir_latency {
     X(POLICY, "policy")     /* topped up to the growth policy's step, beyond the request */        \
     X(PREALLOC, "prealloc") /* preallocation */                                                    \
     X(TRIM, "trim")         /* weir_trim */                                                        \
-    X(RECOVERY, "recovery") /* given back by the out-of-memory ladder */
+    X(RECOVERY, "recovery") /* given back by the out-of-memory ladder */                           \
+    X(HEADROOM, "headroom") /* in the background, ahead of demand: options.headroom */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,
@@ -97,7 +105,8 @@ typedef struct weir_event {
     uint64_t got;           /* bytes by which the reserve rose (or fell) */
     uint64_t stall_ns;      /* time a caller waited for it.  Pool engine: timed, except for a step
                              * after 4,096 requests without one, which is charged by its bytes at the
-                             * rate of the last timed step */
+                             * rate of the last timed step.  Of a step in the background (headroom): the time
+                             * that it took, for which no caller waited */
     uint64_t reserve_after; /* the reserve then */
     int cause;              /* WEIR_EVENT_ */
     int shrink;             /* 0: grew, 1: gave back */

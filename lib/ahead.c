@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+/* ahead.c: growth ahead of demand, in the background.
+ *
+ * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
+ * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
+ * too small, or wait for other streams.  That shows when a request has to grow the reserve though more
+ * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.
+ *
+ * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
+ * pause, and so on.  A growth step holds the driver's lock
+ * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
+ * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
+ * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.
+ *
+ * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
+ * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
+ * looks for the last time, so that nothing is missed between.
+ *
+ * The last part of the device is left to requests, which need it more.  A step that is refused, or left
+ * out, is tried again after a pause that doubles; nobody hears of it but a counter.
+ *
+ * On a modelled device time is virtual and one clock for all threads, and a real thread would make
+ * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
+ * after the time has come that they are due; what they take is not charged to it.  So a turn comes at
+ * the end of the pause before it rather than at once, and nobody waits for the driver beside it.
+ *
+ * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
+ * held during each turn, of any allocator, and no turn begins after the process has begun to exit.  A
+ * child of fork has no thread, and every public call there ends before it could miss it.
+ *
+ * Locks: `stepping`, under it `turning`, under that whatever a growth step takes; `lock` is innermost.
+ *
+ * Must not know: any single engine, settings' names, who asks for memory.
+ */
+#include "ahead.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "log.h"
+#include "result.h"
+#include "size.h"
+
+#define PAUSE_NS UINT64_C(1000000)
+#define FIRST_BACK_OFF_NS UINT64_C(10000000)
+#define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
+/* What a turn answers when there is nothing to do until little is idle again, or never more. */
+#define REST UINT64_C(0)
+#define END UINT64_MAX
+/* Steps are multiples of it: what the driver maps by. */
+#define PAGE ((size_t)2 << 20)
+/* Of the device, what is left to requests. */
+enum { LEFT_PART = 64 };
+
+struct weir_ahead {
+    struct weir_host *host;
+    const struct weir_engine *ops;
+    void *engine;
+    uint64_t low, high; /* bytes idle */
+    int is_played;      /* there is no thread */
+
+    _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
+    _Atomic uint64_t useless; /* bytes; see above */
+    _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
+
+    pthread_mutex_t turning; /* held during a turn; guards what follows */
+    int raising;             /* little was idle, and not yet enough is */
+    uint64_t back_off_ns;    /* after the next refusal */
+    uint64_t due_ticks;      /* played: when the next turn comes; 0: when little is idle */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t woken; /* one of these was set */
+    int told, stopped;
+
+    pthread_t thread;
+};
+
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int exiting; /* guarded by `stepping` */
+
+/* ---- what is idle ----------------------------------------------------------------------------- */
+
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
+/* What is idle and of use, as far as is known. */
+static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
+    uint64_t useless = atomic_load_explicit(&a->useless, memory_order_relaxed);
+
+    if (useless > idle)
+        atomic_store_explicit(&a->useless, idle, memory_order_relaxed);
+    return less(idle, useless);
+}
+
+/* The reserve has grown for a request of so many bytes, and `idle` are now. */
+static void learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
+    uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
+
+    if (usable(a, seen) >= bytes)
+        atomic_store_explicit(&a->useless, seen < idle ? seen : idle, memory_order_relaxed);
+}
+
+/* ---- a turn ---------------------------------------------------------------------------------- */
+
+static uint64_t refused(struct weir_ahead *a) {
+    uint64_t pause = a->back_off_ns;
+
+    atomic_fetch_add_explicit(&a->host->books->ahead_refusals, 1, memory_order_relaxed);
+    a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
+    return pause;
+}
+
+/* What a step should add; 0: nothing can be had. */
+static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
+    uint64_t room = a->host->limit > reserve ? a->host->limit - reserve : 0, step = a->host->pace;
+    uint64_t device;
+
+    if (lacks < step)
+        step = (lacks + PAGE - 1) / PAGE * PAGE;
+    if (room < step)
+        step = weir__size_round_down((size_t)room, PAGE);
+    device = weir__engine_device_free(a->host);
+    if (device != UINT64_MAX && device < step + a->host->device_total / LEFT_PART)
+        return 0;
+    return step;
+}
+
+static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
+    uint64_t step = step_of(a, reserve, lacks);
+    weir_status status;
+
+    if (step == 0)
+        return refused(a);
+    status = a->ops->grow(a->engine, reserve + step, WEIR_EVENT_HEADROOM);
+    switch (status) {
+    case WEIR_OK:
+        a->back_off_ns = FIRST_BACK_OFF_NS;
+        return PAUSE_NS;
+    case WEIR_E_NOT_SUPPORTED:
+        weir__log(a->host->options.log, WEIR_LOG_WARNING,
+                  "headroom has no effect with this driver: it does not tell what its pool has");
+        return END;
+    case WEIR_E_DEVICE_LOST:
+        return END;
+    default:
+        return refused(a);
+    }
+}
+
+/* Looks, and makes a step if little is idle.  Nanoseconds until the next turn, REST or END.  The caller
+ * holds `turning`. */
+static uint64_t take_turn(struct weir_ahead *a) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t idle, pause;
+
+    atomic_store(&a->mark, 0);
+    if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST))
+        return END;
+    atomic_store(&a->mark, a->low);
+    a->ops->figures(a->engine, &figures);
+    idle = usable(a, less(figures.reserve, figures.in_use));
+    a->raising = idle < (a->raising ? a->high : a->low);
+    if (!a->raising)
+        return REST;
+    atomic_store(&a->mark, a->is_played ? a->high : 0);
+    pause = grow(a, figures.reserve, a->high - idle);
+    if (pause == END)
+        atomic_store(&a->mark, 0);
+    return pause;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void stop_for_good(void) {
+    if (weir__driver_forked())
+        return;
+    pthread_mutex_lock(&stepping);
+    exiting = 1;
+    pthread_mutex_unlock(&stepping);
+}
+
+static void prepare_exit(void) {
+    (void)atexit(stop_for_good);
+}
+
+static struct timespec after(uint64_t ns) {
+    struct timespec at;
+
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    ns += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(ns / 1000000000);
+    at.tv_nsec = (long)(ns % 1000000000);
+    return at;
+}
+
+/* Until the time is over or, with REST, until little is idle; END: until it is stopped.  The caller holds
+ * `lock`. */
+static void wait(struct weir_ahead *a, uint64_t pause) {
+    struct timespec until;
+
+    if (pause == REST || pause == END) {
+        while (!a->stopped && (!a->told || pause == END))
+            pthread_cond_wait(&a->woken, &a->lock);
+        return;
+    }
+    until = after(pause);
+    while (!a->stopped && pthread_cond_timedwait(&a->woken, &a->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+static void *run(void *ahead) {
+    struct weir_ahead *a = ahead;
+    uint64_t pause;
+
+    pthread_mutex_lock(&a->lock);
+    while (!a->stopped) {
+        a->told = 0;
+        pthread_mutex_unlock(&a->lock);
+        pthread_mutex_lock(&stepping);
+        pthread_mutex_lock(&a->turning);
+        pause = exiting ? END : take_turn(a);
+        pthread_mutex_unlock(&a->turning);
+        pthread_mutex_unlock(&stepping);
+        pthread_mutex_lock(&a->lock);
+        wait(a, pause);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Signals of the program are for its own threads. */
+static int start(struct weir_ahead *a) {
+    sigset_t all, before;
+    int started;
+
+    pthread_once(&once, prepare_exit);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    started = pthread_create(&a->thread, NULL, run, a) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+static void wake(struct weir_ahead *a) {
+    if (atomic_exchange(&a->mark, 0) == 0)
+        return; /* somebody has */
+    pthread_mutex_lock(&a->lock);
+    a->told = 1;
+    pthread_cond_signal(&a->woken);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- a modelled device ----------------------------------------------------------------------- */
+
+/* All turns that have become due.  They are nothing that the caller did, or waited for. */
+static void play(struct weir_ahead *a) {
+    const struct weir_driver *driver = a->host->driver;
+    int result_before = weir__driver_result;
+    uint64_t now = driver->ticks(), pause;
+
+    if (pthread_mutex_trylock(&a->turning) != 0)
+        return;
+    if (a->due_ticks == 0)
+        a->due_ticks = now + PAUSE_NS;
+    while (a->due_ticks != 0 && a->due_ticks <= now) {
+        driver->aside(1);
+        pause = take_turn(a);
+        a->due_ticks += driver->aside(0) + pause;
+        if (pause == REST || pause == END)
+            a->due_ticks = 0;
+    }
+    pthread_mutex_unlock(&a->turning);
+    weir__set_driver_result(result_before);
+}
+
+/* ---- for others ------------------------------------------------------------------------------ */
+
+void weir__ahead_check(struct weir_ahead *a, size_t dry) {
+    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed), reserve, in_use, idle;
+
+    if (mark == 0 && dry == 0)
+        return;
+    a->ops->glance(a->engine, &reserve, &in_use);
+    idle = less(reserve, in_use);
+    if (dry > 0)
+        learn(a, dry, idle);
+    atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
+    if (mark == 0 || usable(a, idle) >= mark)
+        return;
+    if (a->is_played)
+        play(a);
+    else
+        wake(a);
+}
+
+void weir__ahead_hold(struct weir_ahead *a) {
+    if (a)
+        pthread_mutex_lock(&a->turning);
+}
+
+void weir__ahead_go_on(struct weir_ahead *a) {
+    if (a)
+        pthread_mutex_unlock(&a->turning);
+}
+
+static void discard(struct weir_ahead *a) {
+    pthread_cond_destroy(&a->woken);
+    pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->turning);
+    free(a);
+}
+
+weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             uint64_t low, uint64_t high, struct weir_ahead **out) {
+    struct weir_ahead *a = calloc(1, sizeof *a);
+    pthread_condattr_t monotonic;
+
+    if (!a)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    a->host = host;
+    a->ops = ops;
+    a->engine = engine;
+    a->low = low;
+    a->high = high;
+    a->back_off_ns = FIRST_BACK_OFF_NS;
+    a->is_played = host->driver->aside != NULL;
+    atomic_init(&a->mark, low);
+    pthread_mutex_init(&a->turning, NULL);
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->woken, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (a->is_played) {
+        a->due_ticks = host->driver->ticks() + PAUSE_NS;
+    } else if (!start(a)) {
+        discard(a);
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
+    *out = a;
+    return WEIR_OK;
+}
+
+void weir__ahead_close(struct weir_ahead *a) {
+    if (!a)
+        return;
+    if (!a->is_played) {
+        pthread_mutex_lock(&a->lock);
+        a->stopped = 1;
+        pthread_cond_signal(&a->woken);
+        pthread_mutex_unlock(&a->lock);
+        pthread_join(a->thread, NULL);
+    }
+    discard(a);
+}

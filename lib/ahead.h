@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* ahead.h: growth ahead of demand, in the background.
+ *
+ * One thread of an allocator raises the reserve when little of it is idle, so that a request seldom
+ * meets an empty one.
+ *
+ * Must not know: any single engine, settings' names, who asks for memory.
+ */
+#ifndef WEIR_AHEAD_H
+#define WEIR_AHEAD_H
+
+#include "engine.h"
+
+struct weir_ahead;
+
+/* Starts to keep `high` bytes idle as soon as less than `low` (> 0) are.  The host, `ops` and the engine,
+ * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
+ * thread to be had. */
+weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                             uint64_t low, uint64_t high, struct weir_ahead **out);
+/* Ends it, after the step that may be under way.  NULL is fine. */
+void weir__ahead_close(struct weir_ahead *a);
+
+/* From hold to go on no step is under way, and none begins.  NULL is fine. */
+void weir__ahead_hold(struct weir_ahead *a);
+void weir__ahead_go_on(struct weir_ahead *a);
+
+/* Sees whether little is idle; makes no driver call but an engine's glance, takes no lock that a step
+ * holds, and is not called under the engine's. */
+void weir__ahead_check(struct weir_ahead *a, size_t dry);
+
+/* After each request of the engine.  `dry`: the bytes of one for which the reserve had to grow, else 0. */
+static inline void weir__ahead_look(const struct weir_host *host, size_t dry) {
+    if (host->ahead)
+        weir__ahead_check(host->ahead, dry);
+}
+
+#endif

@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: MIT */
+/* test_ahead.c: growth in the background, ahead of demand.
+ *
+ * A modelled device has its turns played between the calls, in virtual time, so that those tests come
+ * out the same each time.  The thread is tested on the same model, through a table that cannot play
+ * anything aside, as a real device's cannot; there a test waits for what must come, and looks a while
+ * longer for what must not.
+ */
+#include "model_device.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "allocator_internal.h"
+#include "calls.h"
+#include "logged.h"
+
+enum way { POOL, POOL_ALONE, REGIONS, MAPPED, WAYS };
+
+static struct weir_driver real; /* the model as a device that is none */
+
+static void open_device(void) {
+    start_model(8 * GIB);
+    real = *driver;
+    real.aside = NULL;
+}
+
+static weir_options options_for(int way, uint64_t low, uint64_t high) {
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.engine = way <= POOL_ALONE ? WEIR_ENGINE_POOL : WEIR_ENGINE_ARENA;
+    options.arena = way == MAPPED ? WEIR_ARENA_MAPPED : WEIR_ARENA_DEFAULT;
+    options.front = way == POOL_ALONE ? WEIR_SWITCH_OFF : WEIR_SWITCH_DEFAULT;
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = UINT32_MAX;
+    options.front_cache = bytes_amount(0);
+    if (low > 0)
+        options.headroom = bytes_amount(low);
+    if (high > 0)
+        options.headroom_high = bytes_amount(high);
+    return options;
+}
+
+static weir_allocator *make_on(const struct weir_driver *table, const weir_options *options) {
+    weir_allocator *a = NULL;
+    char message[320] = "";
+    weir_status status = weir__allocator_create_on(table, options, &a, message, sizeof message);
+
+    ck_assert_msg(status == WEIR_OK, "%s: %s", weir_status_name(status), message);
+    return a;
+}
+
+static weir_allocator *make(const struct weir_driver *table, int way, uint64_t low, uint64_t high) {
+    weir_options options = options_for(way, low, high);
+
+    return make_on(table, &options);
+}
+
+static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, stream, &block));
+    return block;
+}
+
+static uint64_t idle_of(weir_allocator *a) {
+    weir_statistics s = stats_of(a);
+
+    return s.reserve - s.in_use;
+}
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){0, ms * 1000000}, NULL);
+}
+
+static uint64_t real_ms(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* It comes to hold before half a minute is over. */
+#define AWAIT(condition)                                                                           \
+    do {                                                                                           \
+        uint64_t await_from = real_ms();                                                           \
+        while (!(condition)) {                                                                     \
+            if (real_ms() - await_from > 30000)                                                    \
+                ck_abort_msg("in vain: %s", #condition);                                           \
+            nap(1);                                                                                \
+        }                                                                                          \
+    } while (0)
+
+/* The reserve is the same for as long as some steps would take. */
+static void expect_rest(weir_allocator *a) {
+    uint64_t steps = stats_of(a).ahead_steps;
+
+    nap(20);
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+}
+
+static void await_rest(weir_allocator *a) {
+    uint64_t steps;
+
+    do {
+        steps = stats_of(a).ahead_steps;
+        nap(20);
+    } while (stats_of(a).ahead_steps > steps);
+}
+
+/* The books and the ring agree on what was done in the background, no step of which was too large. */
+static void check_steps(weir_allocator *a) {
+    weir_event events[512];
+    weir_statistics s = check_identities(a);
+    uint64_t steps = 0, bytes = 0, ns = 0, stall = 0;
+    size_t count;
+
+    OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].cause != WEIR_EVENT_HEADROOM) {
+            stall += events[i].shrink ? 0 : events[i].stall_ns;
+            continue;
+        }
+        MUST_EQ(events[i].shrink, 0);
+        MUST_LE(1, events[i].got);
+        MUST_LE(events[i].got, a->host.pace);
+        steps++;
+        bytes += events[i].got;
+        ns += events[i].stall_ns;
+    }
+    MUST_EQ(s.ahead_steps, steps);
+    MUST_EQ(s.ahead_bytes, bytes);
+    MUST_EQ(s.ahead_ns, ns);
+    MUST_LE(stall, s.stall_ns); /* the ladder's waits are in it too */
+    MUST_EQ(s.stall_ns, stall);
+}
+
+static void destroy(weir_allocator *a) {
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+START_TEST(off_by_default) {
+    weir_allocator *a = make(&real, _i, 0, 0);
+    weir_statistics s;
+
+    ck_assert_ptr_null(a->host.ahead);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    nap(5);
+    s = stats_of(a);
+    ck_assert_uint_eq(s.ahead_steps + s.ahead_bytes + s.ahead_ns + s.ahead_refusals, 0);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(little_is_idle_and_then_enough) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    void *small, *large;
+    weir_statistics s;
+
+    AWAIT(idle_of(a) >= 512 * MIB); /* from the beginning */
+    expect_rest(a);
+    MUST_LE(idle_of(a), 512 * MIB + a->host.pace);
+    small = take(a, 100 * MIB, A); /* enough is left */
+    expect_rest(a);
+    MUST_LE(idle_of(a), 512 * MIB);
+    s = stats_of(a);
+    ck_assert_uint_eq(s.growths, s.ahead_steps); /* the request met none */
+    ck_assert_uint_eq(s.growth_allocs, 0);
+    large = take(a, 300 * MIB, A);
+    AWAIT(idle_of(a) >= 512 * MIB);
+    expect_rest(a);
+    OK(weir_free(a, small, A));
+    OK(weir_free(a, large, A));
+    expect_rest(a);
+    check_steps(a);
+    ck_assert_uint_eq(stats_of(a).ahead_refusals, 0);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(another_stream_is_served_from_it) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    void *block[2];
+
+    AWAIT(idle_of(a) >= 512 * MIB);
+    expect_rest(a);
+    busy(A, 50 * MS);
+    block[0] = take(a, 40 * MIB, A);
+    block[1] = take(a, 40 * MIB, B);
+    ck_assert_uint_eq(stats_of(a).growth_allocs, 0);
+    OK(weir_free(a, block[0], A));
+    OK(weir_free(a, block[1], B));
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+/* It has what the limit leaves, and that it gets no more is nobody's error. */
+START_TEST(the_limit_holds) {
+    weir_options options = options_for(_i, 256 * MIB, 512 * MIB);
+    weir_allocator *a;
+
+    options.limit = bytes_amount(320 * MIB);
+    a = make_on(&real, &options);
+    AWAIT(stats_of(a).ahead_refusals >= 2);
+    ck_assert_uint_eq(stats_of(a).reserve, 320 * MIB);
+    ck_assert_uint_eq(stats_of(a).refusals, 0);
+    OK(weir_free(a, take(a, _i == REGIONS ? 64 * MIB : 320 * MIB, A), A));
+    ck_assert_uint_eq(stats_of(a).reserve_peak, 320 * MIB);
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+/* A 64th of the device is left alone, and a request may have it. */
+START_TEST(the_last_part_is_for_requests) {
+    weir_allocator *a = make(&real, _i, 7 * GIB, 10 * GIB);
+    size_t left;
+
+    AWAIT(stats_of(a).ahead_refusals >= 2);
+    left = device_free();
+    MUST_LE(128 * MIB, left);
+    MUST_LE(left, 128 * MIB + a->host.pace);
+    ck_assert_int_eq(weir_last_driver_result(), 0);
+    OK(weir_free(a, take(a, _i == REGIONS ? 100 * MIB : stats_of(a).reserve + 64 * MIB, A), A));
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+static enum weir_driver_entry grows_by(int way) {
+    return way <= POOL_ALONE ? WEIR_ENTRY_cuMemAllocFromPoolAsync
+           : way == REGIONS  ? WEIR_ENTRY_cuMemAlloc
+                             : WEIR_ENTRY_cuMemCreate;
+}
+
+START_TEST(a_refusal_is_tried_again_ever_later) {
+    weir_allocator *a;
+    uint64_t refusals, from;
+
+    weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    a = make(&real, _i, 256 * MIB, 512 * MIB);
+    from = real_ms();
+    AWAIT(stats_of(a).ahead_refusals >= 4);
+    MUST_LE(10 + 20 + 40, real_ms() - from + 1);
+    refusals = stats_of(a).ahead_refusals;
+    nap(20); /* the next pause is of 80 ms, or 160 */
+    MUST_LE(stats_of(a).ahead_refusals, refusals + 1);
+    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    weir__model_faults_clear();
+    AWAIT(idle_of(a) >= 512 * MIB);
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+static void wait_for_child(pid_t child) {
+    int state;
+
+    ck_assert_int_gt(child, 0);
+    ck_assert_int_eq(waitpid(child, &state, 0), child);
+    ck_assert_msg(WIFEXITED(state) && WEXITSTATUS(state) == 0, "the child's state is %d", state);
+}
+
+/* The child has an allocator whose thread there is not, in the middle of a step or not. */
+START_TEST(a_child_of_fork_neither_grows_nor_hangs) {
+    weir_allocator *a = make(&real, _i, 2 * GIB, 4 * GIB);
+    void *block = NULL;
+
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20);
+            exit(weir_alloc(a, MIB, A, &block) != WEIR_E_FORKED ||
+                 weir_allocator_destroy(a) != WEIR_E_FORKED);
+        }
+        wait_for_child(child);
+        nap(i % 3);
+    }
+    AWAIT(idle_of(a) >= 4 * GIB);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(destroying_ends_it_promptly) {
+    for (int i = 0; i < 30; i++) {
+        weir_allocator *a = make(&real, _i, 4 * GIB, 6 * GIB);
+        uint64_t from;
+
+        OK(weir_free(a, take(a, 10 * MIB, A), A));
+        CU(driver->cuStreamSynchronize(A));
+        nap(i % 4);
+        from = real_ms();
+        destroy(a);
+        MUST_LE(real_ms() - from, 1000); /* far less than its longest pause */
+    }
+    ck_assert_uint_eq(device_free(), 8 * GIB);
+}
+END_TEST
+
+/* A pause of seconds does not keep anybody. */
+START_TEST(destroying_ends_a_long_pause) {
+    weir_allocator *a;
+    uint64_t from;
+
+    weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    a = make(&real, _i, 256 * MIB, 512 * MIB);
+    AWAIT(stats_of(a).ahead_refusals >= 7); /* the next pause is of 640 ms */
+    weir__model_faults_clear();
+    from = real_ms();
+    destroy(a);
+    MUST_LE(real_ms() - from, 300);
+}
+END_TEST
+
+START_TEST(what_is_busy_goes_on) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    void *block = take(a, MIB, A);
+
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    AWAIT(idle_of(a) >= 512 * MIB);
+    OK(weir_free(a, block, A));
+    destroy(a);
+}
+END_TEST
+
+START_TEST(two_allocators_have_one_each) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    weir_allocator *b = make(&real, (_i + 1) % WAYS, 256 * MIB, 768 * MIB);
+
+    AWAIT(idle_of(a) >= 512 * MIB);
+    AWAIT(idle_of(b) >= 768 * MIB);
+    destroy(a);
+    OK(weir_free(b, take(b, 600 * MIB, A), A));
+    AWAIT(stats_of(b).reserve >= 768 * MIB);
+    check_steps(b);
+    destroy(b);
+}
+END_TEST
+
+/* Growth in another thread harms no capture, whose mode is global here. */
+START_TEST(a_capture_goes_on_beside_it) {
+    weir_allocator *a;
+    CUgraph graph = NULL;
+
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    a = make(&real, _i, 256 * MIB, 512 * MIB);
+    AWAIT(idle_of(a) >= 512 * MIB);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    destroy(a);
+}
+END_TEST
+
+/* The thread's calls are made by somebody who has no context and no stream of the program's. */
+START_TEST(no_stream_of_the_program_is_touched) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+
+    busy(A, 1000 * MS);
+    busy(B, 1000 * MS);
+    AWAIT(idle_of(a) >= 512 * MIB);
+    ck_assert_uint_eq(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    ck_assert_uint_eq(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+struct worker {
+    weir_allocator *a;
+    uint64_t random;
+    pthread_t thread;
+};
+
+static void *work(void *argument) {
+    struct worker *w = argument;
+    CUstream stream;
+    void *block[8] = {NULL};
+    size_t released;
+
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 2000; i++) {
+        void **b = &block[next_random(&w->random) % 8];
+
+        OK(weir_free(w->a, *b, stream));
+        *b = take(w->a, random_size(&w->random, 64 * MIB), stream);
+        if (i % 100 == 0)
+            (void)stats_of(w->a);
+        if (i % 500 == 0)
+            OK(weir_trim(w->a, 0, &released));
+    }
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(w->a, block[i], stream));
+    CU(driver->cuStreamSynchronize(stream));
+    CU(driver->cuStreamDestroy(stream));
+    return NULL;
+}
+
+START_TEST(beside_threads_at_work) {
+    weir_allocator *a = make(&real, _i, 256 * MIB, 512 * MIB);
+    struct worker w[3];
+    weir_statistics s;
+
+    for (int i = 0; i < 3; i++) {
+        w[i] = (struct worker){.a = a, .random = 77 + (uint64_t)i};
+        ck_assert_int_eq(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(pthread_join(w[i].thread, NULL), 0);
+    OK(weir_free(a, take(a, 256 * MIB, A), A));
+    AWAIT(idle_of(a) >= 256 * MIB);
+    await_rest(a);
+    s = check_identities(a);
+    ck_assert_uint_gt(s.ahead_steps, 0);
+    MUST_EQ(s.blocks, 0);
+    MUST_LE(s.requested_peak, 3 * 8 * 64 * MIB + 256 * MIB); /* no probe block is in it */
+    destroy(a);
+}
+END_TEST
+
+/* Nobody destroys it, and the process ends all the same. */
+START_TEST(a_process_may_exit_meanwhile) {
+    for (int i = 0; i < 10; i++) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            alarm(20);
+            open_device();
+            (void)make(&real, _i, 4 * GIB, 6 * GIB);
+            nap(i % 4);
+            exit(0);
+        }
+        wait_for_child(child);
+    }
+}
+END_TEST
+
+/* ---- played ---------------------------------------------------------------------------------- */
+
+/* What requests take is theirs alone, and the same each time. */
+static uint64_t play_a_run(int way, uint64_t low, uint64_t *in_requests, weir_statistics *s) {
+    void *block[40];
+    weir_allocator *a;
+
+    open_device();
+    a = make(driver, way, low, 0);
+    *in_requests = 0;
+    for (int i = 0; i < 40; i++) {
+        uint64_t from = driver->ticks();
+
+        block[i] = take(a, 20 * MIB, A);
+        if (i > 0) /* in the first the driver starts its pools */
+            *in_requests += driver->ticks() - from;
+        weir__model_advance(2 * MS);
+    }
+    *s = check_identities(a);
+    if (low > 0)
+        check_steps(a);
+    for (int i = 0; i < 40; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+    return driver->ticks();
+}
+
+START_TEST(on_the_model_it_costs_requests_nothing) {
+    weir_statistics plain, ahead, again;
+    uint64_t plain_ns, ahead_ns, again_ns, end;
+
+    (void)play_a_run(_i, 0, &plain_ns, &plain);
+    end = play_a_run(_i, 200 * MIB, &ahead_ns, &ahead);
+    ck_assert_uint_gt(ahead.ahead_steps, 0);
+    ck_assert_uint_gt(ahead.ahead_ns, 0);
+    MUST_LE(ahead.growth_allocs, 4); /* until its first turns */
+    MUST_LE(10, plain.growth_allocs);
+    MUST_LE(ahead_ns, plain_ns / 2);
+    ck_assert_uint_eq(play_a_run(_i, 200 * MIB, &again_ns, &again), end);
+    ck_assert_uint_eq(again_ns, ahead_ns);
+    ck_assert_mem_eq(&again, &ahead, sizeof ahead);
+}
+END_TEST
+
+/* A step a millisecond, whether or not anybody looked meanwhile. */
+START_TEST(turns_come_when_they_are_due) {
+    weir_allocator *a = make(driver, _i, 2 * GIB, 3 * GIB);
+    uint64_t steps;
+
+    OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the driver's first growth takes it a while */
+    steps = stats_of(a).ahead_steps;
+    weir__model_advance(10 * MS);
+    ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
+    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    steps = stats_of(a).ahead_steps - steps;
+    if (_i == REGIONS) { /* of 1 GiB at most */
+        ck_assert_uint_eq(steps, 3);
+    } else {
+        MUST_LE(8, steps);
+        MUST_LE(steps, 10);
+    }
+    weir__model_advance(200 * MS);
+    OK(weir_free(a, take(a, 65 * MIB, A), A));
+    MUST_LE(3 * GIB, idle_of(a));
+    MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->host.pace);
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+/* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then. */
+START_TEST(idle_pieces_do_not_deceive_it) {
+    weir_allocator *a = make(driver, POOL, 200 * MIB, 0);
+    void *block[100];
+
+    for (int i = 0; i < 100; i++) {
+        block[i] = take(a, 20 * MIB, A);
+        weir__model_advance(2 * MS);
+    }
+    MUST_LE(stats_of(a).growth_allocs, 12);
+    for (int i = 0; i < 100; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+END_TEST
+
+START_TEST(pauses_after_refusals_double_to_a_bound) {
+    weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
+    uint64_t pause = 0, before = 0, refusals;
+
+    OK(weir_free(a, take(a, 3 * MIB, A), A));
+    weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    for (uint64_t waited = 0; before < 11; waited++) {
+        weir__model_advance(MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A)); /* from the engine, which has it */
+        refusals = stats_of(a).ahead_refusals;
+        if (refusals == before)
+            continue;
+        MUST_EQ(refusals, before + 1);
+        if (pause > 0) {
+            MUST_LE(pause, waited + 1);
+            MUST_LE(waited, pause + 1);
+        }
+        pause = pause == 0 ? 10 : pause < 2560 ? 2 * pause : 2560;
+        before = refusals;
+        waited = 0;
+    }
+    ck_assert_uint_eq(pause, 2560);
+    weir__model_faults_clear();
+    destroy(a);
+}
+END_TEST
+
+/* With it or without, a hit makes the same calls. */
+START_TEST(a_hit_costs_what_it_did) {
+    uint64_t made[2][WEIR_ENTRY_COUNT];
+
+    for (int on = 0; on < 2; on++) {
+        weir_allocator *a;
+
+        open_device();
+        a = make(driver, _i, on ? GIB : 0, 0);
+        for (int i = 0; i < 10; i++)
+            OK(weir_free(a, take(a, 1000, A), A));
+        count_from_here();
+        OK(weir_free(a, take(a, 1000, A), A));
+        for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+            made[on][i] = calls((enum weir_driver_entry)i);
+        destroy(a);
+    }
+    ck_assert_mem_eq(made[0], made[1], sizeof made[0]);
+}
+END_TEST
+
+/* ---- what has no use for it ------------------------------------------------------------------ */
+
+static void expect_log(const weir_options *options, const char *text) {
+    weir_options loud = *options;
+    weir_allocator *a;
+
+    loud.log = WEIR_LOG_WARNING;
+    a = make_on(&real, &loud);
+    (void)lines();
+    ck_assert_msg(strstr(logged, text) != NULL, "not \"%s\" but \"%s\"", text, logged);
+    destroy(a);
+}
+
+START_TEST(what_has_no_use_for_it_says_so) {
+    weir_options options = options_for(POOL, 64 * MIB, 0);
+
+    catch_log();
+    options.engine = WEIR_ENGINE_PLATFORM;
+    options.growth = WEIR_GROWTH_DEFAULT;
+    expect_log(&options, "headroom has no effect with engine platform");
+    options.engine = WEIR_ENGINE_ARENA;
+    options.arena = WEIR_ARENA_FIXED;
+    expect_log(&options, "headroom has no effect with a fixed arena");
+    options.engine = WEIR_ENGINE_POOL;
+    options.arena = WEIR_ARENA_DEFAULT;
+    options.release_threshold = bytes_amount(32 * MIB);
+    expect_log(&options, "gives back at each synchronisation what headroom took");
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("ahead");
+    TCase *tests = suite_add_case(all, "thread", 120, open_device, NULL);
+
+    tcase_add_loop_test(tests, off_by_default, 0, WAYS);
+    tcase_add_loop_test(tests, little_is_idle_and_then_enough, 0, WAYS);
+    tcase_add_loop_test(tests, another_stream_is_served_from_it, 0, WAYS);
+    tcase_add_loop_test(tests, the_limit_holds, 0, WAYS);
+    tcase_add_loop_test(tests, the_last_part_is_for_requests, 0, WAYS);
+    tcase_add_loop_test(tests, a_refusal_is_tried_again_ever_later, 0, WAYS);
+    tcase_add_loop_test(tests, a_child_of_fork_neither_grows_nor_hangs, 0, WAYS);
+    tcase_add_loop_test(tests, destroying_ends_it_promptly, 0, WAYS);
+    tcase_add_loop_test(tests, destroying_ends_a_long_pause, 0, WAYS);
+    tcase_add_loop_test(tests, what_is_busy_goes_on, 0, WAYS);
+    tcase_add_loop_test(tests, two_allocators_have_one_each, 0, WAYS);
+    tcase_add_loop_test(tests, a_capture_goes_on_beside_it, 0, WAYS);
+    tcase_add_loop_test(tests, no_stream_of_the_program_is_touched, 0, WAYS);
+    tcase_add_loop_test(tests, beside_threads_at_work, 0, WAYS);
+    tcase_add_test(tests, what_has_no_use_for_it_says_so);
+
+    tests = suite_add_case(all, "exit", 120, NULL, NULL);
+    tcase_add_loop_test(tests, a_process_may_exit_meanwhile, 0, WAYS);
+
+    tests = suite_add_case(all, "played", 60, open_device, NULL);
+    tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
+    tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
+    tcase_add_test(tests, idle_pieces_do_not_deceive_it);
+    tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
+    tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);
+    tcase_add_loop_test(tests, a_hit_costs_what_it_did, 0, POOL_ALONE);
+    tcase_add_loop_test(tests, a_hit_costs_what_it_did, REGIONS, WAYS);
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}
