@@ -28,7 +28,7 @@
  * held during each turn, of any allocator, and no turn begins after the process has begun to exit.  A
  * child of fork has no thread, and every public call there ends before it could miss it.
  *
- * Locks: `stepping`, under it `turning`, under that whatever a growth step takes; `lock` is innermost.
+ * Locks: `turning`, under it `stepping`, under that whatever a growth step takes; `lock` is innermost.
  *
  * Must not know: any single engine, settings' names, who asks for memory.
  */
@@ -67,10 +67,11 @@ struct weir_ahead {
     _Atomic uint64_t useless; /* bytes; see above */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
 
-    pthread_mutex_t turning; /* held during a turn; guards what follows */
-    int raising;             /* little was idle, and not yet enough is */
-    uint64_t back_off_ns;    /* after the next refusal */
-    uint64_t due_ticks;      /* played: when the next turn comes; 0: when little is idle */
+    pthread_mutex_t turning;      /* held during a turn; guards what follows */
+    struct weir_priming *priming; /* to be done first; NULL: nothing is */
+    int raising;                  /* little was idle, and not yet enough is */
+    uint64_t back_off_ns;         /* after the next refusal */
+    uint64_t due_ticks;           /* played: when the next turn comes; 0: when little is idle */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t woken; /* one of these was set */
@@ -162,6 +163,13 @@ static uint64_t take_turn(struct weir_ahead *a) {
     atomic_store(&a->mark, 0);
     if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST))
         return END;
+    if (a->priming) {
+        atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
+        pause = weir__priming_turn(a->priming);
+        if (pause > 0)
+            return pause;
+        a->priming = NULL;
+    }
     atomic_store(&a->mark, a->low);
     a->ops->figures(a->engine, &figures);
     idle = usable(a, less(figures.reserve, figures.in_use));
@@ -222,11 +230,11 @@ static void *run(void *ahead) {
     while (!a->stopped) {
         a->told = 0;
         pthread_mutex_unlock(&a->lock);
-        pthread_mutex_lock(&stepping);
         pthread_mutex_lock(&a->turning);
+        pthread_mutex_lock(&stepping);
         pause = exiting ? END : take_turn(a);
-        pthread_mutex_unlock(&a->turning);
         pthread_mutex_unlock(&stepping);
+        pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
         wait(a, pause);
     }
@@ -247,13 +255,16 @@ static int start(struct weir_ahead *a) {
     return started;
 }
 
-static void wake(struct weir_ahead *a) {
-    if (atomic_exchange(&a->mark, 0) == 0)
-        return; /* somebody has */
+static void tell(struct weir_ahead *a) {
     pthread_mutex_lock(&a->lock);
     a->told = 1;
     pthread_cond_signal(&a->woken);
     pthread_mutex_unlock(&a->lock);
+}
+
+static void wake(struct weir_ahead *a) {
+    if (atomic_exchange(&a->mark, 0) != 0) /* else somebody has */
+        tell(a);
 }
 
 /* ---- a modelled device ----------------------------------------------------------------------- */
@@ -299,6 +310,17 @@ void weir__ahead_check(struct weir_ahead *a, size_t dry) {
         wake(a);
 }
 
+void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
+    pthread_mutex_lock(&a->turning);
+    a->priming = priming;
+    if (a->is_played) {
+        atomic_store(&a->mark, UINT64_MAX);
+        a->due_ticks = a->host->driver->ticks() + PAUSE_NS;
+    }
+    pthread_mutex_unlock(&a->turning);
+    tell(a);
+}
+
 void weir__ahead_hold(struct weir_ahead *a) {
     if (a)
         pthread_mutex_lock(&a->turning);
@@ -338,7 +360,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (a->is_played) {
-        a->due_ticks = host->driver->ticks() + PAUSE_NS;
+        a->due_ticks = low == 0 ? 0 : host->driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {
         discard(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);

@@ -2,7 +2,7 @@
 /* ahead.h: growth ahead of demand, in the background.
  *
  * One thread of an allocator raises the reserve when little of it is idle, so that a request seldom
- * meets an empty one.
+ * meets an empty one; and preallocates, where nobody is to wait for that.
  *
  * Must not know: any single engine, settings' names, who asks for memory.
  */
@@ -10,16 +10,20 @@
 #define WEIR_AHEAD_H
 
 #include "engine.h"
+#include "priming.h"
 
 struct weir_ahead;
 
-/* Starts to keep `high` bytes idle as soon as less than `low` (> 0) are.  The host, `ops` and the engine,
+/* Starts to keep `high` bytes idle as soon as less than `low` are; 0: never.  The host, `ops` and the engine,
  * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
  * thread to be had. */
 weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
                              uint64_t low, uint64_t high, struct weir_ahead **out);
 /* Ends it, after the step that may be under way.  NULL is fine. */
 void weir__ahead_close(struct weir_ahead *a);
+
+/* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
+void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming);
 
 /* From hold to go on no step is under way, and none begins.  NULL is fine. */
 void weir__ahead_hold(struct weir_ahead *a);

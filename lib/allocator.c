@@ -128,6 +128,9 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
+    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
+    if (a->prealloc_min == UINT64_MAX)
+        a->prealloc_min = a->prealloc;
     weir__bytes_show(a->prealloc, asked, sizeof asked);
     if (a->prealloc > memory.total) {
         weir__bytes_show(memory.total, most, sizeof most);
@@ -168,36 +171,19 @@ static void warn_of_lost_steps(const struct weir_host *host) {
                   "added: raise it, or choose growth exact");
 }
 
-/* Preallocates and accounts for it: asked, got, kept. */
-static weir_status preallocate(weir_allocator *a) {
-    struct weir_books *books = &a->books;
-    uint64_t started = a->host.driver->ticks();
-    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
-    int result_before = weir__driver_result;
-    weir_status status;
+/* As the options say; what the thread is to do, where there is one, comes later.  Not OK: `text` says why,
+ * or nothing. */
+static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
+    struct weir_ahead *ahead = a->host.ahead;
+    weir_status status = WEIR_OK;
+    int behind = ahead && a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND;
 
-    weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
-    weir__books_read(books, &before);
-    status = a->ops->grow(a->engine, a->prealloc, WEIR_EVENT_PREALLOC);
-    a->ops->figures(a->engine, &after);
-    weir__books_read(books, &after);
-    weir__ahead_go_on(a->host.ahead);
-    atomic_store(&books->prealloc_asked, a->prealloc);
-    atomic_store(&books->prealloc_got, after.growth_bytes - before.growth_bytes);
-    atomic_store(&books->prealloc_kept, after.reserve);
-    atomic_store(&books->prealloc_ns, weir__engine_since(&a->host, started));
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
-        char asked[32], kept[32];
-
-        weir__bytes_show(a->prealloc, asked, sizeof asked);
-        weir__bytes_show(after.reserve, kept, sizeof kept);
-        weir__log(a->host.options.log, WEIR_LOG_WARNING,
-                  "preallocation: asked %s, got and kept %s; the device has no more", asked, kept);
-        if (after.reserve > 0) { /* partial success is success */
-            weir__set_driver_result(result_before);
-            return WEIR_OK;
-        }
-    }
+    weir__ahead_hold(ahead); /* what it adds is not to be counted here */
+    if (!behind || a->prealloc_min > 0)
+        status = weir__priming_run(&a->priming, !behind, text, text_bytes);
+    weir__ahead_go_on(ahead);
+    if (status == WEIR_OK && behind)
+        weir__ahead_prime(ahead, &a->priming);
     return status;
 }
 
@@ -226,12 +212,16 @@ static const struct weir_engine *engine_of(const weir_options *options) {
 
 /* A fixed arena is one region of its whole size, taken at once or at the first request. */
 static void size_fixed_arena(weir_allocator *a) {
-    const weir_options *options = &a->host.options;
+    weir_options *options = &a->host.options;
 
-    if (options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED)
+    if (options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED) {
         a->prealloc = a->host.limit < 256 ? a->host.limit : a->host.limit / 256 * 256;
+        a->prealloc_min = 0;
+        options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
+        options->prealloc_deadline_ms = UINT32_MAX;
+    }
     if (options->engine == WEIR_ENGINE_PLATFORM)
-        a->prealloc = 0;
+        a->prealloc = a->prealloc_min = 0;
 }
 
 /* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
@@ -250,6 +240,9 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {!arena, WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
         {platform || fixed, WEIR_SETTING_HEADROOM},
+        {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
+        {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
+        {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
     };
 
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
@@ -271,14 +264,15 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
     return host->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(host, bytes);
 }
 
-/* Without it requests grow by themselves. */
+/* Without it requests grow by themselves, and preallocation is done in the foreground. */
 static void look_ahead(weir_allocator *a) {
     struct weir_host *host = &a->host;
+    int behind = a->prealloc > 0 && host->options.prealloc_mode == WEIR_PREALLOC_BACKGROUND;
 
-    if (a->low > 0 && host->pace > 0 &&
+    if ((a->low > 0 || behind) && host->pace > 0 &&
         weir__ahead_open(host, a->ops, a->engine, a->low, a->high, &host->ahead) != WEIR_OK)
         weir__log(host->options.log, WEIR_LOG_WARNING,
-                  "headroom has no effect: the host has no memory, or no thread");
+                  "nothing is done in the background: the host has no memory, or no thread");
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
@@ -290,6 +284,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                            const struct message *message) {
     struct weir_host *host = &a->host;
     weir_status status = set_budget(a, message);
+    char why[160] = "";
 
     if (status != WEIR_OK)
         return status;
@@ -306,25 +301,28 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
+    weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
+    if (status == WEIR_OK)
+        look_ahead(a);
     if (status == WEIR_OK && a->prealloc > 0) {
         if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST)
             (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
         else
-            status = preallocate(a);
+            status = preallocate(a, why, sizeof why);
     }
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_OOM, 1);
-    if (status == WEIR_OK) {
-        look_ahead(a);
+    if (status == WEIR_OK)
         return WEIR_OK;
-    }
+    weir__ahead_close(host->ahead);
+    weir__priming_close(&a->priming);
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
     return cannot(message, host->options.log, status, "cannot start: %s",
-                  weir_status_message(status));
+                  why[0] ? why : weir_status_message(status));
 }
 
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
@@ -447,6 +445,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     if (busy)
         return misuse(a, WEIR_E_BUSY, "destroy");
     weir__ahead_close(a->host.ahead);
+    weir__priming_close(&a->priming);
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
@@ -509,18 +508,29 @@ static inline __attribute__((always_inline)) weir_status gate(const weir_allocat
     return WEIR_OK;
 }
 
-/* The preallocation that waited for the first request; requests beside it wait for it. */
-static void preallocate_first(weir_allocator *a) {
+/* The preallocation that waited for the first request; requests beside it wait for it.  A refusal is in the
+ * log and the figures, and the request may be served all the same, unless there is less than must be:
+ * then it fails, and the next one tries again. */
+static weir_status preallocate_first(weir_allocator *a) {
+    weir_status status = WEIR_OK;
+    char why[160];
+
     pthread_mutex_lock(&a->first);
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC)) {
         int result_before = weir__driver_result;
 
-        /* A refusal is in the log and the figures; the request may be served all the same. */
-        (void)preallocate(a);
-        weir__set_driver_result(result_before);
-        (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
+        status = preallocate(a, why, sizeof why);
+        if (status == WEIR_OK || a->prealloc_min == 0) {
+            status = WEIR_OK;
+            weir__set_driver_result(result_before);
+            (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
+        } else {
+            weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s",
+                      why[0] ? why : weir_status_message(status));
+        }
     }
     pthread_mutex_unlock(&a->first);
+    return status;
 }
 
 static int is_refusal(weir_status status) {
@@ -583,10 +593,12 @@ static void one_refusal(weir_allocator *a, uint64_t met, int refused) {
 static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
     uint64_t met = a->harden ? weir__refusals_met() : 0;
-    weir_status status;
+    weir_status status = WEIR_OK;
 
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC))
-        preallocate_first(a);
+        status = preallocate_first(a);
+    if (status != WEIR_OK)
+        return status;
     if (bytes > a->host.device_total)
         return refuse(a, bytes, stream);
     status = a->harden ? weir__harden_alloc(a->harden, bytes, stream, &address)

@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "front.h"
 #include "harden.h"
+#include "priming.h"
 #include "uses.h"
 
 struct weir_allocator {
@@ -22,7 +23,9 @@ struct weir_allocator {
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
-    uint64_t prealloc;     /* bytes to preallocate; fixed after create */
+    uint64_t prealloc;     /* bytes to preallocate, */
+    uint64_t prealloc_min; /* and to get; fixed after create */
+    struct weir_priming priming;
     uint64_t low, high;    /* bytes of headroom; 0: none; likewise */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };

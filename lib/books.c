@@ -39,7 +39,7 @@ void weir__books_close(struct weir_books *books) {
 
 /* Nobody waited for it. */
 static int is_ahead(const weir_event *event) {
-    return event->cause == WEIR_EVENT_HEADROOM;
+    return event->cause == WEIR_EVENT_HEADROOM || event->cause == WEIR_EVENT_BACKGROUND;
 }
 
 void weir__books_event(struct weir_books *books, const weir_event *event) {
@@ -86,6 +86,8 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->prealloc_got = read_counter(&books->prealloc_got);
     out->prealloc_kept = read_counter(&books->prealloc_kept);
     out->prealloc_ns = read_counter(&books->prealloc_ns);
+    out->prealloc_pending = read_counter(&books->prealloc_pending);
+    out->prealloc_waited_ns = read_counter(&books->prealloc_waited_ns);
     out->ahead_refusals = read_counter(&books->ahead_refusals);
     pthread_mutex_lock(&books->lock);
     out->growths = books->growths;

@@ -33,6 +33,8 @@ struct weir_books {
     _Atomic uint64_t prealloc_kept;
     _Atomic uint64_t prealloc_ns;
     _Atomic uint64_t ahead_refusals;
+    _Atomic uint64_t prealloc_pending;
+    _Atomic uint64_t prealloc_waited_ns;
 
     pthread_mutex_t lock; /* guards what follows; innermost: nothing is called under it */
     uint64_t growths;

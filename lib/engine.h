@@ -129,6 +129,10 @@ weir_status weir__engine_refuse(weir_status status);
 /* Notes a growth step or a give-back in the books and, at level info, in the log. */
 void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t asked, uint64_t got,
                        uint64_t stall_ns, uint64_t reserve_after);
+/* A step of that cause is for keeping. */
+static inline int weir__engine_is_prealloc(int cause) {
+    return cause == WEIR_EVENT_PREALLOC || cause == WEIR_EVENT_BACKGROUND;
+}
 /* Free bytes on the device now, UINT64_MAX if it cannot be told. */
 uint64_t weir__engine_device_free(struct weir_host *host);
 /* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages

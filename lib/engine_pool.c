@@ -648,14 +648,14 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
-    if (cause == WEIR_EVENT_PREALLOC)
+    if (weir__engine_is_prealloc(cause))
         keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
     after = raise_reserve(p, target < p->limit ? target : p->limit, &why);
     if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
-        if (cause == WEIR_EVENT_PREALLOC)
+        if (weir__engine_is_prealloc(cause))
             atomic_store_explicit(&p->quiet, STEADY_REQUESTS, memory_order_relaxed);
     }
     /* The stream runs nothing but the probes' frees: this observes them, and lets the driver's

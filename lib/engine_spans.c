@@ -524,7 +524,7 @@ static weir_status spans_grow(void *engine, uint64_t target, int cause) {
     struct spans *s = engine;
     uint64_t most = target < s->host->limit ? target : s->host->limit;
 
-    if (cause != WEIR_EVENT_PREALLOC)
+    if (!weir__engine_is_prealloc(cause))
         return s->inner->grow(s->under, target, cause);
     /* What was taken on request is not for the next free to give back, nor to be moved in the first
      * iteration, which it was to make fast. */

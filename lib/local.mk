@@ -83,6 +83,10 @@ lib_libweir_core_la_SOURCES = \
 	lib/placement.h \
 	lib/records.c \
 	lib/records.h \
+	lib/priming.c \
+	lib/priming.h \
+	lib/process_lock.c \
+	lib/process_lock.h \
 	lib/recovery.c \
 	lib/recovery.h \
 	lib/result.h \

@@ -458,6 +458,20 @@ static void idle_spell(const struct row *row, const weir_options *options, char 
         milliseconds_spell(value, text, bytes);
 }
 
+static int deadline_read(const struct row *row, const char *text, weir_options *options,
+                         struct weir_problem *problem) {
+    uint32_t value = NEVER;
+
+    if (strcasecmp(text, "never") != 0 && !milliseconds_read(text, &value, problem))
+        return 0;
+    if (value == 0)
+        return weir__problem(problem, "a time of 0 gets nothing: set prealloc to 0 for that");
+    *(uint32_t *)mutable_field(row, options) = value;
+    return 1;
+}
+
+static const struct kind deadline_kind = {deadline_read, idle_spell, number_is_set, time_check};
+
 static const struct kind idle_kind = {idle_read, idle_spell, number_is_set, time_check};
 
 static int ring_read(const struct row *row, const char *text, weir_options *options,
@@ -655,6 +669,11 @@ static const struct word prealloc_times[] = {
     {"first", WEIR_PREALLOC_AT_FIRST},
     {NULL, 0},
 };
+static const struct word prealloc_modes[] = {
+    {"foreground", WEIR_PREALLOC_FOREGROUND},
+    {"background", WEIR_PREALLOC_BACKGROUND},
+    {NULL, 0},
+};
 static const struct word switches[] = {
     {"off", WEIR_SWITCH_OFF}, {"on", WEIR_SWITCH_ON},     {"0", WEIR_SWITCH_OFF},
     {"1", WEIR_SWITCH_ON},    {"false", WEIR_SWITCH_OFF}, {"true", WEIR_SWITCH_ON},
@@ -829,6 +848,30 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(headroom),
          NULL,
          0},
+    [WEIR_SETTING_PREALLOC_MIN] =
+        {{"prealloc-min", "WEIR_PREALLOC_MIN", "SIZE", SIZE_ACCEPTS, "0",
+          "The least that a preallocation must get: with less the allocator is not made, or the "
+          "first request fails.  Without a size of its own a preallocation is as much."},
+         &amount_kind,
+         AT(prealloc_min),
+         NULL,
+         0},
+    [WEIR_SETTING_PREALLOC_DEADLINE] =
+        {{"prealloc-deadline", "WEIR_PREALLOC_DEADLINE", "TIME",
+          "milliseconds (250), a number with ms or s (250ms, 2s), or never", "never",
+          "When a preallocation stops with what it has."},
+         &deadline_kind,
+         AT(prealloc_deadline_ms),
+         NULL,
+         0},
+    [WEIR_SETTING_PREALLOC_MODE] =
+        {{"prealloc-mode", "WEIR_PREALLOC_MODE", "MODE", "foreground or background", "foreground",
+          "Who preallocates: whoever creates the allocator or asks first, or a thread in small "
+          "steps, which nobody waits for."},
+         &word_kind,
+         AT(prealloc_mode),
+         prealloc_modes,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -852,8 +895,10 @@ static void fill_defaults(weir_options *options) {
         options->growth_factor = 2;
     if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
         options->growth_factor = 0.5;
+    if (options->prealloc_min.kind == WEIR_AMOUNT_DEFAULT)
+        options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)
-        options->prealloc.kind = WEIR_AMOUNT_BYTES;
+        options->prealloc = options->prealloc_min;
     if (options->limit.kind == WEIR_AMOUNT_DEFAULT) {
         int fixed = options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
 
@@ -861,6 +906,8 @@ static void fill_defaults(weir_options *options) {
         options->limit.value = fixed ? 750000 : 0;
     }
     fill_headroom(options);
+    if (options->prealloc_deadline_ms == 0)
+        options->prealloc_deadline_ms = NEVER;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
     if (options->recovery_timeout_ms == 0)
@@ -1018,6 +1065,24 @@ static int limit_holds_prealloc(const weir_options *filled, char *message, size_
     return 0;
 }
 
+/* Likewise; nothing is less than 0 bytes of any kind. */
+static int prealloc_holds_min(const weir_options *filled, char *message, size_t message_bytes) {
+    const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
+    char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
+
+    if (all->kind == WEIR_AMOUNT_MAX ||
+        (least->kind == all->kind ? least->value <= all->value
+                                  : least->value == 0 || all->value > 0))
+        return 1;
+    weir__amount_spell(all, prealloc, sizeof prealloc);
+    weir__amount_spell(least, min, sizeof min);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes,
+                 "prealloc-min '%s' is more than prealloc '%s'; expected at most that", min,
+                 prealloc);
+    return 0;
+}
+
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
@@ -1049,6 +1114,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
     fill_defaults(&work);
     if (!limit_holds_prealloc(&work, message, message_bytes))
         return WEIR_E_LIMIT;
+    if (!prealloc_holds_min(&work, message, message_bytes))
+        return WEIR_E_INVALID;
     *out = work;
     return WEIR_OK;
 }

@@ -35,7 +35,10 @@ enum weir_setting {
     X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
     X(HARDEN)                                                                                      \
-    X(HEADROOM)
+    X(HEADROOM)                                                                                    \
+    X(PREALLOC_MIN)                                                                                \
+    X(PREALLOC_DEADLINE)                                                                           \
+    X(PREALLOC_MODE)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

@@ -52,6 +52,7 @@ unit_tests = \
 	tests/test_order \
 	tests/test_pagemap \
 	tests/test_placement \
+	tests/test_priming \
 	tests/test_span \
 	tests/test_spans \
 	tests/test_stats \

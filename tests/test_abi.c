@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 224, 8);
+STRUCT(weir_options, 248, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -73,6 +73,9 @@ FIELD(weir_options, oom_callback, 176, 8);
 FIELD(weir_options, oom_callback_data, 184, 8);
 FIELD(weir_options, headroom, 192, 16);
 FIELD(weir_options, headroom_high, 208, 16);
+FIELD(weir_options, prealloc_min, 224, 16);
+FIELD(weir_options, prealloc_deadline_ms, 240, 4);
+FIELD(weir_options, prealloc_mode, 244, 4);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -84,7 +87,7 @@ FIELD(weir_oom, largest, 40, 8);
 FIELD(weir_oom, status, 48, 4);
 FIELD(weir_oom, reserved, 52, 4);
 
-STRUCT(weir_statistics, 336, 8);
+STRUCT(weir_statistics, 352, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -127,6 +130,8 @@ FIELD(weir_statistics, ahead_steps, 304, 8);
 FIELD(weir_statistics, ahead_bytes, 312, 8);
 FIELD(weir_statistics, ahead_ns, 320, 8);
 FIELD(weir_statistics, ahead_refusals, 328, 8);
+FIELD(weir_statistics, prealloc_pending, 336, 8);
+FIELD(weir_statistics, prealloc_waited_ns, 344, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
@@ -243,6 +248,7 @@ VALUE(WEIR_EVENT_PREALLOC, 2);
 VALUE(WEIR_EVENT_TRIM, 3);
 VALUE(WEIR_EVENT_RECOVERY, 4);
 VALUE(WEIR_EVENT_HEADROOM, 5);
+VALUE(WEIR_EVENT_BACKGROUND, 6);
 
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
@@ -262,7 +268,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
-    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 6);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 7);
 }
 END_TEST
 

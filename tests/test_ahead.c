@@ -248,8 +248,8 @@ START_TEST(a_refusal_is_tried_again_ever_later) {
     uint64_t refusals, from;
 
     weir__model_fail(grows_by(_i), 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    a = make(&real, _i, 256 * MIB, 512 * MIB);
     from = real_ms();
+    a = make(&real, _i, 256 * MIB, 512 * MIB);
     AWAIT(stats_of(a).ahead_refusals >= 4);
     MUST_LE(10 + 20 + 40, real_ms() - from + 1);
     refusals = stats_of(a).ahead_refusals;

@@ -414,6 +414,10 @@ static const struct {
     {"harden", "poison,", "a word is empty", "a list of poison"},
     {"harden", "poison guard", "'poison guard' is none of the words", "a list of poison"},
     {"harden", "off,guard", "off goes with none", "a list of poison"},
+    {"prealloc-min", "some", "", "a size"},
+    {"prealloc-deadline", "0", "gets nothing", "or never"},
+    {"prealloc-deadline", "soon", "no", "or never"},
+    {"prealloc-mode", "", "empty", "foreground or background"},
     {"headroom", "", "empty", "a size or two"},
     {"headroom", "1GiB:", "empty", "a size or two"},
     {"headroom", ":1GiB", "empty", "a size or two"},
@@ -626,6 +630,14 @@ static const struct {
     {"harden", "poison", NULL},
     {"harden", "Guard,poison,guard", "poison,guard"},
     {"harden", "zero-always,zero-stream,guard,poison", "poison,guard,zero-stream,zero-always"},
+    {"prealloc-min", "0", NULL},
+    {"prealloc-min", "4GiB", NULL},
+    {"prealloc-min", "10%", NULL},
+    {"prealloc-deadline", "never", NULL},
+    {"prealloc-deadline", "250", "250ms"},
+    {"prealloc-deadline", "2s", NULL},
+    {"prealloc-mode", "Background", "background"},
+    {"prealloc-mode", "foreground", NULL},
     {"headroom", "0", NULL},
     {"headroom", "1GiB", "1GiB:2GiB"},
     {"headroom", "256MiB:1GiB", NULL},
@@ -744,6 +756,9 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_STREAM_CHECKS, "on", "on"},
         {WEIR_SETTING_HARDEN, "off", "off"},
         {WEIR_SETTING_HEADROOM, "0", "0"},
+        {WEIR_SETTING_PREALLOC_MIN, "0", "0"},
+        {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
+        {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
     };
     char text[128];
 
@@ -800,7 +815,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, stream_checks), 160);
     ck_assert_uint_eq(offsetof(weir_options, harden), 168);
     ck_assert_uint_eq(offsetof(weir_options, headroom), 192);
-    ck_assert_uint_eq(sizeof(weir_options), 224);
+    ck_assert_uint_eq(offsetof(weir_options, prealloc_min), 224);
+    ck_assert_uint_eq(sizeof(weir_options), 248);
 }
 END_TEST
 
@@ -1169,6 +1185,9 @@ static const struct {
     {WEIR_SETTING_STREAM_CHECKS, "WEIR_STREAM_CHECKS", "off", "on"},
     {WEIR_SETTING_HARDEN, "WEIR_HARDEN", "poison,guard", "off"},
     {WEIR_SETTING_HEADROOM, "WEIR_HEADROOM", "1GiB:3GiB", "0"},
+    {WEIR_SETTING_PREALLOC_MIN, "WEIR_PREALLOC_MIN", "1GiB", "0"},
+    {WEIR_SETTING_PREALLOC_DEADLINE, "WEIR_PREALLOC_DEADLINE", "250ms", "never"},
+    {WEIR_SETTING_PREALLOC_MODE, "WEIR_PREALLOC_MODE", "background", "foreground"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -87,6 +87,18 @@ enum {
 #undef WEIR_PREALLOC_TIME_ENUM
 };
 
+/* Who preallocates: X(name, word, value). */
+#define WEIR_PREALLOC_MODES(X)                                                                     \
+    X(DEFAULT, "default", 0)                                                                       \
+    X(FOREGROUND, "foreground", 1) /* whoever creates the allocator or asks first; the default */  \
+    X(BACKGROUND, "background", 2) /* a thread, in small steps; nobody waits for more than one */
+
+enum {
+#define WEIR_PREALLOC_MODE_ENUM(name, word, value) WEIR_PREALLOC_##name = (value),
+    WEIR_PREALLOC_MODES(WEIR_PREALLOC_MODE_ENUM)
+#undef WEIR_PREALLOC_MODE_ENUM
+};
+
 /* Log levels: X(name, word, value).  A level shows itself and those before it, on standard error. */
 #define WEIR_LOG_LEVELS(X)                                                                         \
     X(DEFAULT, "default", 0) /* none */                                                            \
@@ -256,6 +268,21 @@ typedef struct weir_options {
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice headroom.  More hides more growth
      * and leaves less to others.  For the pool engine and the arenas that grow. */
     weir_amount headroom, headroom_high;
+
+    /* The least that a preallocation must get.  With less weir_allocator_create fails, or, where it is
+     * done at the first request, that request and each later one that finds it still lacking;
+     * E_NO_MEMORY, and what was got stays.  In the background mode this much is taken in the
+     * foreground.  Not more than prealloc, which
+     * is as much if it is not set.  Default: anything will do at the first request, more than
+     * nothing at create. */
+    weir_amount prealloc_min;
+
+    /* Milliseconds after which a preallocation stops where it is, at most one step later, with what it
+     * has; UINT32_MAX or 0: never.  Processes of one user that preallocate on one device do so one after
+     * the other: half of this time may be spent on waiting for others, 10 s where there is none. */
+    uint32_t prealloc_deadline_ms;
+
+    int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of headroom */
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

@@ -48,7 +48,7 @@ typedef struct weir_statistics {
     uint64_t prealloc_asked; /* preallocation: asked, */
     uint64_t prealloc_got;   /* really added to the reserve, */
     uint64_t prealloc_kept;  /* still there after the release threshold had its say, */
-    uint64_t prealloc_ns;    /* and the time it took */
+    uint64_t prealloc_ns;    /* and the time it took, waits for other processes left out */
     uint64_t host_bytes;     /* host memory that the engine's and the front's records take */
 
     uint64_t front_hits;           /* served from a cache of their stream, without the engine */
@@ -65,12 +65,13 @@ typedef struct weir_statistics {
     uint64_t overruns;    /* guard: gaps beside a block that were written to */
     uint64_t kept_out;    /* bytes of the former, kept out of use; part of reserve, not of in_use */
 
-    uint64_t ahead_steps; /* growth steps in the background; part of growths, */
-    uint64_t ahead_bytes; /* added by them; part of growth_bytes, */
-    uint64_t ahead_ns;    /* and the time they took, which is nobody's stall */
-    uint64_t
-        ahead_refusals; /* steps that were not made, or added nothing: the device is short, or the
-                              * limit is reached */
+    uint64_t ahead_steps;    /* growth steps in the background; part of growths, */
+    uint64_t ahead_bytes;    /* added by them; part of growth_bytes, */
+    uint64_t ahead_ns;       /* and the time they took, which is nobody's stall */
+    uint64_t ahead_refusals; /* steps not made, or in vain: at the limit, or the device is short */
+
+    uint64_t prealloc_pending;   /* bytes that a preallocation in the background has yet to get */
+    uint64_t prealloc_waited_ns; /* real time that preallocation waited for other processes */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -84,12 +85,13 @@ typedef struct weir_latency {
 
 /* Why the reserve grew or shrank: X(name, word). */
 #define WEIR_EVENT_CAUSES(X)                                                                       \
-    X(REQUEST, "request")   /* a request did not fit */                                            \
-    X(POLICY, "policy")     /* topped up to the growth policy's step, beyond the request */        \
-    X(PREALLOC, "prealloc") /* preallocation */                                                    \
-    X(TRIM, "trim")         /* weir_trim */                                                        \
-    X(RECOVERY, "recovery") /* given back by the out-of-memory ladder */                           \
-    X(HEADROOM, "headroom") /* in the background, ahead of demand: options.headroom */
+    X(REQUEST, "request")       /* a request did not fit */                                        \
+    X(POLICY, "policy")         /* topped up to the growth policy's step, beyond the request */    \
+    X(PREALLOC, "prealloc")     /* preallocation */                                                \
+    X(TRIM, "trim")             /* weir_trim */                                                    \
+    X(RECOVERY, "recovery")     /* given back by the out-of-memory ladder */                       \
+    X(HEADROOM, "headroom")     /* in the background, ahead of demand: options.headroom */         \
+    X(BACKGROUND, "background") /* preallocation in the background */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,
@@ -105,7 +107,7 @@ typedef struct weir_event {
     uint64_t got;           /* bytes by which the reserve rose (or fell) */
     uint64_t stall_ns;      /* time a caller waited for it.  Pool engine: timed, except for a step
                              * after 4,096 requests without one, which is charged by its bytes at the
-                             * rate of the last timed step.  Of a step in the background (headroom): the time
+                             * rate of the last timed step.  Of the last two causes: the time
                              * that it took, for which no caller waited */
     uint64_t reserve_after; /* the reserve then */
     int cause;              /* WEIR_EVENT_ */

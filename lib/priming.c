@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* priming.c: preallocation: how much, by when, and who is next.
+ *
+ * Processes that start at once and each want nine tenths of what is free would fail each other: all see
+ * the same free memory.  So those of one user go one after the other for each device, by a lock (process_lock.h)
+ * under which shares of what is free are taken anew.  It is no more than manners: where it cannot be
+ * had, or another holds it for too long, preallocation goes on without, says so in the log, and takes
+ * what it gets.
+ *
+ * What it gets is what the reserve rose by, never what was asked; the rest is in the log and the books.
+ * It is a failure only where less is there than is needed.
+ *
+ * A deadline is kept by chunks: what is under way is finished.  Time is the device's, but for waits for
+ * other processes.
+ *
+ * Must not know: any single engine, who asks for memory.
+ */
+#include "priming.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "budget.h"
+#include "log.h"
+#include "result.h"
+#include "settings.h"
+
+#define PAUSE_NS UINT64_C(1000000)
+#define LOCK_PAUSE_NS UINT64_C(10000000)
+/* For the lock, without a deadline. */
+#define LONGEST_WAIT_NS UINT64_C(10000000000)
+/* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
+#define CHUNK ((uint64_t)1 << 30)
+enum { CHUNKS = 32 };
+
+static uint64_t host_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t deadline_ns(const struct weir_priming *p) {
+    uint32_t ms = p->host->options.prealloc_deadline_ms;
+
+    return ms == UINT32_MAX ? UINT64_MAX : (uint64_t)ms * 1000000;
+}
+
+static uint64_t reserve_of(const struct weir_priming *p) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    p->ops->figures(p->engine, &figures);
+    return figures.reserve;
+}
+
+/* ---- who is next ----------------------------------------------------------------------------- */
+
+static void begin(struct weir_priming *p) {
+    if (p->has_begun)
+        return;
+    p->has_begun = 1;
+    p->begun_ticks = p->host->driver->ticks();
+    p->begun_ns = host_ns();
+}
+
+/* One file for each device, whatever number each process knows it by. */
+static void name_device(const struct weir_priming *p, char name[33]) {
+    CUuuid uuid;
+
+    memset(&uuid, 0, sizeof uuid);
+    (void)p->host->driver->cuDeviceGetUuid(&uuid, p->host->device);
+    for (size_t i = 0; i < 16; i++)
+        snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
+}
+
+/* Shares of what is free, taken now; what is ours already is as good as free. */
+static void look_again(struct weir_priming *p) {
+    const weir_amount *amount = &p->host->options.prealloc;
+    struct weir_device_memory memory = {.total = p->host->device_total};
+    uint64_t target;
+
+    if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
+        return;
+    memory.free = weir__engine_device_free(p->host);
+    if (memory.free == UINT64_MAX)
+        return;
+    memory.free += reserve_of(p);
+    target = weir__budget_bytes(amount, &memory, 0);
+    if (target > memory.free)
+        target = memory.free;
+    p->target = target < p->host->limit ? target : p->host->limit;
+}
+
+/* 1: it is our turn, with the lock or without; 0: not yet. */
+static int is_our_turn(struct weir_priming *p) {
+    uint64_t deadline = deadline_ns(p), waited = host_ns() - p->begun_ns;
+    int log = p->host->options.log, got;
+    char name[33];
+
+    name_device(p, name);
+    got = weir__process_lock_try(&p->lock, name);
+    if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
+        return 0;
+    if (got < 0)
+        weir__log(log, WEIR_LOG_WARNING,
+                  "preallocation: no lock against other processes (%s): it goes on without",
+                  strerror(errno));
+    if (got == 0)
+        weir__log(log, WEIR_LOG_WARNING,
+                  "preallocation: another process has not ended its own: it goes on beside it");
+    atomic_fetch_add(&p->host->books->prealloc_waited_ns, host_ns() - p->begun_ns);
+    p->has_turn = 1;
+    look_again(p);
+    return 1;
+}
+
+static void wait_for_turn(struct weir_priming *p) {
+    struct timespec pause = {0, 1000000};
+
+    while (!is_our_turn(p)) {
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 16000000)
+            pause.tv_nsec *= 2;
+    }
+}
+
+/* Of the device's time, and of what was waited for others. */
+static int is_late(const struct weir_priming *p) {
+    uint64_t deadline = deadline_ns(p);
+    uint64_t waited = p->host->driver->charge ? atomic_load(&p->host->books->prealloc_waited_ns)
+                                              : 0; /* the device's clock is the host's */
+
+    return deadline != UINT64_MAX &&
+           weir__engine_since(p->host, p->begun_ticks) + waited >= deadline;
+}
+
+static void end(struct weir_priming *p) {
+    weir__process_lock_give(&p->lock);
+    p->has_begun = p->has_turn = 0;
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
+    struct weir_books *books = p->host->books;
+
+    atomic_store(&books->prealloc_asked, p->target);
+    atomic_store(&books->prealloc_got, p->got);
+    atomic_store(&books->prealloc_kept, reserve);
+    atomic_store(&books->prealloc_ns, p->took_ns);
+    atomic_store(&books->prealloc_pending,
+                 is_over || reserve >= p->target ? 0 : p->target - reserve);
+}
+
+/* Less is there than was asked. */
+static void tell(const struct weir_priming *p, uint64_t reserve, int late) {
+    char asked[32], kept[32];
+
+    weir__bytes_show(p->target, asked, sizeof asked);
+    weir__bytes_show(reserve, kept, sizeof kept);
+    weir__log(p->host->options.log, WEIR_LOG_WARNING,
+              "preallocation: asked %s, got and kept %s; %s", asked, kept,
+              late ? "the deadline has passed" : "the device has no more");
+}
+
+static weir_status too_little(const struct weir_priming *p, weir_status status, uint64_t reserve,
+                              int late, char *text, size_t text_bytes) {
+    char asked[32], least[32], kept[32];
+
+    weir__bytes_show(p->target, asked, sizeof asked);
+    weir__bytes_show(p->least, least, sizeof least);
+    weir__bytes_show(reserve, kept, sizeof kept);
+    snprintf(text, text_bytes, "preallocation: asked %s, at least %s, got %s; %s", asked, least,
+             kept, late ? "the deadline has passed" : "the device has no more");
+    return status == WEIR_OK ? weir__engine_refuse(WEIR_E_NO_MEMORY) : status;
+}
+
+/* ---- in the foreground ----------------------------------------------------------------------- */
+
+/* In one step if there is all the time in the world. */
+static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
+    uint64_t chunk = goal / CHUNKS > CHUNK ? goal / CHUNKS : CHUNK, reserve, next;
+    weir_status status = WEIR_OK;
+
+    if (deadline_ns(p) == UINT64_MAX)
+        return p->ops->grow(p->engine, goal, WEIR_EVENT_PREALLOC);
+    for (reserve = reserve_of(p); status == WEIR_OK && reserve < goal; reserve = reserve_of(p)) {
+        *late = is_late(p);
+        if (*late)
+            break;
+        next = goal - reserve < chunk ? goal : reserve + chunk;
+        status = p->ops->grow(p->engine, next, WEIR_EVENT_PREALLOC);
+    }
+    return status;
+}
+
+weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    int result_before = weir__driver_result, late = 0;
+    uint64_t started, goal;
+    weir_status status;
+
+    text[0] = '\0';
+    begin(p);
+    wait_for_turn(p);
+    goal = all ? p->target : p->least;
+    started = p->host->driver->ticks();
+    weir__books_read(p->host->books, &before);
+    status = grow_to(p, goal, &late);
+    weir__books_read(p->host->books, &after);
+    p->ops->figures(p->engine, &after);
+    p->got += after.growth_bytes - before.growth_bytes;
+    p->took_ns += weir__engine_since(p->host, started);
+    note(p, after.reserve, all);
+    end(p);
+    if (status != WEIR_OK && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+        return status;
+    if (after.reserve < p->least)
+        return too_little(p, status, after.reserve, late, text, text_bytes);
+    if (status == WEIR_OK && !late)
+        return WEIR_OK;
+    tell(p, after.reserve, late);
+    if (after.reserve == 0 && !late)
+        return status;
+    weir__set_driver_result(result_before); /* partial success is success */
+    return WEIR_OK;
+}
+
+/* ---- in turns -------------------------------------------------------------------------------- */
+
+static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
+    note(p, reserve, 1);
+    if (reserve < p->target)
+        tell(p, reserve, late);
+    end(p);
+    return 0;
+}
+
+uint64_t weir__priming_turn(struct weir_priming *p) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    uint64_t reserve, step;
+    weir_status status;
+
+    begin(p);
+    if (!p->has_turn && !is_our_turn(p)) {
+        note(p, reserve_of(p), 0);
+        return LOCK_PAUSE_NS;
+    }
+    reserve = reserve_of(p);
+    if (reserve >= p->target || is_late(p))
+        return over(p, reserve, reserve < p->target);
+    step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
+    weir__books_read(p->host->books, &before);
+    status = p->ops->grow(p->engine, reserve + step, WEIR_EVENT_BACKGROUND);
+    weir__books_read(p->host->books, &after);
+    p->got += after.ahead_bytes - before.ahead_bytes;
+    p->took_ns += after.ahead_ns - before.ahead_ns;
+    reserve = reserve_of(p);
+    if (status != WEIR_OK || reserve >= p->target)
+        return over(p, reserve, 0);
+    note(p, reserve, 0);
+    return PAUSE_NS;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+void weir__priming_open(struct weir_priming *p, struct weir_host *host,
+                        const struct weir_engine *ops, void *engine, uint64_t target,
+                        uint64_t least) {
+    *p = (struct weir_priming){.host = host,
+                               .ops = ops,
+                               .engine = engine,
+                               .target = target,
+                               .least = least,
+                               .lock = WEIR_PROCESS_LOCK_NONE};
+}
+
+void weir__priming_close(struct weir_priming *p) {
+    end(p);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* process_lock.c: a lock that the processes of one user take in turn.
+ *
+ * A file of the user's own, in the first of $XDG_RUNTIME_DIR, /dev/shm and /tmp where it can be made, with
+ * flock(2): who dies gives the lock up with the file.  (A child of fork that runs on has the open file
+ * too, but not the lock once it was given back.)  The file stays; nothing is in it.
+ *
+ * /dev/shm and /tmp are everybody's: a link is not followed, and what is not a plain file of this user is not
+ * taken, whoever put it there.
+ *
+ * Must not know: what it guards.
+ */
+#include "process_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Opened non-blocking, since it may turn out to be a pipe. */
+static int open_in(const char *folder, const char *name) {
+    struct stat is;
+    char path[4096];
+    int file, length = snprintf(path, sizeof path, "%s/weir-%lu-%s.lock", folder,
+                                (unsigned long)geteuid(), name);
+
+    if (length < 0 || (size_t)length >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    file = open(path, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK, 0600);
+    if (file < 0)
+        return -1;
+    if (fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid()) {
+        (void)fchmod(file, 0600); /* whatever the umask is */
+        return file;
+    }
+    close(file);
+    errno = EPERM;
+    return -1;
+}
+
+static int open_file(const char *name) {
+    const char *folders[] = {getenv("XDG_RUNTIME_DIR"), "/dev/shm", "/tmp"};
+    int file = -1;
+
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0] && file < 0; i++)
+        if (folders[i] && folders[i][0] == '/')
+            file = open_in(folders[i], name);
+    return file;
+}
+
+int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
+    if (lock->held)
+        return 1;
+    if (lock->file < 0)
+        lock->file = open_file(name);
+    if (lock->file < 0)
+        return -1;
+    if (flock(lock->file, LOCK_EX | LOCK_NB) == 0) {
+        lock->held = 1;
+        return 1;
+    }
+    return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+}
+
+void weir__process_lock_give(struct weir_process_lock *lock) {
+    if (lock->file < 0)
+        return;
+    if (lock->held)
+        (void)flock(lock->file, LOCK_UN); /* a child of fork may have the file too */
+    close(lock->file);
+    *lock = (struct weir_process_lock)WEIR_PROCESS_LOCK_NONE;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* process_lock.h: a lock that the processes of one user take in turn.
+ *
+ * Must not know: what it guards.
+ */
+#ifndef WEIR_PROCESS_LOCK_H
+#define WEIR_PROCESS_LOCK_H
+
+/* Nobody else's while it is used. */
+struct weir_process_lock {
+    int file; /* -1: none */
+    int held;
+};
+
+#define WEIR_PROCESS_LOCK_NONE                                                                     \
+    { -1, 0 }
+
+/* Tries to take the lock of that name, which is a part of a file's name.  1: it is held; 0: another process
+ * has it, or another lock of this one; -1: there can be none, and errno says why.  Never blocks. */
+int weir__process_lock_try(struct weir_process_lock *lock, const char *name);
+/* Gives it back if it is held. */
+void weir__process_lock_give(struct weir_process_lock *lock);
+
+#endif

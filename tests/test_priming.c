@@ -1,0 +1,691 @@
+/* SPDX-License-Identifier: MIT */
+/* test_priming.c: preallocation: a least amount, a deadline, in the background, and beside other processes.
+ *
+ * Each process has a device model of its own, so that they do not take each other's memory; what they
+ * share is the lock.  Processes tell each other by pipes how far they are.  The folder of the lock is
+ * each test's own.
+ */
+#include "model_device.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "allocator_internal.h"
+#include "logged.h"
+#include "process_lock.h"
+
+enum way { POOL, POOL_ALONE, REGIONS, MAPPED, WAYS };
+
+static char folder[] = "/tmp/weir-priming-XXXXXX";
+static pid_t folder_owner;
+
+static void set_up(void) {
+    MUST(mkdtemp(folder) != NULL);
+    folder_owner = getpid();
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    catch_log();
+    start_model(8 * GIB);
+}
+
+static void tear_down(void) {
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    if (getpid() == folder_owner)
+        MUST(system(command) == 0);
+}
+
+static uint64_t real_ms(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static weir_options options_for(int way, uint64_t bytes) {
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = "model";
+    options.engine = way <= POOL_ALONE ? WEIR_ENGINE_POOL : WEIR_ENGINE_ARENA;
+    options.arena = way == MAPPED ? WEIR_ARENA_MAPPED : WEIR_ARENA_DEFAULT;
+    options.front = way == POOL_ALONE ? WEIR_SWITCH_OFF : WEIR_SWITCH_DEFAULT;
+    options.log = WEIR_LOG_WARNING;
+    if (bytes > 0)
+        options.prealloc = bytes_amount(bytes);
+    return options;
+}
+
+static char message[320];
+
+static weir_status try_on(const struct weir_driver *table, const weir_options *options,
+                          weir_allocator **a) {
+    *a = NULL;
+    message[0] = '\0';
+    return weir__allocator_create_on(table, options, a, message, sizeof message);
+}
+
+static weir_allocator *make_on(const struct weir_driver *table, const weir_options *options) {
+    weir_allocator *a;
+    weir_status status = try_on(table, options, &a);
+
+    ck_assert_msg(status == WEIR_OK, "%s: %s", weir_status_name(status), message);
+    return a;
+}
+
+static void *take(weir_allocator *a, size_t bytes) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, A, &block));
+    return block;
+}
+
+static void destroy(weir_allocator *a) {
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+/* Of the device, so that only so much is left. */
+static CUdeviceptr leave(uint64_t bytes) {
+    CUdeviceptr block;
+
+    CU(driver->cuMemAlloc(&block, device_free() - bytes));
+    return block;
+}
+
+/* Of 1 GiB: a pool takes whole units, BFC goes down by tenths. */
+static uint64_t least_of(int way) {
+    return way == REGIONS ? 900 * MIB : GIB - 32 * MIB;
+}
+
+static int log_has(const char *text) {
+    (void)lines();
+    return strstr(logged, text) != NULL;
+}
+
+/* ---- the least ------------------------------------------------------------------------------- */
+
+START_TEST(partial_success_is_reported) {
+    weir_options options = options_for(_i, 4 * GIB);
+    weir_allocator *a;
+    weir_statistics s;
+
+    (void)leave(GIB);
+    a = make_on(driver, &options);
+    ck_assert(log_has("asked 4GiB, got and kept "));
+    ck_assert(strstr(logged, _i == REGIONS ? "MiB; the device has no more"
+                                           : "1GiB; the device has no more") != NULL);
+    s = stats_of(a);
+    ck_assert_uint_eq(s.prealloc_asked, 4 * GIB);
+    MUST_LE(least_of(_i), s.prealloc_got);
+    MUST_LE(s.prealloc_got, GIB);
+    ck_assert_uint_eq(s.prealloc_kept, s.reserve);
+    ck_assert_uint_eq(s.prealloc_pending, 0);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(less_than_the_least_is_a_failure) {
+    weir_options options = options_for(_i, 4 * GIB);
+    weir_allocator *a;
+    CUdeviceptr hoard = leave(GIB);
+
+    options.prealloc_mode = _i % 2 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_DEFAULT;
+    options.prealloc_min = bytes_amount(2 * GIB);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "asked 4GiB, at least 2GiB, got ") &&
+                      strstr(message, "iB; the device has no more"),
+                  "%s", message);
+    ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
+    options.prealloc_min = bytes_amount(512 * MIB);
+    destroy(make_on(driver, &options));
+    CU(driver->cuMemFree(hoard));
+    options.prealloc_min = bytes_amount(4 * GIB);
+    destroy(make_on(driver, &options));
+}
+END_TEST
+
+START_TEST(requests_fail_until_the_least_is_there) {
+    weir_options options = options_for(_i, 4 * GIB);
+    weir_allocator *a;
+    CUdeviceptr hoard = leave(GIB);
+    void *block = NULL;
+
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    options.prealloc_min = bytes_amount(2 * GIB);
+    a = make_on(driver, &options);
+    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    for (int i = 0; i < 2; i++) {
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
+        ck_assert(log_has("error: preallocation: asked 4GiB, at least 2GiB, got "));
+    }
+    CU(driver->cuMemFree(hoard));
+    OK(weir_free(a, take(a, 1000), A));
+    MUST_LE(2 * GIB, stats_of(a).reserve);
+    ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(the_least_alone_is_the_whole) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+
+    options.prealloc_min = bytes_amount(GIB);
+    a = make_on(driver, &options);
+    ck_assert_uint_eq(stats_of(a).prealloc_got, GIB);
+    destroy(a);
+    options.prealloc = bytes_amount(GIB - 1);
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "prealloc-min '1GiB' is more than prealloc") != NULL, "%s",
+                  message);
+}
+END_TEST
+
+/* ---- the deadline ---------------------------------------------------------------------------- */
+
+/* A driver whose growth takes this long by the model's clock; where a pool serves A it does not. */
+static uint64_t slow_ns;
+static struct weir_driver slow;
+static CUresult slow_pool(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    weir__model_advance(stream == A ? 0 : slow_ns);
+    return driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+}
+static CUresult slow_direct(CUdeviceptr *block, size_t bytes) {
+    weir__model_advance(slow_ns);
+    return driver->cuMemAlloc(block, bytes);
+}
+static CUresult slow_handle(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *properties, unsigned long long flags) {
+    weir__model_advance(slow_ns);
+    return driver->cuMemCreate(handle, bytes, properties, flags);
+}
+
+static void make_slow(uint64_t ns) {
+    slow_ns = ns;
+    slow = *driver;
+    slow.cuMemAllocFromPoolAsync = slow_pool;
+    slow.cuMemAlloc = slow_direct;
+    slow.cuMemCreate = slow_handle;
+}
+
+START_TEST(a_deadline_ends_it_with_what_there_is) {
+    weir_options options = options_for(_i, 6 * GIB);
+    weir_allocator *a;
+    weir_statistics s;
+
+    make_slow(20 * MS);
+    options.prealloc_deadline_ms = 30;
+    a = make_on(&slow, &options);
+    ck_assert(log_has("asked 6GiB, got and kept"));
+    ck_assert(strstr(logged, "the deadline has passed") != NULL);
+    s = stats_of(a);
+    MUST_LE(GIB, s.prealloc_kept);
+    MUST_LE(s.prealloc_kept, 2 * GIB);
+    ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
+    MUST_LE(s.prealloc_ns, 100 * MS);
+    destroy(a);
+    options.prealloc_min = bytes_amount(3 * GIB);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(&slow, &options, &a));
+    ck_assert_msg(strstr(message, "at least 3GiB, got") && strstr(message, "deadline has passed"),
+                  "%s", message);
+    options.prealloc_deadline_ms = UINT32_MAX;
+    a = make_on(&slow, &options);
+    ck_assert_uint_eq(stats_of(a).prealloc_got, 6 * GIB);
+    destroy(a);
+}
+END_TEST
+
+/* ---- in the background ----------------------------------------------------------------------- */
+
+START_TEST(in_the_background_nobody_waits) {
+    weir_options options = options_for(_i, 2 * GIB);
+    weir_allocator *a;
+    uint64_t started;
+    weir_statistics s;
+
+    make_slow(2 * MS);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(&slow, &options);
+    started = driver->ticks();
+    OK(weir_free(a, take(a, 1000), A)); /* grows by itself */
+    MUST_LE(driver->ticks() - started, 30 * MS);
+    for (int i = 0; i < 200; i++) {
+        weir__model_advance(30 * MS);
+        started = driver->ticks();
+        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+        MUST_LE(driver->ticks() - started, MS);
+    }
+    s = check_identities(a);
+    ck_assert_uint_eq(s.prealloc_asked, 2 * GIB);
+    MUST_LE(2 * GIB, s.prealloc_kept);
+    MUST_LE(s.prealloc_got, 2 * GIB);
+    MUST_LE(2 * GIB, s.prealloc_got + 32 * MIB);
+    ck_assert_uint_eq(s.prealloc_got, s.ahead_bytes);
+    ck_assert_uint_eq(s.prealloc_pending, 0);
+    MUST_LE(2 * MS, s.prealloc_ns);
+    destroy(a);
+}
+END_TEST
+
+static struct weir_driver real; /* the model as a device that is none */
+
+static void await_reserve(weir_allocator *a, uint64_t bytes) {
+    uint64_t from = real_ms();
+
+    while (stats_of(a).reserve < bytes || stats_of(a).prealloc_pending > 0) {
+        MUST_LE(real_ms() - from, 30000);
+        nap(1);
+    }
+}
+
+START_TEST(a_thread_preallocates) {
+    weir_options options = options_for(_i, 2 * GIB);
+    weir_allocator *a;
+    weir_event events[512];
+    size_t count;
+
+    real = *driver;
+    real.aside = NULL;
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(&real, &options);
+    await_reserve(a, 2 * GIB);
+    OK(weir_free(a, take(a, 500 * MIB), A));
+    OK(weir_events(a, 0, events, sizeof events[0], 512, &count));
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_int_eq(events[i].cause, WEIR_EVENT_BACKGROUND);
+        MUST_LE(events[i].got, a->host.pace);
+    }
+    ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
+    ck_assert_uint_eq(stats_of(a).stall_ns, 0);
+    destroy(a);
+    /* With headroom beside it, and a part that must be there at once. */
+    options.prealloc_min = bytes_amount(GIB);
+    options.headroom = bytes_amount(256 * MIB);
+    a = make_on(&real, &options);
+    MUST_LE(GIB, stats_of(a).reserve);
+    (void)take(a, 100 * MIB);
+    await_reserve(a, 2 * GIB);
+    ck_assert_uint_eq(stats_of(a).prealloc_got, 2 * GIB);
+    (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1); /* with its block */
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+START_TEST(it_ends_with_the_allocator) {
+    real = *driver;
+    real.aside = NULL;
+    for (int i = 0; i < 10; i++) {
+        weir_options options = options_for(_i, 6 * GIB);
+
+        options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+        destroy(make_on(&real, &options));
+    }
+    ck_assert_uint_eq(device_free(), 8 * GIB);
+}
+END_TEST
+
+START_TEST(what_the_device_lacks_is_told) {
+    weir_options options = options_for(_i, 4 * GIB);
+    weir_allocator *a;
+
+    (void)leave(GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(driver, &options);
+    weir__model_advance(1000 * MS);
+    OK(weir_free(a, take(a, 1000), A));
+    ck_assert(log_has("asked 4GiB, got and kept"));
+    ck_assert(strstr(logged, "the device has no more") != NULL);
+    ck_assert_uint_eq(stats_of(a).prealloc_pending, 0);
+    MUST_LE(least_of(_i), stats_of(a).prealloc_kept);
+    destroy(a);
+}
+END_TEST
+
+/* ---- other processes ------------------------------------------------------------------------- */
+
+/* A process that holds the lock until it is told to end, or is killed. */
+struct holder {
+    pid_t pid;
+    int tell;
+};
+
+static void lock_name(char name[33]) {
+    CUuuid uuid;
+
+    CU(driver->cuDeviceGetUuid(&uuid, 0));
+    for (size_t i = 0; i < 16; i++)
+        snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
+}
+
+static void let_go(const struct holder *holder) {
+    int state;
+
+    MUST(write(holder->tell, "", 1) == 1);
+    close(holder->tell);
+    MUST(waitpid(holder->pid, &state, 0) == holder->pid);
+}
+
+/* In a process of its own, which has a device of its own: what preallocation made of it. */
+struct outcome {
+    weir_status status;
+    uint64_t kept, waited_ns, took_ms;
+    char log[512];
+};
+
+struct child {
+    pid_t pid;
+    int result;
+};
+
+static struct child start(const weir_options *options) {
+    struct child child;
+    int ends[2];
+
+    MUST(pipe(ends) == 0);
+    child.pid = fork();
+    if (child.pid == 0) {
+        struct outcome o;
+        weir_allocator *a;
+        uint64_t from;
+
+        alarm(60);
+        memset(&o, 0, sizeof o);
+        start_model(8 * GIB);
+        catch_log();
+        from = real_ms();
+        o.status = try_on(driver, options, &a);
+        o.took_ms = real_ms() - from;
+        if (a) {
+            o.kept = stats_of(a).prealloc_kept;
+            o.waited_ns = stats_of(a).prealloc_waited_ns;
+            (void)weir_allocator_destroy(a);
+        }
+        (void)lines();
+        snprintf(o.log, sizeof o.log, "%.*s", (int)sizeof o.log - 1, logged);
+        _exit(write(ends[1], &o, sizeof o) != (ssize_t)sizeof o);
+    }
+    close(ends[1]);
+    child.result = ends[0];
+    return child;
+}
+
+static int has_ended(const struct child *child, int ms) {
+    return poll(&(struct pollfd){.fd = child->result, .events = POLLIN}, 1, ms) == 1;
+}
+
+static struct outcome outcome_of(const struct child *child) {
+    struct outcome o;
+    int state;
+
+    MUST(read(child->result, &o, sizeof o) == (ssize_t)sizeof o);
+    MUST(waitpid(child->pid, &state, 0) == child->pid);
+    ck_assert_int_eq(state, 0);
+    close(child->result);
+    return o;
+}
+
+/* These tests open no driver in the process that forks. */
+static void set_up_apart(void) {
+    MUST(mkdtemp(folder) != NULL);
+    folder_owner = getpid();
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+}
+
+/* The name needs a device to ask: in a process that goes. */
+static struct holder hold_apart(void) {
+    struct holder holder;
+    int told[2], ready[2];
+    char byte = 1;
+
+    MUST(pipe(told) == 0);
+    MUST(pipe(ready) == 0);
+    holder.pid = fork();
+    if (holder.pid == 0) {
+        struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+        char name[33];
+
+        alarm(60);
+        close(told[1]);
+        start_model(8 * GIB);
+        lock_name(name);
+        if (weir__process_lock_try(&lock, name) != 1 || write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        (void)!read(told[0], &byte, 1);
+        _exit(0);
+    }
+    close(ready[1]);
+    MUST(read(ready[0], &byte, 1) == 1);
+    close(told[0]);
+    holder.tell = told[1];
+    return holder;
+}
+
+START_TEST(one_after_the_other) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child = start(&options);
+    struct outcome o;
+
+    ck_assert(!has_ended(&child, 200));
+    let_go(&holder);
+    o = outcome_of(&child);
+    ck_assert_int_eq(o.status, WEIR_OK);
+    ck_assert_uint_eq(o.kept, GIB);
+    MUST_LE(100 * MS, o.waited_ns);
+    ck_assert_str_eq(o.log, "");
+}
+END_TEST
+
+START_TEST(who_dies_gives_it_up) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child = start(&options);
+
+    ck_assert(!has_ended(&child, 100));
+    MUST(kill(holder.pid, SIGKILL) == 0);
+    ck_assert_int_eq(outcome_of(&child).status, WEIR_OK);
+    MUST(waitpid(holder.pid, NULL, 0) == holder.pid);
+}
+END_TEST
+
+START_TEST(a_deadline_bounds_the_wait) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    struct child child;
+    struct outcome o;
+
+    options.prealloc_deadline_ms = 400;
+    child = start(&options);
+    o = outcome_of(&child);
+    ck_assert_int_eq(o.status, WEIR_OK);
+    ck_assert_uint_eq(o.kept, GIB);
+    MUST_LE(200, o.took_ms + 1);
+    MUST_LE(o.took_ms, 5000);
+    ck_assert_msg(strstr(o.log, "another process has not ended its own") != NULL, "%s", o.log);
+    let_go(&holder);
+}
+END_TEST
+
+/* The thread waits; neither creation nor a request does. */
+START_TEST(in_the_background_others_are_waited_for_too) {
+    weir_options options = options_for(_i, GIB);
+    struct holder holder = hold_apart();
+    int good = 0, state;
+    pid_t child = fork();
+
+    if (child == 0) {
+        weir_allocator *a;
+        uint64_t from = real_ms();
+
+        alarm(60);
+        start_model(8 * GIB);
+        real = *driver;
+        real.aside = NULL;
+        options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+        a = make_on(&real, &options);
+        OK(weir_free(a, take(a, 1000), A));
+        nap(100);
+        good = real_ms() - from < 5000 && stats_of(a).prealloc_got == 0 &&
+               stats_of(a).prealloc_pending > 0;
+        MUST(write(holder.tell, "", 1) == 1);
+        await_reserve(a, GIB);
+        good = good && stats_of(a).prealloc_waited_ns > 50 * MS;
+        (void)weir_allocator_destroy(a);
+        _exit(!good);
+    }
+    close(holder.tell);
+    MUST(waitpid(child, &state, 0) == child);
+    ck_assert_int_eq(state, 0);
+    MUST(waitpid(holder.pid, &state, 0) == holder.pid);
+}
+END_TEST
+
+START_TEST(many_at_once) {
+    weir_options options = options_for(_i, 0);
+    struct child child[6];
+
+    options.prealloc = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_FREE};
+    for (int i = 0; i < 6; i++)
+        child[i] = start(&options);
+    for (int i = 0; i < 6; i++) {
+        struct outcome o = outcome_of(&child[i]);
+
+        ck_assert_int_eq(o.status, WEIR_OK);
+        MUST_LE(7 * GIB, o.kept);
+    }
+}
+END_TEST
+
+/* ---- the lock alone -------------------------------------------------------------------------- */
+
+static void path_in(const char *where, char path[512]) {
+    snprintf(path, 512, "%s/weir-%lu-test.lock", where, (unsigned long)geteuid());
+}
+
+START_TEST(the_lock_excludes) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    struct stat is;
+    char path[512];
+
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1); /* it has it */
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    path_in(folder, path);
+    MUST(stat(path, &is) == 0);
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    weir__process_lock_give(&other);
+    ck_assert_int_eq(weir__process_lock_try(&one, "other"), 1);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&one);
+    weir__process_lock_give(&other);
+}
+END_TEST
+
+/* A child of fork that lives on does not keep it. */
+START_TEST(a_child_of_fork_does_not_keep_it) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    pid_t child;
+
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    MUST(kill(child, SIGKILL) == 0);
+    MUST(waitpid(child, NULL, 0) == child);
+}
+END_TEST
+
+/* What lies in the way is left alone, and another folder does. */
+START_TEST(a_link_is_not_followed_nor_a_pipe_waited_for) {
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+    char path[512], target[512], made[512];
+    struct stat is;
+
+    path_in(folder, path);
+    snprintf(target, sizeof target, "%s/target", folder);
+    path_in("/dev/shm", made);
+    if (_i == 0)
+        MUST(symlink(target, path) == 0);
+    else if (_i == 1)
+        MUST(mkfifo(path, 0600) == 0);
+    else
+        MUST(mkdir(path, 0700) == 0);
+    ck_assert_int_eq(weir__process_lock_try(&lock, "test"), 1);
+    ck_assert_int_eq(stat(target, &is), -1);
+    MUST(lstat(path, &is) == 0);
+    weir__process_lock_give(&lock);
+    (void)unlink(made);
+    path_in("/tmp", made);
+    (void)unlink(made);
+}
+END_TEST
+
+START_TEST(without_a_lock_it_goes_on) {
+    weir_options options = options_for(POOL, GIB);
+    struct rlimit before, none;
+    weir_allocator *a;
+
+    MUST(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    none = before;
+    none.rlim_cur = 0;
+    MUST(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    a = make_on(driver, &options);
+    MUST(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    ck_assert(log_has("no lock against other processes (Too many open files): it goes on without"));
+    ck_assert_uint_eq(stats_of(a).prealloc_kept, GIB);
+    destroy(a);
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("priming");
+    TCase *tests = suite_add_case(all, "amounts", 60, set_up, tear_down);
+
+    tcase_add_loop_test(tests, partial_success_is_reported, 0, WAYS);
+    tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
+    tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
+    tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
+    tcase_add_loop_test(tests, a_deadline_ends_it_with_what_there_is, 0, WAYS);
+    tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
+    tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
+    tcase_add_loop_test(tests, it_ends_with_the_allocator, 0, WAYS);
+    tcase_add_loop_test(tests, what_the_device_lacks_is_told, 0, WAYS);
+    tcase_add_test(tests, without_a_lock_it_goes_on);
+
+    tests = suite_add_case(all, "processes", 60, set_up_apart, tear_down);
+    tcase_add_loop_test(tests, one_after_the_other, 0, WAYS);
+    tcase_add_test(tests, who_dies_gives_it_up);
+    tcase_add_test(tests, a_deadline_bounds_the_wait);
+    tcase_add_test(tests, in_the_background_others_are_waited_for_too);
+    tcase_add_loop_test(tests, many_at_once, 0, WAYS);
+    tcase_add_test(tests, the_lock_excludes);
+    tcase_add_test(tests, a_child_of_fork_does_not_keep_it);
+    tcase_add_loop_test(tests, a_link_is_not_followed_nor_a_pipe_waited_for, 0, 3);
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}
