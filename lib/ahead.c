@@ -339,7 +339,8 @@ static void discard(struct weir_ahead *a) {
 }
 
 weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             uint64_t low, uint64_t high, struct weir_ahead **out) {
+                             uint64_t low, uint64_t high, struct weir_priming *priming,
+                             struct weir_ahead **out) {
     struct weir_ahead *a = calloc(1, sizeof *a);
     pthread_condattr_t monotonic;
 
@@ -350,9 +351,10 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     a->engine = engine;
     a->low = low;
     a->high = high;
+    a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     a->is_played = host->driver->aside != NULL;
-    atomic_init(&a->mark, low);
+    atomic_init(&a->mark, priming ? UINT64_MAX : low);
     pthread_mutex_init(&a->turning, NULL);
     pthread_mutex_init(&a->lock, NULL);
     pthread_condattr_init(&monotonic);
@@ -360,7 +362,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (a->is_played) {
-        a->due_ticks = low == 0 ? 0 : host->driver->ticks() + PAUSE_NS;
+        a->due_ticks = low == 0 && !priming ? 0 : host->driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {
         discard(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);

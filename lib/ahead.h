@@ -14,11 +14,13 @@
 
 struct weir_ahead;
 
-/* Starts to keep `high` bytes idle as soon as less than `low` are; 0: never.  The host, `ops` and the engine,
+/* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
+ * soon as less than `low` are; 0: never.  The host, `ops` and the engine,
  * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
  * thread to be had. */
 weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
-                             uint64_t low, uint64_t high, struct weir_ahead **out);
+                             uint64_t low, uint64_t high, struct weir_priming *priming,
+                             struct weir_ahead **out);
 /* Ends it, after the step that may be under way.  NULL is fine. */
 void weir__ahead_close(struct weir_ahead *a);
 

@@ -171,20 +171,30 @@ static void warn_of_lost_steps(const struct weir_host *host) {
                   "added: raise it, or choose growth exact");
 }
 
-/* As the options say; what the thread is to do, where there is one, comes later.  Not OK: `text` says why,
- * or nothing. */
-static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
-    struct weir_ahead *ahead = a->host.ahead;
-    weir_status status = WEIR_OK;
-    int behind = ahead && a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND;
+/* A thread preallocates, or most of it. */
+static int is_behind(const weir_allocator *a) {
+    return a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND && a->host.pace > 0;
+}
 
-    weir__ahead_hold(ahead); /* what it adds is not to be counted here */
-    if (!behind || a->prealloc_min > 0)
-        status = weir__priming_run(&a->priming, !behind, text, text_bytes);
-    weir__ahead_go_on(ahead);
-    if (status == WEIR_OK && behind)
-        weir__ahead_prime(ahead, &a->priming);
+/* What is not the thread's.  Not OK: `text` says why, or nothing. */
+static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
+    weir_status status = WEIR_OK;
+
+    weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
+    if (!is_behind(a) || a->prealloc_min > 0)
+        status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
+    weir__ahead_go_on(a->host.ahead);
     return status;
+}
+
+/* The rest; the foreground's too, if there can be no thread. */
+static weir_status preallocate_behind(weir_allocator *a, char *text, size_t text_bytes) {
+    if (!is_behind(a))
+        return WEIR_OK;
+    if (!a->host.ahead)
+        return weir__priming_run(&a->priming, 1, text, text_bytes);
+    weir__ahead_prime(a->host.ahead, &a->priming);
+    return WEIR_OK;
 }
 
 /* The front tells streams apart by ids, which drivers before 12.0 do not have. */
@@ -265,12 +275,13 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
 }
 
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */
-static void look_ahead(weir_allocator *a) {
+static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_host *host = &a->host;
-    int behind = a->prealloc > 0 && host->options.prealloc_mode == WEIR_PREALLOC_BACKGROUND;
+    int behind = a->prealloc > 0 && is_behind(a);
 
     if ((a->low > 0 || behind) && host->pace > 0 &&
-        weir__ahead_open(host, a->ops, a->engine, a->low, a->high, &host->ahead) != WEIR_OK)
+        weir__ahead_open(host, a->ops, a->engine, a->low, a->high,
+                         behind && at_create ? &a->priming : NULL, &host->ahead) != WEIR_OK)
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "nothing is done in the background: the host has no memory, or no thread");
 }
@@ -285,6 +296,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     struct weir_host *host = &a->host;
     weir_status status = set_budget(a, message);
     char why[160] = "";
+    int at_create;
 
     if (status != WEIR_OK)
         return status;
@@ -302,14 +314,15 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
+    at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
+    if (a->prealloc > 0 && !at_create)
+        (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
+    if (status == WEIR_OK && at_create)
+        status = preallocate(a, why, sizeof why);
     if (status == WEIR_OK)
-        look_ahead(a);
-    if (status == WEIR_OK && a->prealloc > 0) {
-        if (host->options.prealloc_at == WEIR_PREALLOC_AT_FIRST)
-            (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
-        else
-            status = preallocate(a, why, sizeof why);
-    }
+        look_ahead(a, at_create);
+    if (status == WEIR_OK && at_create && !host->ahead)
+        status = preallocate_behind(a, why, sizeof why);
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
@@ -513,13 +526,15 @@ static inline __attribute__((always_inline)) weir_status gate(const weir_allocat
  * then it fails, and the next one tries again. */
 static weir_status preallocate_first(weir_allocator *a) {
     weir_status status = WEIR_OK;
-    char why[160];
+    char why[160] = "";
 
     pthread_mutex_lock(&a->first);
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC)) {
         int result_before = weir__driver_result;
 
         status = preallocate(a, why, sizeof why);
+        if (status == WEIR_OK)
+            status = preallocate_behind(a, why, sizeof why);
         if (status == WEIR_OK || a->prealloc_min == 0) {
             status = WEIR_OK;
             weir__set_driver_result(result_before);
