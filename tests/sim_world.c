@@ -99,6 +99,7 @@ struct settings {
     unsigned sizes;      /* which of them, see draw_size, */
     unsigned few;        /* and how many different ones; 0: any */
     uint64_t longest_ns; /* work */
+    uint64_t headroom;   /* bytes; 0: none */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
 };
@@ -246,6 +247,8 @@ static void draw_settings(struct settings *s, uint64_t seed) {
         s->most_blocks = BLOCKS;
     draw_chances(s, &state);
     s->asks = pick(&state, 3) == 0;
+    if (pick(&state, 4) == 0)
+        s->headroom = (uint64_t)MIB << pick(&state, 8);
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -257,11 +260,12 @@ void sim_describe(uint64_t seed, FILE *out) {
     draw_settings(&s, seed);
     fprintf(out,
             "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
-            "%u threads, %u streams%s%s%s\n",
+            "%u threads, %u streams%s%s%s, headroom %llu\n",
             kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
             s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
-            s.faults ? ", faults" : "", s.asks ? ", asks" : "");
+            s.faults ? ", faults" : "", s.asks ? ", asks" : "",
+            (unsigned long long)(s.headroom / MIB));
 }
 
 static weir_amount bytes_amount(uint64_t bytes) {
@@ -299,6 +303,8 @@ static weir_options options_of(const struct settings *s) {
     options.front_idle_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->idle];
     options.recovery_timeout_ms = (uint32_t[]){0, 1, UINT32_MAX}[s->patience];
     options.harden = s->harden;
+    if (s->headroom)
+        options.headroom = bytes_amount(s->headroom);
     options.log = WEIR_LOG_NONE;
     options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
     return options;

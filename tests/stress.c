@@ -640,6 +640,7 @@ static const struct {
     {"pool, little kept", {{"engine", "pool"}, {"limit", "192MiB"}, {"front-cache", "256KiB"}}},
     {"pool alone", {{"engine", "pool"}, {"limit", "192MiB"}, {"front", "off"}}},
     {"platform", {{"engine", "platform"}, {"limit", "192MiB"}, {"front", "on"}}},
+    {"headroom", {{"engine", "pool"}, {"limit", "192MiB"}, {"headroom", "16MiB"}}},
 };
 
 enum { RUNS = sizeof runs / sizeof runs[0] };
