@@ -986,6 +986,56 @@ START_TEST(preallocation_as_an_option) {
 }
 END_TEST
 
+/* A part of the preallocation at once, the rest and headroom by the thread, or, on the model, by requests of
+ * the engine while time passes. */
+START_TEST(in_the_background_the_reserve_grows_too) {
+    weir_options options = options_for(_i, 512 * MIB);
+    int grows = _i == KIND_POOL || _i == KIND_REGIONS, done = 0;
+    CUstream s = make_stream();
+    size_t before = device_free();
+    weir_statistics stats;
+    weir_allocator *a;
+    void *block;
+
+    options.prealloc = bytes_amount(256 * MIB);
+    options.prealloc_min = bytes_amount(64 * MIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.headroom = bytes_amount(128 * MIB);
+    options.front_cache = bytes_amount(0);
+    OK(weir_allocator_create(&options, &a));
+    if (grows)
+        ck_assert_uint_ge(stats_of(a).reserve, 64 * MIB);
+    for (int i = 0; i < 5000 && grows && !done; i++) {
+        OK(weir_free(a, take(a, MIB, s), s));
+        driver->sleep_ns(2000000);
+        stats = stats_of(a);
+        done = stats.prealloc_pending == 0 && stats.reserve >= 256 * MIB;
+    }
+    ck_assert_int_eq(done, grows);
+    stats = check_identities(a);
+    if (grows)
+        ck_assert_uint_ge(stats.prealloc_got, 256 * MIB);
+    block = take(a, 150 * MIB, s);
+    if (grows)
+        ck_assert_uint_eq(stats_of(a).growth_allocs, stats.growth_allocs);
+    for (int i = 0; i < 5000 && grows; i++) {
+        OK(weir_free(a, take(a, MIB, s), s));
+        driver->sleep_ns(2000000);
+        stats = stats_of(a);
+        if (stats.reserve - stats.in_use >= 128 * MIB)
+            break;
+    }
+    if (grows) {
+        ck_assert_uint_ge(stats.reserve - stats.in_use, 128 * MIB);
+        ck_assert_uint_gt(stats.ahead_steps, 0);
+    }
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    expect_free_again(before);
+}
+END_TEST
+
 START_TEST(trim_gives_idle_reserve_back) {
     weir_allocator *a = make_limited(_i, 512 * MIB);
     CUstream s = make_stream(), t = make_stream();
@@ -2531,6 +2581,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, refusals_and_results_are_the_threads_own, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocate_grows_to_what_was_asked, 0, KIND_COUNT);
     tcase_add_loop_test(tests, preallocation_as_an_option, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, in_the_background_the_reserve_grows_too, 0, KIND_COUNT);
     tcase_add_loop_test(tests, trim_gives_idle_reserve_back, 0, KIND_COUNT);
     tcase_add_loop_test(tests, trim_keeps_what_it_is_told_to, 0, KIND_COUNT);
     tcase_add_loop_test(tests, random_work_on_several_streams, 0, KIND_COUNT);
