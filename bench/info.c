@@ -114,6 +114,8 @@ static const weir_amount *amount_of(const weir_options *options, enum weir_setti
     switch (setting) {
     case WEIR_SETTING_PREALLOC:
         return &options->prealloc;
+    case WEIR_SETTING_PREALLOC_MIN:
+        return &options->prealloc_min;
     case WEIR_SETTING_LIMIT:
         return &options->limit;
     case WEIR_SETTING_RELEASE_THRESHOLD:

@@ -161,8 +161,12 @@ static uint64_t take_turn(struct weir_ahead *a) {
     uint64_t idle, pause;
 
     atomic_store(&a->mark, 0);
-    if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST))
+    if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST)) {
+        if (a->priming)
+            weir__priming_close(a->priming);
+        a->priming = NULL;
         return END;
+    }
     if (a->priming) {
         atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
         pause = weir__priming_turn(a->priming);

@@ -23,6 +23,10 @@ enum weir_setting {
     X(PACKING)                                                                                     \
     X(PREALLOC)                                                                                    \
     X(PREALLOC_AT)                                                                                 \
+    X(PREALLOC_MIN)                                                                                \
+    X(PREALLOC_DEADLINE)                                                                           \
+    X(PREALLOC_MODE)                                                                               \
+    X(HEADROOM)                                                                                    \
     X(GROWTH)                                                                                      \
     X(LIMIT)                                                                                       \
     X(RELEASE_THRESHOLD)                                                                           \
@@ -34,11 +38,7 @@ enum weir_setting {
     X(FRONT_CACHE)                                                                                 \
     X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
-    X(HARDEN)                                                                                      \
-    X(HEADROOM)                                                                                    \
-    X(PREALLOC_MIN)                                                                                \
-    X(PREALLOC_DEADLINE)                                                                           \
-    X(PREALLOC_MODE)
+    X(HARDEN)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM
