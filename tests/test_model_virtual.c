@@ -156,13 +156,13 @@ END_TEST
 
 START_TEST(a_reservation_takes_address_space_alone) {
     size_t before = device_free();
-    CUdeviceptr large = reserve(4096 * UNIT), small = reserve(4096);
+    CUdeviceptr large = reserve(4096 * UNIT), small = reserve(UNIT);
 
     MUST_EQ(device_free(), before);
-    MUST(small + 4096 <= large || large + 4096 * UNIT <= small);
+    MUST(small + UNIT <= large || large + 4096 * UNIT <= small);
     MUST(host_faults(large, 0) && host_faults(small, 0));
     CU(driver->cuMemAddressFree(large, 4096 * UNIT));
-    CU(driver->cuMemAddressFree(small, 4096));
+    CU(driver->cuMemAddressFree(small, UNIT));
 }
 END_TEST
 
@@ -193,13 +193,14 @@ START_TEST(reservations_of_other_sizes_are_refused) {
     CUdeviceptr address = 7;
 
     GIVES(WRONG, driver->cuMemAddressReserve(&address, 0, 0, 0, 0));
-    GIVES(WRONG, driver->cuMemAddressReserve(&address, UNIT + 512, 0, 0, 0));
+    GIVES(WRONG, driver->cuMemAddressReserve(&address, 4096, 0, 0, 0));
+    GIVES(WRONG, driver->cuMemAddressReserve(&address, UNIT + 4096, 0, 0, 0));
     GIVES(WRONG, driver->cuMemAddressReserve(&address, UNIT, 3 * UNIT, 0, 0));
     GIVES(WRONG, driver->cuMemAddressReserve(&address, UNIT, 0, 512, 0));
     GIVES(WRONG, driver->cuMemAddressReserve(&address, UNIT, 0, 0, 1));
     GIVES(WRONG, driver->cuMemAddressReserve(NULL, UNIT, 0, 0, 0));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY,
-          driver->cuMemAddressReserve(&address, (size_t)1 << 60, 0, 0, 0));
+          driver->cuMemAddressReserve(&address, (size_t)1 << 48, 0, 0, 0));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY, driver->cuMemAddressReserve(&address, -UNIT, 0, 0, 0));
     GIVES(CUDA_ERROR_OUT_OF_MEMORY,
           driver->cuMemAddressReserve(&address, UNIT, (size_t)1 << 63, 0, 0));
@@ -415,9 +416,11 @@ START_TEST(a_mapping_wants_whole_reserved_addresses) {
     GIVES(WRONG, driver->cuMemMap(address + 4096, 2 * UNIT, 0, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT - 4096, 0, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 0, 0, memory, 0));
-    GIVES(WRONG, driver->cuMemMap(address, UNIT, 0, memory, 0));
+    GIVES(CUDA_ERROR_NOT_SUPPORTED, driver->cuMemMap(address, UNIT, 0, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 3 * UNIT, 0, memory, 0));
-    GIVES(WRONG, driver->cuMemMap(address, UNIT, UNIT, memory, 0));
+    GIVES(CUDA_ERROR_NOT_SUPPORTED, driver->cuMemMap(address, UNIT, UNIT, memory, 0));
+    GIVES(WRONG, driver->cuMemMap(address, UNIT, 4096, memory, 0));
+    GIVES(WRONG, driver->cuMemMap(address, UNIT, 2 * UNIT, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, UNIT, memory, 0));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, 0, memory, 1));
     GIVES(WRONG, driver->cuMemMap(address, 2 * UNIT, 0, memory + 8, 0));
@@ -591,6 +594,24 @@ START_TEST(no_part_of_a_mapping_is_unmapped) {
     MUST_EQ(read_byte(address + 5 * UNIT - 1), 6);
     CU(driver->cuMemUnmap(address + UNIT, 4 * UNIT)); /* both at once */
     CU(driver->cuMemUnmap(address + 6 * UNIT, UNIT));
+    CU(driver->cuMemAddressFree(address, 8 * UNIT));
+}
+END_TEST
+
+START_TEST(where_nothing_is_mapped_unmapping_has_nothing_to_do) {
+    CUdeviceptr address = reserve(8 * UNIT), gone = reserve(4 * UNIT);
+
+    CU(driver->cuMemAddressFree(gone, 4 * UNIT));
+    CU(driver->cuMemUnmap(address, 8 * UNIT));
+    back(address + 2 * UNIT, 2 * UNIT);
+    CU(fill(address + 2 * UNIT, 2 * UNIT, 6));
+    CU(driver->cuMemUnmap(address, 2 * UNIT));
+    CU(driver->cuMemUnmap(address + 5 * UNIT, UNIT));
+    GIVES(WRONG, driver->cuMemUnmap(gone, 4 * UNIT));
+    GIVES(WRONG, driver->cuMemUnmap(address, 4 * UNIT));
+    MUST_EQ(read_byte(address + 2 * UNIT), 6);
+    CU(driver->cuMemUnmap(address + 2 * UNIT, 2 * UNIT));
+    CU(driver->cuMemUnmap(address + 2 * UNIT, 2 * UNIT));
     CU(driver->cuMemAddressFree(address, 8 * UNIT));
 }
 END_TEST
@@ -777,22 +798,18 @@ START_TEST(nothing_waits_for_work) {
 }
 END_TEST
 
-START_TEST(beside_a_capture_it_is_unsafe_but_in_a_relaxed_thread) {
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+START_TEST(a_capture_goes_on_beside_them) {
+    CUstreamCaptureMode mode = (CUstreamCaptureMode)(_i / CALLS);
     CUstreamCaptureStatus status;
     CUgraph graph;
 
     get_ready();
-    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
-    CU(make_call(_i));
-    CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
+    CU(driver->cuStreamBeginCapture(A, mode));
+    CU(make_call(_i % CALLS));
     CU(driver->cuStreamIsCapturing(A, &status));
     MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    GIVES(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, make_call(_i));
-    CU(driver->cuStreamIsCapturing(A, &status));
-    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
-    GIVES(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
 }
 END_TEST
 
@@ -973,6 +990,13 @@ START_TEST(costs_are_those_of_the_profile) {
     start = now();
     open_range(address, 3 * GIB);
     MUST_EQ(now() - start, 2 * 100000 + 3 * 10000 + 7);
+    start = now();
+    open_range(address, 3 * GIB); /* as it is */
+    MUST_EQ(now() - start, 7);
+    CU(try_access(address, GIB, 0, CU_MEM_ACCESS_FLAGS_PROT_READ));
+    start = now();
+    open_range(address, 3 * GIB);
+    MUST_EQ(now() - start, 100000 + 10000 + 7);
     start = now();
     CU(driver->cuMemRelease(one));
     MUST_EQ(now() - start, 13); /* it is mapped */
@@ -1319,6 +1343,7 @@ static void add_mappings(TCase *tests) {
     tcase_add_test(tests, two_addresses_may_mean_the_same_memory);
     tcase_add_test(tests, memory_goes_with_its_last_mapping_and_its_name);
     tcase_add_test(tests, no_part_of_a_mapping_is_unmapped);
+    tcase_add_test(tests, where_nothing_is_mapped_unmapping_has_nothing_to_do);
     tcase_add_test(tests, what_is_mapped_again_begins_without_access);
     tcase_add_test(tests, a_mapping_is_no_block);
     tcase_add_test(tests, thousands_of_handles_make_one_range);
@@ -1328,7 +1353,7 @@ static void add_mappings(TCase *tests) {
 static void add_callers(TCase *tests) {
     tcase_add_test(tests, no_context_is_needed_and_none_takes_it_along);
     tcase_add_test(tests, nothing_waits_for_work);
-    tcase_add_loop_test(tests, beside_a_capture_it_is_unsafe_but_in_a_relaxed_thread, 0, CALLS);
+    tcase_add_loop_test(tests, a_capture_goes_on_beside_them, 0, 3 * CALLS);
     tcase_add_test(tests, what_was_captured_meets_what_is_mapped_at_its_launch);
     tcase_add_test(tests, a_child_of_fork_is_refused);
     tcase_add_test(tests, a_reset_in_a_child_leaves_the_parents_memory);

@@ -10,27 +10,36 @@
  * of memory, unless neighbours lie side by side in the file, too, as those do that grow in turn.
  *
  * Documented rules, as the comments of <cuda.h> (13.0) give them:
- *   V1  cuMemAddressReserve: the size is a multiple of the host's page, the alignment a power of
- *       two or 0, the address a hint;
+ *   V1  cuMemAddressReserve: the alignment is a power of two or 0, the address a multiple of the
+ *       host's page, and a hint;
  *   V2  cuMemAddressFree: address and size are those of a reservation;
  *   V3  cuMemCreate: the size is a multiple of the granularity; it takes memory of the device and
  *       maps nothing;
  *   V4  cuMemRelease: the memory goes when the handle is released and nothing maps it any more,
  *       in either order;
- *   V5  cuMemMap: address, size and offset are multiples of the granularity, the offset is 0, the
- *       addresses are reserved and not mapped;
+ *   V5  cuMemMap: address, size and offset are multiples of the granularity, offset and size lie
+ *       within the handle, the offset is 0, the addresses are reserved and not mapped;
  *   V6  a mapping begins without access; cuMemSetAccess wants a range that is mapped without gaps
  *       and holds whole mappings;
  *   V7  cuMemUnmap: no part of a mapping; what it leaves is reserved, and a later mapping there
  *       begins without access;
  *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
  *       memory survives the context (cuCtxDestroy).
- * Measured on the device of the profile: none of them waits for work on streams.
- * Assumed: a mapping takes all of its handle; cuMemUnmap takes several mappings side by side at
- * once; an address under a mapping is not freed; a device that is not the memory's gets no access
- * (no peers are played); beside a capture all but the question for the granularity are unsafe, as
- * cuMemAlloc is; in a child of fork() all are as before cuInit.  All refusals but those for want of
- * memory are INVALID_VALUE.
+ * Measured on the device of the profile (H200, driver 580.159.04):
+ *   M1  a reservation's size is a multiple of the granularity: the documented host page is refused;
+ *       2^46 bytes may be had, 2^48 are out of memory;
+ *   M2  a mapping takes all of its handle: of a part, from its begin or not, it is NOT_SUPPORTED;
+ *       the same handle may be mapped at several places;
+ *   M3  cuMemUnmap takes several mappings side by side at once; where nothing is mapped of the
+ *       reserved addresses it has nothing to do, and succeeds; for a part of a mapping it is
+ *       INVALID_VALUE, as cuMemSetAccess is;
+ *   M4  cuMemSetAccess costs next to nothing for handles that have the access already;
+ *   M5  none of them waits for work on streams, and none is unsafe beside a capture, whatever its
+ *       mode and the thread's: that goes on.
+ * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved; an
+ * address under a mapping is not freed; a device that is not the memory's gets no access (no peers
+ * are played); in a child of fork() all are as before cuInit.  All refusals but M2's and those for
+ * want of memory are INVALID_VALUE.
  *
  * Must not know: pools, blocks; what a stream or a capture does.
  */
@@ -281,10 +290,12 @@ static void drop_mapping(struct model_mapping *mapping) {
     drop_if_done(memory);
 }
 
-/* V7.  The caller holds the lock. */
+/* V7, M3.  The caller holds the lock. */
 static CUresult unmap(uint64_t address, uint64_t bytes) {
     uint64_t count = count_mappings(address, bytes);
 
+    if (is_reserved(address, bytes) && !any_mapped(address, bytes))
+        return CUDA_SUCCESS;
     if (count == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (mmap(host(address), bytes, PROT_NONE,
@@ -313,13 +324,13 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* V6.  The caller holds the lock. */
+/* V6, M4.  The caller holds the lock. */
 static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
                            CUmemAccess_flags access) {
-    uint64_t count = count_mappings(address, bytes), at;
+    uint64_t changed = 0, changed_bytes = 0, at;
     struct model_mapping *mapping;
 
-    if (count == 0)
+    if (count_mappings(address, bytes) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     for (at = address; at < address + bytes; at = end_of(mapping)) {
         mapping = mapping_from(at);
@@ -332,10 +343,14 @@ static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
         weir__model_oracle_closed(address, bytes);
     for (at = address; at < address + bytes; at = end_of(mapping)) {
         mapping = mapping_from(at);
-        mapping->access = access;
+        if (mapping->access != access) {
+            mapping->access = access;
+            changed++;
+            changed_bytes += mapping->memory->bytes;
+        }
     }
-    weir__model_charge(count * weir__model.profile.virtual_access_handle_ns +
-                       by_gib(bytes, weir__model.profile.virtual_access_gib_ns));
+    weir__model_charge(changed * weir__model.profile.virtual_access_handle_ns +
+                       by_gib(changed_bytes, weir__model.profile.virtual_access_gib_ns));
     return CUDA_SUCCESS;
 }
 
@@ -366,10 +381,9 @@ void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
 
 /* ---- Entries ---- */
 
-/* Before each of them but one.  The caller holds the lock. */
+/* Before each of them. */
 static CUresult enter(void) {
-    return weir__model.profile.virtual_memory ? weir__model_capture_unsafe()
-                                              : CUDA_ERROR_NOT_SUPPORTED;
+    return weir__model.profile.virtual_memory ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* What the model does not play it does not take for granted. */
@@ -392,10 +406,10 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
 CUresult weir__model_cuMemGetAllocationGranularity(size_t *bytes,
                                                    const CUmemAllocationProp *properties,
                                                    CUmemAllocationGranularity_flags option) {
-    CUresult result;
+    CUresult result = enter();
 
-    if (!weir__model.profile.virtual_memory)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (result != CUDA_SUCCESS)
+        return result;
     if (!bytes || !properties || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
         return CUDA_ERROR_INVALID_VALUE;
     result = check_properties(properties);
@@ -409,8 +423,8 @@ CUresult weir__model_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, siz
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     CUresult result;
 
-    if (!address || bytes == 0 || bytes % page != 0 || hint % page != 0 ||
-        (alignment & (alignment - 1)) != 0 || flags != 0)
+    if (!address || !is_range(0, bytes) || hint % page != 0 || (alignment & (alignment - 1)) != 0 ||
+        flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     result = enter();
@@ -474,19 +488,24 @@ CUresult weir__model_cuMemRelease(CUmemGenericAllocationHandle handle) {
     return result;
 }
 
+/* V5, M2.  The caller holds the lock. */
+static CUresult map_part(uint64_t address, uint64_t bytes, uint64_t offset,
+                         struct model_memory *memory) {
+    if (!memory || bytes > memory->bytes || offset > memory->bytes - bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    return bytes == memory->bytes ? map(address, memory) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult weir__model_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    struct model_memory *memory;
     CUresult result;
 
-    if (!is_range(address, bytes) || offset != 0 || flags != 0)
+    if (!is_range(address, bytes) || !is_whole(offset) || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     result = enter();
-    if (result == CUDA_SUCCESS) {
-        memory = find_memory(handle);
-        result = memory && memory->bytes == bytes ? map(address, memory) : CUDA_ERROR_INVALID_VALUE;
-    }
+    if (result == CUDA_SUCCESS)
+        result = map_part(address, bytes, offset, find_memory(handle));
     weir__model_unlock();
     return result;
 }
