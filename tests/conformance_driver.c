@@ -6,7 +6,8 @@
  * point is a question: its answer is printed ("# driver: ..."), and asserted of the model alone, so that a run
  * on a GPU tells where the model is wrong.
  *
- * What a driver may crash at, the handle of a destroyed stream, is asked by a process of its own.
+ * What a driver may crash at is asked by a process of its own, one step in each: the handle of a destroyed
+ * stream, what is left of a destroyed pool, a child of fork().
  *
  * Must not know: weir.
  */
@@ -192,10 +193,12 @@ START_TEST(either_call_frees_either_block) {
 END_TEST
 
 START_TEST(used_is_what_was_asked) {
-    CUdeviceptr one = take(1, s), more = take(1000, s);
+    CUdeviceptr one, more;
 
     if (!has_figures())
         return;
+    one = take(1, s);
+    more = take(1000, s);
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 1001);
     busy(s);
     give(more, s); /* pending */
@@ -207,12 +210,11 @@ START_TEST(used_is_what_was_asked) {
 END_TEST
 
 START_TEST(high_marks_take_zero_alone) {
-    CUdeviceptr block = take(MIB, s);
     uint64_t one = 1, zero = 0;
 
     if (!has_figures())
         return;
-    give(block, s);
+    give(take(MIB, s), s);
     for (CUmemPool_attribute a = CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
          a <= CU_MEMPOOL_ATTR_USED_MEM_HIGH; a++)
         MUST(driver->cuMemPoolSetAttribute(pool, a, &one) == CUDA_ERROR_INVALID_VALUE);
@@ -221,51 +223,13 @@ START_TEST(high_marks_take_zero_alone) {
 }
 END_TEST
 
-/* The call returns at once; the block is good until it is freed. */
-START_TEST(a_destroyed_pool_keeps_its_blocks) {
-    CUdeviceptr block = take(MIB, s);
-    unsigned char byte = 0;
-
-    CU(driver->cuMemPoolDestroy(pool));
-    CU(driver->cuMemsetD8Async(block, 7, MIB, s));
-    CU(driver->cuMemcpyDtoHAsync(&byte, block + MIB - 1, 1, s));
-    CU(driver->cuStreamSynchronize(s));
-    MUST_EQ(byte, 7);
-    give(block, s);
-    CU(driver->cuStreamSynchronize(s));
-    make_pool(0); /* for the end */
-}
-END_TEST
-
-/* No hang, at least: 2 is CUDA_ERROR_OUT_OF_MEMORY. */
-START_TEST(a_child_is_refused) {
-    CUdeviceptr block;
-    int code = 0;
-    pid_t child;
-
-    fflush(stdout);
-    child = fork();
-    if (child == 0) {
-        alarm(20);
-        _exit((int)(driver->cuMemAllocFromPoolAsync(&block, MIB, pool, s) & 127));
-    }
-    MUST(child > 0 && waitpid(child, &code, 0) == child);
-    if (WIFSIGNALED(code))
-        printf("# driver: a request in a child of fork: killed by signal %d\n", WTERMSIG(code));
-    else
-        printf("# driver: a request in a child of fork: %d\n", WEXITSTATUS(code));
-    MUST(!WIFEXITED(code) || WEXITSTATUS(code) != 0);
-    if (!on_cuda)
-        MUST(WIFEXITED(code) && WEXITSTATUS(code) == CUDA_ERROR_OUT_OF_MEMORY);
-}
-END_TEST
-
 START_TEST(the_range_of_a_block) {
-    CUdeviceptr block = take(1000, s), base = 0;
+    CUdeviceptr block, base = 0;
     size_t bytes = 0;
 
     if (!driver->cuMemGetAddressRange)
         return;
+    block = take(1000, s);
     CU(driver->cuMemGetAddressRange(&base, &bytes, block));
     MUST_EQ(base, block);
     MUST_EQ(bytes, 1000);
@@ -323,8 +287,16 @@ START_TEST(what_an_ended_stream_freed) {
 }
 END_TEST
 
-static CUdeviceptr asked_block;
+/* ---- what is asked alone --------------------------------------------------------------------- */
+
+/* A stream that is destroyed; a live block of a pool that is; and what is asked then. */
 static CUstream dead;
+static CUdeviceptr asked_block;
+
+static void end_stream(void) {
+    dead = t;
+    CU(driver->cuStreamDestroy(t));
+}
 
 static CUresult free_there(void) {
     return driver->cuMemFreeAsync(asked_block, dead);
@@ -346,15 +318,89 @@ static CUresult wait_for_it(void) {
     return driver->cuStreamSynchronize(dead);
 }
 
+static void fill_block(void) {
+    CU(driver->cuMemsetD8Async(asked_block, 7, MIB, s));
+    CU(driver->cuStreamSynchronize(s));
+}
+static void end_pool(void) {
+    fill_block();
+    CU(driver->cuMemPoolDestroy(pool));
+}
+static void end_pool_behind_a_free(void) {
+    busy(s);
+    give(asked_block, s);
+    CU(driver->cuMemPoolDestroy(pool));
+}
+
+/* The call, if it did well: the work. */
+static CUresult then_wait(CUresult result) {
+    return result == CUDA_SUCCESS ? driver->cuStreamSynchronize(s) : result;
+}
+static CUresult destroy_pool(void) {
+    return then_wait(driver->cuMemPoolDestroy(pool));
+}
+static CUresult wait_for_stream(void) {
+    return driver->cuStreamSynchronize(s);
+}
+static CUresult wait_for_all(void) {
+    return driver->cuCtxSynchronize();
+}
+static CUresult fill_it(void) {
+    return then_wait(driver->cuMemsetD8Async(asked_block, 8, MIB, s));
+}
+static CUresult copy_it_back(void) {
+    unsigned char byte = 0;
+    CUresult result = then_wait(driver->cuMemcpyDtoHAsync(&byte, asked_block + MIB - 1, 1, s));
+
+    return result == CUDA_SUCCESS && byte != 7 ? CUDA_ERROR_ILLEGAL_ADDRESS : result;
+}
+static CUresult free_it(void) {
+    return then_wait(driver->cuMemFreeAsync(asked_block, s));
+}
+static CUresult free_it_directly(void) {
+    return driver->cuMemFree(asked_block);
+}
+static CUresult make_another(void) {
+    make_pool(0);
+    return driver->cuMemAllocFromPoolAsync(&asked_block, MIB, pool, s);
+}
+
+/* Of the child: its answer, or a signal's number and 128. */
+static CUresult ask_in_a_child(void) {
+    pid_t child = fork();
+    int code = 0;
+
+    if (child == 0) {
+        alarm(20);
+        _exit((int)(driver->cuMemAllocFromPoolAsync(&asked_block, MIB, pool, s) & 127));
+    }
+    MUST(child > 0 && waitpid(child, &code, 0) == child);
+    return (CUresult)(WIFSIGNALED(code) ? 128 + WTERMSIG(code) : WEXITSTATUS(code));
+}
+
+/* By the documentation a pool that is destroyed lets its blocks live until they are freed. */
 static const struct {
     const char *what;
+    void (*before)(void);
     CUresult (*ask)(void);
+    CUresult wanted;
 } alone[] = {
-    {"a free on a destroyed stream", free_there},
-    {"a request on a destroyed stream", allocate_there},
-    {"the capture status of a destroyed stream", ask_whether_it_captures},
-    {"the id of a destroyed stream", ask_its_id},
-    {"a wait for a destroyed stream", wait_for_it},
+    {"a free on a destroyed stream", end_stream, free_there, CUDA_ERROR_INVALID_HANDLE},
+    {"a request on a destroyed stream", end_stream, allocate_there, CUDA_ERROR_INVALID_HANDLE},
+    {"the capture status of a destroyed stream", end_stream, ask_whether_it_captures,
+     CUDA_ERROR_INVALID_HANDLE},
+    {"the id of a destroyed stream", end_stream, ask_its_id, CUDA_ERROR_INVALID_HANDLE},
+    {"a wait for a destroyed stream", end_stream, wait_for_it, CUDA_ERROR_INVALID_HANDLE},
+    {"the end of a pool with a live block", fill_block, destroy_pool, CUDA_SUCCESS},
+    {"a wait for the device behind that", end_pool, wait_for_all, CUDA_SUCCESS},
+    {"a fill of a destroyed pool's block", end_pool, fill_it, CUDA_SUCCESS},
+    {"a copy from a destroyed pool's block", end_pool, copy_it_back, CUDA_SUCCESS},
+    {"a free of a destroyed pool's block", end_pool, free_it, CUDA_SUCCESS},
+    {"cuMemFree of a destroyed pool's block", end_pool, free_it_directly, CUDA_SUCCESS},
+    {"another pool beside a destroyed one's block", end_pool, make_another, CUDA_SUCCESS},
+    {"a wait for a free in a destroyed pool", end_pool_behind_a_free, wait_for_stream,
+     CUDA_SUCCESS},
+    {"a request in a child of fork", fill_block, ask_in_a_child, CUDA_ERROR_OUT_OF_MEMORY},
 };
 enum { ALONE = sizeof alone / sizeof alone[0] };
 
@@ -366,14 +412,13 @@ int answer_alone(const char *question) {
     alarm(30);
     open_device();
     asked_block = take(MIB, s);
-    dead = t;
-    CU(driver->cuStreamDestroy(t));
+    alone[i].before();
     printf("%u\n", (unsigned)alone[i].ask());
     fflush(stdout);
     _exit(0); /* with what it may have left */
 }
 
-START_TEST(a_destroyed_stream) {
+START_TEST(what_is_asked_alone) {
     char path[512], command[640];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     unsigned result = 0;
@@ -389,11 +434,12 @@ START_TEST(a_destroyed_stream) {
     told = fscanf(answers, "%u", &result) == 1;
     code = pclose(answers);
     if (told)
-        printf("# driver: %s: %u\n", alone[_i].what, result);
+        printf("# driver: %s: %u%s\n", alone[_i].what, result,
+               result == alone[_i].wanted ? "" : " (the model: otherwise)");
     else
         printf("# driver: %s: no answer, status 0x%x\n", alone[_i].what, (unsigned)code);
     if (!on_cuda)
-        MUST(told && result == CUDA_ERROR_INVALID_HANDLE);
+        MUST(told && result == alone[_i].wanted);
 }
 END_TEST
 
@@ -846,10 +892,12 @@ END_TEST
 
 /* Halves of a unit side by side, one the stream's own and one that it is ordered behind. */
 START_TEST(neighbours_of_two_streams) {
-    CUdeviceptr first = take(UNIT / 2, s), second = take(UNIT / 2, t), other;
+    CUdeviceptr first, second, other;
 
     if (!has_figures())
         return;
+    first = take(UNIT / 2, s);
+    second = take(UNIT / 2, t);
     MUST_EQ(second, first + UNIT / 2);
     busy(s);
     busy(t);
@@ -890,12 +938,10 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, either_call_frees_either_block);
     tcase_add_test(tests, used_is_what_was_asked);
     tcase_add_test(tests, high_marks_take_zero_alone);
-    tcase_add_test(tests, a_destroyed_pool_keeps_its_blocks);
-    tcase_add_test(tests, a_child_is_refused);
     tcase_add_test(tests, the_range_of_a_block);
     tcase_add_test(tests, a_handle_is_used_again);
     tcase_add_test(tests, what_an_ended_stream_freed);
-    tcase_add_loop_test(tests, a_destroyed_stream, 0, ALONE);
+    tcase_add_loop_test(tests, what_is_asked_alone, 0, ALONE);
     tcase_add_test(tests, the_reserve_grows_by_units);
     tcase_add_test(tests, trims_round_up_and_thresholds_down);
     tcase_add_test(tests, a_trim_of_what_was_not_seen);
