@@ -2429,7 +2429,7 @@ static void compare_assumption(const char *what, CUresult assumed, CUresult is) 
 START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CUmemAccessDesc reading, none_at_all;
     CUmemGenericAllocationHandle handle[2], none;
-    CUdeviceptr range, page;
+    CUdeviceptr range, other, page;
     CUcontext popped;
     CUresult result;
     size_t unit, page_bytes = (size_t)sysconf(_SC_PAGESIZE);
@@ -2458,8 +2458,12 @@ START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
                        driver->cuMemSetAccess(range, unit, &space.access, 1));
     compare_assumption("no access to part of a mapping", CUDA_ERROR_INVALID_VALUE,
                        driver->cuMemSetAccess(range, unit, &none_at_all, 1));
-    compare_assumption("mappings and a gap unmapped", CUDA_ERROR_INVALID_VALUE,
-                       driver->cuMemUnmap(range, 6 * unit));
+    result = driver->cuMemUnmap(range, 6 * unit);
+    compare_assumption("mappings and a gap unmapped", CUDA_ERROR_INVALID_VALUE, result);
+    if (result == CUDA_SUCCESS) {
+        CU(driver->cuMemMap(range, 2 * unit, 0, handle[0], 0));
+        CU(driver->cuMemMap(range + 2 * unit, 2 * unit, 0, handle[1], 0));
+    }
     compare_assumption("access for reading alone", CUDA_SUCCESS,
                        driver->cuMemSetAccess(range, 4 * unit, &reading, 1));
     result = driver->cuMemUnmap(range, 4 * unit);
@@ -2491,6 +2495,13 @@ START_TEST(the_model_assumes_what_the_documentation_leaves_open) {
     CU(driver->cuCtxPushCurrent(popped));
     (void)driver->cuMemUnmap(range, 2 * unit); /* where it was refused */
     (void)driver->cuMemUnmap(range + 2 * unit, 2 * unit);
+    other = reserve(2 * unit);
+    CU(driver->cuMemMap(other, 2 * unit, 0, handle[0], 0));
+    result = driver->cuMemAddressFree(other, 2 * unit);
+    compare_assumption("addresses freed under a mapping", CUDA_ERROR_INVALID_VALUE, result);
+    (void)driver->cuMemUnmap(other, 2 * unit);
+    if (result != CUDA_SUCCESS)
+        CU(driver->cuMemAddressFree(other, 2 * unit));
     CU(driver->cuMemRelease(handle[0]));
     CU(driver->cuMemRelease(handle[1]));
     CU(driver->cuMemAddressFree(range, 8 * unit));

@@ -342,9 +342,6 @@ static CUresult destroy_pool(void) {
 static CUresult wait_for_stream(void) {
     return driver->cuStreamSynchronize(s);
 }
-static CUresult wait_for_all(void) {
-    return driver->cuCtxSynchronize();
-}
 static CUresult fill_it(void) {
     return then_wait(driver->cuMemsetD8Async(asked_block, 8, MIB, s));
 }
@@ -392,7 +389,7 @@ static const struct {
     {"the id of a destroyed stream", end_stream, ask_its_id, CUDA_ERROR_INVALID_HANDLE},
     {"a wait for a destroyed stream", end_stream, wait_for_it, CUDA_ERROR_INVALID_HANDLE},
     {"the end of a pool with a live block", fill_block, destroy_pool, CUDA_SUCCESS},
-    {"a wait for the device behind that", end_pool, wait_for_all, CUDA_SUCCESS},
+    {"a wait for the device behind that", end_pool, wait_for_context, CUDA_SUCCESS},
     {"a fill of a destroyed pool's block", end_pool, fill_it, CUDA_SUCCESS},
     {"a copy from a destroyed pool's block", end_pool, copy_it_back, CUDA_SUCCESS},
     {"a free of a destroyed pool's block", end_pool, free_it, CUDA_SUCCESS},
