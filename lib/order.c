@@ -12,11 +12,12 @@
 
 #include "hostmem.h"
 #include "result.h"
+#include "size.h"
 
 enum {
     YOUNG = 16,           /* frees that have an event each */
     UNSETTLED = 2048,     /* frees */
-    MUCH = 8,             /* times what is worth an event, and that wherever the stream stands */
+    MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
@@ -335,9 +336,14 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
+/* Bytes that are worth an event. */
+static uint64_t worth_of(const struct weir_order *o) {
+    return weir__size_larger(o->worth, LEAST_WORTH);
+}
+
 /* What the stream holds has fallen to its low, or nearly. */
 static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
-    uint64_t worth = o->worth > LEAST_WORTH ? o->worth : LEAST_WORTH;
+    uint64_t worth = worth_of(o);
 
     return s->fallen >= worth &&
            (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
@@ -348,7 +354,8 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry)
         return 1;
-    return o->sequence < o->unsettled_until && (is_low(o, s) || s->open_bytes >= MUCH * o->worth);
+    return o->sequence < o->unsettled_until &&
+           (is_low(o, s) || s->fallen >= MUCH * worth_of(o));
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {

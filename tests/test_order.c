@@ -120,23 +120,46 @@ START_TEST(a_burst_ends_with_one_event) {
     uint64_t before, sequence;
 
     settle();
-    order.worth = MIB;
+    order.worth = 2 * MIB;
     weir__order_dry(&order);
     take_often(20 * MIB, 1);
     free_on(A, a_id, MIB); /* it is asked */
     for (int burst = 0; burst < 3; burst++) {
         before = records();
-        take_often(10 * MIB, 10);
+        take_often(3 * MIB, 2);
         for (int i = 0; i < 20; i++) {
-            free_often(A, a_id, 10 * MIB, 4);
-            take_often(10 * MIB, 4);
+            free_on(A, a_id, 3 * MIB);
+            take_often(3 * MIB, 1);
         }
-        free_often(A, a_id, 10 * MIB, 9);
+        free_on(A, a_id, 3 * MIB);
         MUST_EQ(records() - before, 0);
-        sequence = free_on(A, a_id, 10 * MIB);
+        sequence = free_on(A, a_id, 3 * MIB);
         MUST_EQ(records() - before, 1);
         MUST_EQ(told_sequence, sequence);
     }
+}
+END_TEST
+
+/* Four times what is worth an event has one in the midst of a burst, which may be its end. */
+START_TEST(much_has_an_event_anywhere) {
+    uint64_t before;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    take_often(20 * MIB, 1);
+    free_on(A, a_id, MIB); /* it is asked */
+    take_often(MIB, 20);
+    before = records();
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 0);
+    free_on(A, a_id, MIB);
+    MUST_EQ(records() - before, 1);
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 1);
+    take_often(MIB, 3); /* what is used again counts no more */
+    free_often(A, a_id, MIB, 3);
+    MUST_EQ(records() - before, 1);
 }
 END_TEST
 
@@ -157,8 +180,8 @@ START_TEST(an_event_must_be_worth_it) {
     free_on(A, a_id, 64 * KIB);
     MUST_EQ(records() - before, 1);
     order.worth = MIB;
-    take_often(MIB, 10);
-    free_often(A, a_id, MIB, 8);
+    take_often(MIB, 4);
+    free_often(A, a_id, MIB, 2);
     MUST_EQ(records() - before, 1);
     free_on(A, a_id, MIB); /* one is left */
     MUST_EQ(records() - before, 2);
@@ -170,7 +193,7 @@ START_TEST(who_is_asked_learns_a_new_low) {
     uint64_t before;
 
     settle();
-    order.worth = MIB;
+    order.worth = 8 * MIB;
     weir__order_dry(&order);
     free_on(A, a_id, MIB);
     take_often(10 * MIB, 10);
@@ -180,8 +203,8 @@ START_TEST(who_is_asked_learns_a_new_low) {
     weir__order_dry(&order);
     weir__order_tend(&order, stream_of(a_id), A);
     MUST_EQ(records() - before, 1);
-    take_often(10 * MIB, 5);
-    free_often(A, a_id, 10 * MIB, 4);
+    take_often(10 * MIB, 4);
+    free_often(A, a_id, 10 * MIB, 3);
     MUST_EQ(records() - before, 1);
     free_on(A, a_id, 10 * MIB);
     MUST_EQ(records() - before, 2);
@@ -474,6 +497,7 @@ int main(void) {
     tcase_add_test(alone, one_stream_records_nothing);
     tcase_add_test(alone, a_young_stream_records_each_free);
     tcase_add_test(alone, a_burst_ends_with_one_event);
+    tcase_add_test(alone, much_has_an_event_anywhere);
     tcase_add_test(alone, an_event_must_be_worth_it);
     tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
