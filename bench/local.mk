@@ -65,8 +65,9 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-developer_programs += bench/bare_driver
+developer_programs += bench/bare_driver bench/bare_growth
 bench_bare_driver_LDADD = lib/libweir-core.la
+bench_bare_growth_LDADD = lib/libweir-core.la
 if WEIR_PROGRAM
 developer_programs += bench/bare_placement
 endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* bare_growth.c: what one step of growth takes, beside the driver's own calls.
+ *
+ *     bench/bare_growth [cuda[:N]|model[:N]]
+ *
+ * For 1 GiB, 10 GiB and 75% of the device: cuMemAlloc, one request to an empty pool of the driver, and
+ * weir_preallocate of an allocator that has nothing, by engine and kind of arena; then the first request
+ * of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn, since
+ * pages that were just released cost more to take again; the median, and the least, in microseconds, as
+ * one line of JSON each.
+ *
+ * Must not know: how an engine grows.
+ */
+#include <weir/weir.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "driver.h"
+
+enum { ROUNDS = 5 };
+#define GIB ((size_t)1 << 30)
+
+static const struct weir_driver *driver;
+static const char *device_name = "cuda";
+static CUdevice device;
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "bare_growth: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* Checks a driver call by its name. */
+#define CALL(entry, ...)                                                                           \
+    do {                                                                                           \
+        const CUresult result = driver->entry(__VA_ARGS__);                                        \
+        if (result != CUDA_SUCCESS)                                                                \
+            fail(#entry, weir__driver_error_name(driver, result));                                 \
+    } while (0)
+#define WEIR(call)                                                                                 \
+    do {                                                                                           \
+        const weir_status status = (call);                                                         \
+        if (status != WEIR_OK)                                                                     \
+            fail(#call, weir_status_name(status));                                                 \
+    } while (0)
+
+static double now_us(void) {
+    struct timespec now;
+
+    if (driver->charge) /* a modelled device */
+        return (double)driver->ticks_to_ns(driver->ticks()) / 1e3;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static double by_malloc(size_t bytes, const char *const *settings) {
+    CUdeviceptr block;
+    double started = now_us(), took;
+
+    (void)settings;
+    CALL(cuMemAlloc, &block, bytes);
+    took = now_us() - started;
+    CALL(cuMemFree, block);
+    return took;
+}
+
+static double by_pool(size_t bytes, const char *const *settings) {
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+    CUdeviceptr block;
+    CUstream stream;
+    double started, took;
+
+    (void)settings;
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    CALL(cuMemPoolCreate, &pool, &properties);
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    started = now_us();
+    CALL(cuMemAllocFromPoolAsync, &block, bytes, pool, stream);
+    took = now_us() - started;
+    CALL(cuMemFreeAsync, block, stream);
+    CALL(cuStreamSynchronize, stream);
+    CALL(cuMemPoolDestroy, pool);
+    CALL(cuStreamDestroy, stream);
+    return took;
+}
+
+/* An allocator with settings, name and value in turn. */
+static weir_allocator *make(const char *const *settings) {
+    weir_options options;
+    weir_allocator *a;
+    char message[256] = "";
+
+    weir_options_init(&options);
+    options.device = device_name;
+    for (; *settings; settings += 2)
+        if (weir_options_set(&options, settings[0], settings[1], message, sizeof message) !=
+            WEIR_OK)
+            fail(settings[0], message);
+    WEIR(weir_allocator_create(&options, &a));
+    return a;
+}
+
+static double by_weir(size_t bytes, const char *const *settings) {
+    weir_allocator *a = make(settings);
+    double started = now_us(), took;
+
+    WEIR(weir_preallocate(a, bytes, NULL));
+    took = now_us() - started;
+    WEIR(weir_allocator_destroy(a));
+    return took;
+}
+
+/* From the beginning of create to the first block, while the rest is being taken. */
+static double by_first_block(size_t bytes, const char *const *settings) {
+    char size[32];
+    const char *all[16] = {"prealloc", size, "prealloc-mode", "background"};
+    double started = now_us(), took;
+    CUstream stream;
+    weir_allocator *a;
+    void *block;
+
+    for (int i = 0; settings[i]; i++)
+        all[4 + i] = settings[i];
+    snprintf(size, sizeof size, "%zu", bytes);
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    started = now_us();
+    a = make(all);
+    WEIR(weir_alloc(a, (size_t)1 << 20, stream, &block));
+    took = now_us() - started;
+    WEIR(weir_free(a, block, stream));
+    CALL(cuStreamSynchronize, stream);
+    WEIR(weir_allocator_destroy(a));
+    CALL(cuStreamDestroy, stream);
+    return took;
+}
+
+static const struct {
+    const char *name;
+    double (*take)(size_t bytes, const char *const *settings);
+    const char *settings[8];
+} ways[] = {
+    {"cuMemAlloc", by_malloc, {NULL}},
+    {"driver pool", by_pool, {NULL}},
+    {"weir pool", by_weir, {"engine", "pool"}},
+    {"weir arena regions", by_weir, {"engine", "arena"}},
+    {"weir arena mapped, fast", by_weir, {"engine", "arena", "arena", "mapped", "packing", "fast"}},
+    {"weir arena mapped", by_weir, {"engine", "arena", "arena", "mapped"}},
+    {"first block, pool", by_first_block, {"engine", "pool"}},
+    {"first block, arena mapped", by_first_block, {"engine", "arena", "arena", "mapped"}},
+};
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+int main(int count, char **arguments) {
+    struct weir_driver_failure failure;
+    size_t total, sizes[3] = {GIB, 10 * GIB};
+    CUcontext context;
+
+    if (count > 1)
+        device_name = arguments[1];
+    driver = weir__driver_open(strncmp(device_name, "model", 5) == 0 ? "model" : "cuda", &failure);
+    if (!driver)
+        fail(device_name, failure.text);
+    CALL(cuDeviceGet, &device, strchr(device_name, ':') ? atoi(strchr(device_name, ':') + 1) : 0);
+    CALL(cuDevicePrimaryCtxRetain, &context, device);
+    CALL(cuCtxPushCurrent, context);
+    CALL(cuDeviceTotalMem, &total, device);
+    sizes[2] = total / 4 * 3 / ((size_t)2 << 20) * ((size_t)2 << 20);
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        double us[WAYS][ROUNDS];
+
+        for (int round = 0; round < ROUNDS; round++)
+            for (size_t w = 0; w < WAYS; w++)
+                us[w][round] = ways[w].take(sizes[s], ways[w].settings);
+        for (size_t w = 0; w < WAYS; w++) {
+            qsort(us[w], ROUNDS, sizeof us[w][0], by_value);
+            printf("{\"way\": \"%s\", \"bytes\": %zu, \"median_us\": %.1f, \"least_us\": %.1f}\n",
+                   ways[w].name, sizes[s], us[w][ROUNDS / 2], us[w][0]);
+        }
+    }
+    return 0;
+}
