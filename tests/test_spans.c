@@ -677,7 +677,7 @@ START_TEST(tending_records_what_is_due) {
     ops->tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
     for (int i = 0; i < 5; i++)
-        block[i] = take(MIB, A);
+        block[i] = take(600 << 10, A);
     MUST(!give_silently(block[0], id_of(A))); /* in the midst of its work, and not much */
     ops->tend(engine, A, id_of(A));
     MUST_EQ(calls(WEIR_ENTRY_cuEventRecord), 2);
