@@ -99,7 +99,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
 }
 
 int weir_cli_settings_export(const struct weir_cli_settings *settings) {
-    char text[128];
+    char text[WEIR_SHOW_BYTES];
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         enum weir_setting setting = (enum weir_setting)i;
@@ -116,7 +116,7 @@ int weir_cli_settings_export(const struct weir_cli_settings *settings) {
 
 json_t *weir_cli_options_json(const weir_options *options) {
     json_t *object = json_object();
-    char text[128];
+    char text[WEIR_SHOW_BYTES];
 
     for (int i = 0; object && i < WEIR_SETTING_COUNT; i++) {
         weir__option_show(options, (enum weir_setting)i, text, sizeof text);

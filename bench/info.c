@@ -17,6 +17,7 @@
 #include "budget.h"
 #include "commands.h"
 #include "flags.h"
+#include "learn.h"
 #include "text.h"
 
 enum { MOST_DEVICES = 64, JSON_KEY = 0x100 };
@@ -33,6 +34,7 @@ struct device_facts {
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
+    char profile[64];                   /* the source of a preallocation that was learned */
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
@@ -91,6 +93,30 @@ static void without_ids(struct info *info) {
     info->settings.sources.of[WEIR_SETTING_FRONT] = "driver";
 }
 
+/* An allocator would preallocate what its profile says. */
+static void learn(struct info *info) {
+    weir_options *options = &info->settings.options, completed;
+    struct weir_learn *learn;
+    CUdevice handle;
+    uint64_t target;
+
+    if (weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
+        weir__options_complete(options, &completed, NULL, 0) != WEIR_OK ||
+        info->device.driver->cuDeviceGet(&handle, info->device.ordinal) != CUDA_SUCCESS)
+        return;
+    if (options->log == WEIR_LOG_DEFAULT)
+        completed.log = WEIR_LOG_WARNING;
+    learn = weir__learn_open(info->device.driver, handle, &completed);
+    target = learn ? weir__profile_target(&learn->known) : 0;
+    if (target > 0) {
+        options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
+        snprintf(info->profile, sizeof info->profile, "profile of %llu runs",
+                 (unsigned long long)learn->known.merged);
+        info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
+    }
+    weir__learn_close(learn);
+}
+
 /* `quiet`: the table itself will say that there is no GPU. */
 static int gather(struct info *info) {
     int code = weir_cli_settings_finish(&info->settings);
@@ -100,6 +126,7 @@ static int gather(struct info *info) {
     if (code != 0)
         return code;
     without_ids(info);
+    learn(info);
     if (info->device.fell_back)
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);
     else if (strcmp(info->device.driver->name, "cuda") != 0)
@@ -173,7 +200,7 @@ static void print_device(const struct info *info, int i) {
 }
 
 static void print_settings(const struct info *info) {
-    char text[128], bytes[32], value[192];
+    char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
 
     printf("\nsettings\n");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
@@ -257,7 +284,7 @@ static json_t *json_device(const struct device_facts *facts, int ordinal) {
 static json_t *json_setting(const struct info *info, int i) {
     json_t *object = json_object();
     uint64_t share = share_in_bytes(info, (enum weir_setting)i);
-    char text[128];
+    char text[WEIR_SHOW_BYTES];
     int failed = 0;
 
     weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);

@@ -25,6 +25,9 @@ void job_make(struct job *job, const char *contestant, double busy_factor,
     job->options.device = NULL;
     if (options->device)
         snprintf(job->device, sizeof job->device, "%s", options->device);
+    job->options.profile = NULL;
+    if (options->profile)
+        snprintf(job->profile, sizeof job->profile, "%s", options->profile);
     if (device_source)
         snprintf(job->device_source, sizeof job->device_source, "%s", device_source);
 }
@@ -159,6 +162,7 @@ int job_read(struct job *job) {
     if (memcmp(job->magic, magic, sizeof magic) != 0 || job->bytes != sizeof *job)
         return 0;
     job->options.device = job->device[0] ? job->device : NULL;
+    job->options.profile = job->profile[0] ? job->profile : NULL;
     return 1;
 }
 

@@ -14,6 +14,8 @@
 
 #include <weir/options.h>
 
+#include "settings.h"
+
 enum { RUNNER_MESSAGE_BYTES = 512 };
 
 /* The internal subcommand, and where its child finds job, tape and way back. */
@@ -23,11 +25,12 @@ enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 /* Handed over as it stands in memory: both sides are the same program. */
 struct job {
     char magic[8];
-    size_t bytes;           /* sizeof(struct job) */
-    char contestant[32];    /* "": only look at the device */
-    char device[64];        /* "": options.device is NULL */
-    char device_source[64]; /* where the device was named, for messages; "" if nowhere */
-    int stretches;          /* time whole iterations, and tell of nothing else; not with work */
+    size_t bytes;                  /* sizeof(struct job) */
+    char contestant[32];           /* "": only look at the device */
+    char device[64];               /* "": options.device is NULL */
+    char device_source[64];        /* where the device was named, for messages; "" if nowhere */
+    char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
+    int stretches;     /* time whole iterations, and tell of nothing else; not with work */
     int trial;         /* only whether every request is served; ends at the first that is not */
     uint64_t limit;    /* the most that the contestant may reserve; 0: as it has it */
     int has_threshold; /* the release threshold is `threshold`, not the contestant's */

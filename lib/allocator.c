@@ -253,6 +253,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
         {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
         {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
+        {!weir__learn_can(o), WEIR_SETTING_PROFILE},
     };
 
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
@@ -286,6 +287,24 @@ static void look_ahead(weir_allocator *a, int at_create) {
                   "nothing is done in the background: the host has no memory, or no thread");
 }
 
+/* What earlier runs needed, unless the program says what it wants; never less than it must get. */
+static void learn(weir_allocator *a, const weir_options *given) {
+    struct weir_host *host = &a->host;
+    uint64_t target;
+
+    a->learn = weir__learn_open(host->driver, host->device, &host->options);
+    host->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
+    if (!a->learn || (given && weir__option_is_set(given, WEIR_SETTING_PREALLOC)))
+        return;
+    target = weir__learn_target(a->learn, host);
+    if (target <= a->prealloc)
+        return;
+    a->profile_asked = a->prealloc = target;
+    host->options.prealloc = (weir_amount){.value = target, .kind = WEIR_AMOUNT_BYTES};
+    if (host->threshold < a->prealloc)
+        host->threshold = a->prealloc;
+}
+
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
@@ -301,12 +320,15 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (status != WEIR_OK)
         return status;
     size_fixed_arena(a);
+    learn(a, given);
     warn_of_lost_steps(host);
     warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
+        weir__learn_close(a->learn);
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       weir_status_message(status));
+    }
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
@@ -334,6 +356,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__learn_close(a->learn);
     return cannot(message, host->options.log, status, "cannot start: %s",
                   why[0] ? why : weir_status_message(status));
 }
@@ -459,6 +482,9 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return misuse(a, WEIR_E_BUSY, "destroy");
     weir__ahead_close(a->host.ahead);
     weir__priming_close(&a->priming);
+    if (!lost && a->learn)
+        (void)weir__learn_save(a, NULL); /* a refusal is in the log */
+    weir__learn_close(a->learn);
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
@@ -472,9 +498,18 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     return WEIR_OK;
 }
 
+static _Atomic(weir_allocator *) the_default; /* published once, never destroyed */
+
+/* Registered once the driver is open, and so called before it goes. */
+static void save_at_exit(void) {
+    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
+
+    if (a && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        (void)weir__learn_save(a, NULL);
+}
+
 weir_status weir_default_allocator(weir_allocator **allocator) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static _Atomic(weir_allocator *) the_default; /* published once, never destroyed */
     weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
     weir_options options;
     weir_status status = WEIR_OK;
@@ -500,6 +535,8 @@ weir_status weir_default_allocator(weir_allocator **allocator) {
             }
             if (status == WEIR_OK)
                 atomic_store_explicit(&the_default, a, memory_order_release);
+            if (status == WEIR_OK && a->learn)
+                (void)atexit(save_at_exit);
         }
         pthread_mutex_unlock(&lock);
     }
@@ -859,4 +896,16 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     if (released)
         *released = bytes;
     return status == WEIR_OK ? emptied : status;
+}
+
+weir_status weir_profile_save(weir_allocator *a, const char *path) {
+    weir_status status = gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (path ? !*path : !a->learn)
+        return misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
+    if (!weir__learn_can(&a->host.options))
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    return weir__learn_save(a, path);
 }

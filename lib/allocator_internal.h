@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "front.h"
 #include "harden.h"
+#include "learn.h"
 #include "priming.h"
 #include "uses.h"
 
@@ -20,11 +21,13 @@ struct weir_allocator {
     void *engine;
     struct weir_front *front;   /* NULL: off */
     struct weir_harden *harden; /* NULL: off */
+    struct weir_learn *learn;   /* NULL: off; fixed after create */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
-    uint64_t prealloc;     /* bytes to preallocate, */
-    uint64_t prealloc_min; /* and to get; fixed after create */
+    uint64_t prealloc;      /* bytes to preallocate, */
+    uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
+    uint64_t prealloc_min;  /* and to get; fixed after create */
     struct weir_priming priming;
     uint64_t low, high;    /* bytes of headroom; 0: none; likewise */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */

@@ -49,6 +49,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
+	lib/learn.c \
+	lib/learn.h \
 	lib/lock.c \
 	lib/lock.h \
 	lib/log.c \
@@ -81,6 +83,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/order.h \
 	lib/placement.c \
 	lib/placement.h \
+	lib/profile.c \
+	lib/profile.h \
 	lib/records.c \
 	lib/records.h \
 	lib/priming.c \

@@ -643,6 +643,45 @@ static int list_check(const struct row *row, const weir_options *options,
 
 static const struct kind list_kind = {list_read, list_spell, list_is_set, list_check};
 
+/* ------------------------------------------------------------------ a file ---- */
+
+/* The word for no file; a file of that name is ./off. */
+static const char no_file[] = "off";
+
+static int file_valid(const char *text, struct weir_problem *problem) {
+    if (!*text)
+        return weir__problem(problem, "it is empty");
+    if (strlen(text) >= WEIR_SHOW_BYTES)
+        return weir__problem(problem, "it is longer than %d bytes", WEIR_SHOW_BYTES - 1);
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            return weir__problem(problem, "there is a control character in it");
+    return 1;
+}
+
+static int file_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    const char *kept;
+
+    if (!file_valid(text, problem))
+        return 0;
+    kept = strcasecmp(text, no_file) == 0 ? no_file : weir__text_keep(text, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static int file_check(const struct row *row, const weir_options *options,
+                      struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options);
+
+    return !text || file_valid(text, problem);
+}
+
+/* Shown and set as a device is. */
+static const struct kind file_kind = {file_read, device_spell, device_is_set, file_check};
+
 /* ---------------------------------------------------------------- the table ---- */
 
 /* The first word of a value is the one that is shown. */
@@ -872,12 +911,22 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(prealloc_mode),
          prealloc_modes,
          0},
+    [WEIR_SETTING_PROFILE] =
+        {{"profile", "WEIR_PROFILE", "FILE", "a file, a folder, or off", "off",
+          "Preallocate what earlier runs needed, and note there what this one needs; in a folder "
+          "each device and settings have a file of their own.  A prealloc that is set wins."},
+         &file_kind,
+         AT(profile),
+         NULL,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
 static void fill_defaults(weir_options *options) {
     if (!options->device)
         options->device = "cuda";
+    if (!options->profile)
+        options->profile = no_file;
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->harden == 0)

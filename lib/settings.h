@@ -38,12 +38,16 @@ enum weir_setting {
     X(FRONT_CACHE)                                                                                 \
     X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
-    X(HARDEN)
+    X(HARDEN)                                                                                      \
+    X(PROFILE)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM
         WEIR_SETTING_COUNT
 };
+
+/* Room for any value as text, and so for any profile's name: a longer one is refused. */
+enum { WEIR_SHOW_BYTES = 1024 };
 
 /* One row, for programs and manuals. */
 struct weir_setting_row {

@@ -37,6 +37,8 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
         weir__front_figures(a->front, &figures);
     if (a->harden)
         weir__harden_figures(a->harden, &figures);
+    figures.profile_asked = a->profile_asked;
+    figures.profile_runs = a->learn ? a->learn->known.merged : 0;
     return hand_out(out, &figures, sizeof figures);
 }
 

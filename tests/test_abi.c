@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 248, 8);
+STRUCT(weir_options, 256, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -76,6 +76,7 @@ FIELD(weir_options, headroom_high, 208, 16);
 FIELD(weir_options, prealloc_min, 224, 16);
 FIELD(weir_options, prealloc_deadline_ms, 240, 4);
 FIELD(weir_options, prealloc_mode, 244, 4);
+FIELD(weir_options, profile, 248, 8);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -87,7 +88,7 @@ FIELD(weir_oom, largest, 40, 8);
 FIELD(weir_oom, status, 48, 4);
 FIELD(weir_oom, reserved, 52, 4);
 
-STRUCT(weir_statistics, 352, 8);
+STRUCT(weir_statistics, 368, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -132,6 +133,8 @@ FIELD(weir_statistics, ahead_ns, 320, 8);
 FIELD(weir_statistics, ahead_refusals, 328, 8);
 FIELD(weir_statistics, prealloc_pending, 336, 8);
 FIELD(weir_statistics, prealloc_waited_ns, 344, 8);
+FIELD(weir_statistics, profile_asked, 352, 8);
+FIELD(weir_statistics, profile_runs, 360, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
@@ -196,6 +199,7 @@ VALUE(WEIR_E_CAPTURE, -11);
 VALUE(WEIR_E_FORKED, -12);
 VALUE(WEIR_E_PARSE, -13);
 VALUE(WEIR_E_NOT_SUPPORTED, -14);
+VALUE(WEIR_E_FILE, -15);
 
 VALUE(WEIR_ENGINE_DEFAULT, 0);
 VALUE(WEIR_ENGINE_POOL, 1);
@@ -264,7 +268,7 @@ START_TEST(every_value_stands_above) {
     WEIR_GROWTH_POLICIES(COUNT_POLICY)
 #define COUNT_LEVEL(name, word, value) levels++;
     WEIR_LOG_LEVELS(COUNT_LEVEL)
-    ck_assert_int_eq(statuses, 15);
+    ck_assert_int_eq(statuses, 16);
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
@@ -285,6 +289,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
+    weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
     weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
     weir_status (*latencies)(weir_allocator *, int, weir_latency *) = weir_latencies;
     weir_status (*events)(weir_allocator *, uint64_t, weir_event *, size_t, size_t, size_t *) =
@@ -305,9 +310,9 @@ START_TEST(functions_have_their_types) {
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
     ck_assert(version && create && destroy && standard && alloc && release && use && bind &&
-              unbind && preallocate && trim && stats && latencies && events && cause && refusal &&
-              init && from_env && set && name && message && result && reader && close && next &&
-              reason);
+              unbind && preallocate && trim && save && stats && latencies && events && cause &&
+              refusal && init && from_env && set && name && message && result && reader && close &&
+              next && reason);
 }
 END_TEST
 

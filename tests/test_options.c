@@ -438,6 +438,7 @@ static const struct {
     {"front-idle", "nevermore", "not a whole number", "or never"},
     {"front-idle", "-1", "negative", "or never"},
     {"front-idle", "4294967295", "too large", "or never"},
+    {"profile", "", "empty", "a file, a folder, or off"},
     {"event-ring", "0", "too small", "1 to 1048576"},
     {"event-ring", "1048577", "too large", "1 to 1048576"},
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
@@ -470,6 +471,28 @@ START_TEST(test_control_characters_are_not_repeated) {
     ck_assert_int_eq(weir_options_set(&options, "engine", "a\033[2Jb\n", message, sizeof message),
                      WEIR_E_PARSE);
     assert_contains(message, "'a?[2Jb?'");
+}
+END_TEST
+
+START_TEST(test_names_of_files) {
+    char name[WEIR_SHOW_BYTES + 1], shown[WEIR_SHOW_BYTES];
+
+    memset(name, 'n', sizeof name);
+    name[WEIR_SHOW_BYTES] = '\0';
+    ck_assert_int_eq(weir_options_set(&options, "profile", name, message, sizeof message),
+                     WEIR_E_PARSE);
+    assert_contains(message, "longer than 1023 bytes");
+    name[WEIR_SHOW_BYTES - 1] = '\0';
+    ck_assert_int_eq(weir_options_set(&options, "profile", name, NULL, 0), WEIR_OK);
+    weir__option_show(&options, WEIR_SETTING_PROFILE, shown, sizeof shown);
+    ck_assert_str_eq(shown, name);
+    ck_assert_int_eq(weir_options_set(&options, "profile", "a\nb", message, sizeof message),
+                     WEIR_E_PARSE);
+    assert_contains(message, "a control character");
+    options.profile = "a\x7f";
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
+                     WEIR_E_INVALID);
+    assert_contains(message, "profile: there is a control character");
 }
 END_TEST
 
@@ -645,6 +668,10 @@ static const struct {
     {"headroom", "75%", "75%:100%"},
     {"headroom", "1%free:512MiB", NULL},
     {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
+    {"profile", "off", NULL},
+    {"profile", "OFF", "off"},
+    {"profile", "a folder/Name", NULL},
+    {"profile", "/tmp/4X", NULL},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -759,6 +786,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PREALLOC_MIN, "0", "0"},
         {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
         {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
+        {WEIR_SETTING_PROFILE, "off", "off"},
     };
     char text[128];
 
@@ -816,14 +844,15 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, harden), 168);
     ck_assert_uint_eq(offsetof(weir_options, headroom), 192);
     ck_assert_uint_eq(offsetof(weir_options, prealloc_min), 224);
-    ck_assert_uint_eq(sizeof(weir_options), 248);
+    ck_assert_uint_eq(offsetof(weir_options, profile), 248);
+    ck_assert_uint_eq(sizeof(weir_options), 256);
 }
 END_TEST
 
 START_TEST(test_init) {
     union {
         weir_options options;
-        unsigned char bytes[256];
+        unsigned char bytes[512];
     } room;
 
     memset(&room, 0xaa, sizeof room);
@@ -844,14 +873,14 @@ END_TEST
 START_TEST(test_newer_caller) {
     union {
         weir_options options;
-        unsigned char bytes[256];
+        unsigned char bytes[512];
     } room;
     weir_options completed;
 
     ck_assert_int_eq(weir_options_init_sized(&room.options, sizeof room), WEIR_OK);
     ck_assert_int_eq(weir__options_complete(&room.options, &completed, NULL, 0), WEIR_OK);
     ck_assert_uint_eq(completed.size, sizeof completed);
-    room.bytes[255] = 1;
+    room.bytes[511] = 1;
     ck_assert_int_eq(weir__options_complete(&room.options, &completed, message, sizeof message),
                      WEIR_E_INVALID);
     assert_contains(message, "does not know");
@@ -862,8 +891,8 @@ START_TEST(test_newer_caller) {
     ck_assert_int_eq(weir_options_from_env(&room.options, NULL, 0), WEIR_OK);
     ck_assert_int_eq(room.options.engine, WEIR_ENGINE_ARENA);
     ck_assert_uint_eq(room.options.size, sizeof room);
-    ck_assert_uint_eq(room.bytes[255], 1);
-    room.bytes[255] = 0;
+    ck_assert_uint_eq(room.bytes[511], 1);
+    room.bytes[511] = 0;
     room.bytes[sizeof(weir_options)] = 1;
     ck_assert_int_eq(weir__options_complete(&room.options, &completed, NULL, 0), WEIR_E_INVALID);
 }
@@ -927,6 +956,7 @@ START_TEST(test_complete_fills_defaults) {
     ck_assert_uint_eq(completed.front_idle_ms, 1000);
     ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
     ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
+    ck_assert_str_eq(completed.profile, "off");
     options.engine = WEIR_ENGINE_ARENA;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
@@ -1188,6 +1218,7 @@ static const struct {
     {WEIR_SETTING_PREALLOC_MIN, "WEIR_PREALLOC_MIN", "1GiB", "0"},
     {WEIR_SETTING_PREALLOC_DEADLINE, "WEIR_PREALLOC_DEADLINE", "250ms", "never"},
     {WEIR_SETTING_PREALLOC_MODE, "WEIR_PREALLOC_MODE", "background", "foreground"},
+    {WEIR_SETTING_PROFILE, "WEIR_PROFILE", "/tmp/a", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {
@@ -1237,11 +1268,12 @@ START_TEST(test_bad_own_variable) {
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
 
     set_variable("WEIR_ENGINE", "arena"); /* must not be applied either */
-    set_variable(row->variable, "4X");
+    /* any other text names a file */
+    set_variable(row->variable, _i == WEIR_SETTING_PROFILE ? "" : "4X");
     before = options;
     ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, message, sizeof message),
                      WEIR_E_PARSE);
-    assert_complains(row->variable, "4X", row->accepts);
+    assert_complains(row->variable, _i == WEIR_SETTING_PROFILE ? "" : "4X", row->accepts);
     ck_assert(same_options(&before, &options));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         ck_assert_ptr_null(sources.of[i]);
@@ -1754,6 +1786,7 @@ static TCase *text_tests(void) {
     LOOP(tests, test_bad_option, bad_options);
     tcase_add_test(tests, test_long_factor_is_refused);
     tcase_add_test(tests, test_control_characters_are_not_repeated);
+    tcase_add_test(tests, test_names_of_files);
     tcase_add_test(tests, test_set_refuses);
     tcase_add_test(tests, test_driver_result);
     tcase_add_test(tests, test_device_text_is_kept);

@@ -37,6 +37,7 @@ static const struct {
     {WEIR_E_FORKED, -12, "WEIR_E_FORKED"},
     {WEIR_E_PARSE, -13, "WEIR_E_PARSE"},
     {WEIR_E_NOT_SUPPORTED, -14, "WEIR_E_NOT_SUPPORTED"},
+    {WEIR_E_FILE, -15, "WEIR_E_FILE"},
 };
 enum { STATUSES = sizeof statuses / sizeof statuses[0] };
 

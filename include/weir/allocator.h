@@ -147,6 +147,16 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
+/* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside what
+ * is there of earlier runs; see options.profile.  A later call, and the destruction, replace what this
+ * one noted.  Nothing is written, and the answer is OK, as long as nothing was asked for.  The file is
+ * replaced as a whole: who reads it sees the old one or the new one; of two runs that end at the same
+ * moment one may be left out.  A file that is no profile is not replaced.
+ * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED: the platform engine and fixed
+ * arenas have nothing to learn; E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
+                                                         const char *path);
+
 #ifdef __cplusplus
 }
 #endif

@@ -283,6 +283,16 @@ typedef struct weir_options {
     uint32_t prealloc_deadline_ms;
 
     int prealloc_mode; /* WEIR_PREALLOC_FOREGROUND or _BACKGROUND: in the steps of headroom */
+
+    /* A file, or a folder, that tells how much reserve earlier runs needed; at most 1023 bytes, from the
+     * folder that the process is in when the allocator is made.  NULL or "off": none.
+     * weir_allocator_destroy writes to it what this run needed, and so does the process at its end for
+     * the default allocator; weir_profile_save does at any time.  The next allocator with the same device
+     * and settings (engine, arena, packing, growth, limit, front) preallocates what was learned, as
+     * prealloc_at says, unless `prealloc` is set.  In a folder each device and settings have a file of
+     * their own.  What cannot be read, or was learned elsewhere, is a warning in the log and nothing
+     * else.  Not for the platform engine and fixed arenas. */
+    const char *profile;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

@@ -72,6 +72,9 @@ typedef struct weir_statistics {
 
     uint64_t prealloc_pending;   /* bytes that a preallocation in the background has yet to get */
     uint64_t prealloc_waited_ns; /* real time that preallocation waited for other processes */
+
+    uint64_t profile_asked; /* options.profile: bytes that it had preallocated; in prealloc_asked */
+    uint64_t profile_runs;  /* runs that it was learned from; 0: there was none that would do */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */

@@ -46,6 +46,8 @@ extern "C" {
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
  *   E_NOT_SUPPORTED    The driver or the engine cannot do this; the message says which.
+ *   E_FILE             A file cannot be written, or is none that may be replaced; the log says which
+ *                      and why.  Nothing changed.
  */
 #define WEIR_STATUSES(X)                                                                           \
     X(OK, 0, "success")                                                                            \
@@ -62,7 +64,8 @@ extern "C" {
     X(E_CAPTURE, -11, "not possible under stream capture")                                         \
     X(E_FORKED, -12, "called in a forked child")                                                   \
     X(E_PARSE, -13, "cannot be parsed")                                                            \
-    X(E_NOT_SUPPORTED, -14, "not supported by this driver or engine")
+    X(E_NOT_SUPPORTED, -14, "not supported by this driver or engine")                              \
+    X(E_FILE, -15, "a file cannot be written")
 
 typedef enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, message) WEIR_##name = (value),

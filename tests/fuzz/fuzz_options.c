@@ -199,9 +199,14 @@ static void expect_complete(const weir_options *given) {
     }
 }
 
-/* Devices are kept for as long as the process lives: only those of which there are few. */
-static int is_kept_for_ever(enum weir_setting setting, const char *text) {
-    return setting == WEIR_SETTING_DEVICE && strlen(text) > 8;
+/* Names are kept for as long as the process lives: only those of which there are few. */
+static void keep_few(enum weir_setting setting, char *text) {
+    size_t most = setting == WEIR_SETTING_DEVICE    ? 8
+                  : setting == WEIR_SETTING_PROFILE ? 1
+                                                    : SIZE_MAX;
+
+    if (strlen(text) > most)
+        text[most] = '\0';
 }
 
 static void set_options(struct fuzz_bytes *in) {
@@ -215,8 +220,7 @@ static void set_options(struct fuzz_bytes *in) {
         weir_status status;
 
         before = options;
-        if (is_kept_for_ever(setting, text))
-            text[8] = '\0';
+        keep_few(setting, text);
         status = weir_options_set(&options, weir__setting_row(setting)->name, text, reply.text,
                                   reply.room);
         HOLDS(status == WEIR_OK || status == WEIR_E_PARSE);
@@ -279,8 +283,10 @@ static char *take_variable(struct fuzz_bytes *in) {
     HOLDS(entry);
     bytes = put_name(in, entry, 64);
     value = take_text(in);
-    if (strncmp(entry, "WEIR_DEVICE", 11) == 0 && strlen(value) > 8)
-        value[8] = '\0';
+    if (strncmp(entry, "WEIR_DEVICE", 11) == 0)
+        keep_few(WEIR_SETTING_DEVICE, value);
+    if (strncmp(entry, "WEIR_PROFILE", 12) == 0)
+        keep_few(WEIR_SETTING_PROFILE, value);
     snprintf(entry + bytes, room - bytes, "=%s", value);
     free(value);
     return entry;
@@ -343,6 +349,7 @@ static void take_struct(struct fuzz_bytes *in) {
     options->growth_context = NULL;
     options->oom_callback = pointers & 16 ? give_up : NULL;
     options->oom_callback_data = pointers & 32 ? bytes : NULL;
+    options->profile = pointers & 64 ? "a file" : pointers & 128 ? "" : NULL;
     options->size = pointers & 8 ? sizeof *options : (size_t)size * 2;
     if (options->size > sizeof bytes)
         options->size = sizeof bytes;
