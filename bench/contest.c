@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "contestant.h"
 #include "jsonfile.h"
 #include "merge.h"
 #include "progress.h"
@@ -293,15 +294,15 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
 }
 
 /* As runner_run. */
-static json_t *run_children(const struct contest *contest, const struct outcome *outcome,
-                            char *message, size_t message_bytes) {
+static json_t *run_measured(const struct contest *contest, const struct outcome *outcome,
+                            const weir_options *options, char *message, size_t message_bytes) {
     int tape_fd = contest->traces[outcome->trace].tape_fd;
     json_t *stretches = NULL, *result;
     const char *wrong = NULL;
     struct job job;
 
-    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor,
-             &contest->options, contest->device_source);
+    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor, options,
+             contest->device_source);
     job.has_threshold = contest->thresholds;
     if (contest->thresholds)
         job.threshold = threshold_of(contest, outcome);
@@ -312,7 +313,7 @@ static json_t *run_children(const struct contest *contest, const struct outcome 
         if (!stretches)
             return NULL;
         job.stretches = 0;
-        job.options.log = contest->options.log;
+        job.options.log = options->log;
     }
     result = runner_run(&job, tape_fd, message, message_bytes);
     if (result && stretches)
@@ -323,6 +324,50 @@ static json_t *run_children(const struct contest *contest, const struct outcome 
     snprintf(message, message_bytes, "%s", wrong);
     json_decref(result);
     return NULL;
+}
+
+/* The first run, which does not count, leaves a profile to those that do. */
+static json_t *run_learning(const struct contest *contest, const struct outcome *outcome,
+                            char *message, size_t message_bytes) {
+    const char *place = getenv("TMPDIR");
+    weir_options options = contest->options;
+    char profile[WEIR_SHOW_BYTES];
+    json_t *result = NULL;
+    struct job job;
+    int file;
+
+    if (!place || !*place)
+        place = "/tmp";
+    snprintf(profile, sizeof profile, "%s/weir-profile-XXXXXX", place);
+    file = mkstemp(profile);
+    if (file < 0) {
+        snprintf(message, message_bytes, "cannot make a file in %.200s: %s", place,
+                 strerror(errno));
+        return NULL;
+    }
+    close(file);
+    options.profile = profile;
+    job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor, &options,
+             contest->device_source);
+    job.options.log = WEIR_LOG_NONE;
+    result = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, message_bytes);
+    if (result) {
+        json_decref(result);
+        result = run_measured(contest, outcome, &options, message, message_bytes);
+    }
+    unlink(profile);
+    return result;
+}
+
+/* As runner_run. */
+static json_t *run_children(const struct contest *contest, const struct outcome *outcome,
+                            char *message, size_t message_bytes) {
+    const struct contestant *contestant =
+        contestant_find(contest->contestants[outcome->contestant]);
+
+    if (contestant && contestant->learns)
+        return run_learning(contest, outcome, message, message_bytes);
+    return run_measured(contest, outcome, &contest->options, message, message_bytes);
 }
 
 static int run_one(struct contest *contest, struct progress *progress, struct outcome *outcome) {

@@ -65,6 +65,17 @@ static void choose_arena_fast(const struct session *session, weir_options *optio
     choose_mapped(options, WEIR_PACKING_FAST);
 }
 
+static void choose_pool_learned(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    options->profile = session->given->profile;
+}
+
+static void choose_arena_learned(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    options->profile = session->given->profile;
+}
+
 #define RAW                                                                                        \
     .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
     .after_slow = raw_after_slow, .figures = raw_figures, .options = raw_options,                  \
@@ -131,6 +142,19 @@ const struct contestant contestants[] = {
      PUBLIC,
      .has_threshold = 1,
      .choose = choose_pool_unchecked,
+     .by_name_only = 1},
+    {.name = "pool-learned",
+     .what = "pool, preallocating what a run before needed (only by name)",
+     PUBLIC,
+     .choose = choose_pool_learned,
+     .learns = 1,
+     .by_name_only = 1},
+    {.name = "arena-learned",
+     .what = "weir's mapped arena, preallocating what a run before needed (only by name)",
+     PUBLIC,
+     .choose = choose_arena_learned,
+     .learns = 1,
+     .needs_virtual = 1,
      .by_name_only = 1},
     {.name = NULL},
 };

@@ -75,9 +75,10 @@ struct contestant {
     int release_threshold_max; /* raw pools */
     int has_threshold;         /* its release threshold may be another */
     int primed;                /* raw pools: the live peak is allocated and freed before */
-    int by_name_only;          /* not among those that run when none is named */
-    int needs_virtual;         /* memory mapped by handles */
-    int is_given;              /* known by its engine: not one of `weir bench` */
+    int learns;        /* weir's: a run before, which does not count, has filled given->profile */
+    int by_name_only;  /* not among those that run when none is named */
+    int needs_virtual; /* memory mapped by handles */
+    int is_given;      /* known by its engine: not one of `weir bench` */
     void (*choose)(const struct session *session, weir_options *options); /* the others */
 };
 
