@@ -53,6 +53,7 @@ unit_tests = \
 	tests/test_pagemap \
 	tests/test_placement \
 	tests/test_priming \
+	tests/test_profile \
 	tests/test_span \
 	tests/test_spans \
 	tests/test_stats \
@@ -211,8 +212,8 @@ check-faults: tests/test_faults
 
 # Fuzz targets, tests/fuzz/fuzz_NAME.c.  `make check' runs each as tests/fuzz_NAME, with its corpus and
 # inputs made of it; `make fuzz' gives it to libFuzzer for FUZZ_SECONDS, or to whatever FUZZ_CC brings.
-fuzz_names = trace options api
-fuzz_tests = tests/fuzz_trace tests/fuzz_options tests/fuzz_api
+fuzz_names = trace options api profile
+fuzz_tests = tests/fuzz_trace tests/fuzz_options tests/fuzz_api tests/fuzz_profile
 fuzz_ldadd = lib/libweir-core.la
 fuzz_driver = tests/fuzz/driver.c tests/fuzz/fuzz.h
 tests_fuzz_trace_SOURCES = tests/fuzz/fuzz_trace.c $(fuzz_driver)
@@ -225,8 +226,11 @@ tests_fuzz_api_SOURCES = tests/fuzz/fuzz_api.c tests/oracle.h $(fuzz_driver)
 tests_fuzz_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests -DFUZZ_TARGET='"api"' \
 	-DFUZZ_MUTATED=2000
 tests_fuzz_api_LDADD = $(fuzz_ldadd)
+tests_fuzz_profile_SOURCES = tests/fuzz/fuzz_profile.c $(fuzz_driver)
+tests_fuzz_profile_CPPFLAGS = $(AM_CPPFLAGS) -DFUZZ_TARGET='"profile"' -DFUZZ_MUTATED=50000
+tests_fuzz_profile_LDADD = $(fuzz_ldadd)
 EXTRA_DIST += tests/fuzz/corpus
-CLEANFILES += trace.crash options.crash api.crash
+CLEANFILES += trace.crash options.crash api.crash profile.crash
 
 # The library once more, so that the fuzzer sees which way an input goes; each target with it.
 FUZZ_CC = clang
@@ -237,7 +241,8 @@ tests_fuzz_libweir_fuzz_la_SOURCES = $(lib_libweir_core_la_SOURCES)
 tests_fuzz_libweir_fuzz_la_CFLAGS = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize) \
 	-fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
 tests_fuzz_libweir_fuzz_la_LIBADD = $(WEIR_LIBS)
-fuzz_programs = tests/fuzz/libfuzzer-trace tests/fuzz/libfuzzer-options tests/fuzz/libfuzzer-api
+fuzz_programs = tests/fuzz/libfuzzer-trace tests/fuzz/libfuzzer-options tests/fuzz/libfuzzer-api \
+	tests/fuzz/libfuzzer-profile
 fuzz_cflags = $(WEIR_WARN_CFLAGS) $(fuzz_sanitize)
 fuzz_ldflags = $(fuzz_sanitize) -fsanitize=fuzzer
 tests_fuzz_libfuzzer_trace_SOURCES = tests/fuzz/fuzz_trace.c tests/fuzz/fuzz.h
@@ -253,6 +258,10 @@ tests_fuzz_libfuzzer_api_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests
 tests_fuzz_libfuzzer_api_CFLAGS = $(fuzz_cflags)
 tests_fuzz_libfuzzer_api_LDFLAGS = $(fuzz_ldflags)
 tests_fuzz_libfuzzer_api_LDADD = tests/fuzz/libweir-fuzz.la
+tests_fuzz_libfuzzer_profile_SOURCES = tests/fuzz/fuzz_profile.c tests/fuzz/fuzz.h
+tests_fuzz_libfuzzer_profile_CFLAGS = $(fuzz_cflags)
+tests_fuzz_libfuzzer_profile_LDFLAGS = $(fuzz_ldflags)
+tests_fuzz_libfuzzer_profile_LDADD = tests/fuzz/libweir-fuzz.la
 EXTRA_DIST += tests/fuzz/run
 .PHONY: fuzz
 fuzz: $(BUILT_SOURCES)
