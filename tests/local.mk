@@ -120,6 +120,7 @@ public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
 	tests/check-apart \
+	tests/check-examples \
 	tests/check-exports \
 	tests/check-headers \
 	tests/check-info \

@@ -24,7 +24,8 @@ typedef struct weir_growth_state {
 
 /* A policy of one's own: how many bytes to add.  Less than `request` counts as `request`; more than
  * the limit or the device leaves is cut to that.  Called under the allocator's growth lock: it must
- * not call weir, and should be quick.  `context` is options.growth_context, never freed by weir. */
+ * not call weir, and should be quick.  `context` is options.growth_context, never freed by weir.
+ * examples/growth_callback.c is a program that has one. */
 typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *context);
 
 /* X(name, word, value).  What each adds:
