@@ -53,6 +53,7 @@ static inline weir_stream weir_stream_from_cuda(cudaStream_t stream) {
  *     E_CAPTURE           cudaErrorStreamCaptureUnsupported
  *     E_FORKED            cudaErrorInitializationError, as the runtime itself answers after a fork
  *     E_NOT_SUPPORTED     cudaErrorNotSupported
+ *     E_FILE              cudaErrorOperatingSystem
  *     E_BUSY              cudaErrorNotReady
  *     E_DRIVER            the driver's result, whose numbers are the runtime's; cudaErrorUnknown if
  *                         there is none
@@ -84,6 +85,8 @@ static inline cudaError_t weir_status_to_cuda(weir_status status) {
         return cudaErrorInitializationError;
     case WEIR_E_NOT_SUPPORTED:
         return cudaErrorNotSupported;
+    case WEIR_E_FILE:
+        return cudaErrorOperatingSystem;
     case WEIR_E_BUSY:
         return cudaErrorNotReady;
     case WEIR_E_DRIVER:
