@@ -68,16 +68,18 @@ uint64_t weir__profile_target(const struct weir_profile *profile) {
 }
 
 static uint64_t need_of(const struct weir_profile *profile, const struct weir_profile_run *run) {
-    uint64_t before = weir__profile_target(profile), need = run->in_use + run->in_use / 8;
+    uint64_t before = weir__profile_target(profile), need = run->reserve;
+    double each = profile->basis_in_use > 0
+                      ? (double)profile->basis_reserve / (double)profile->basis_in_use
+                      : 1.125;
 
     if (run->grew)
-        return run->reserve;
-    if (profile->basis_in_use > 0)
-        need = (uint64_t)((double)run->in_use * (double)profile->basis_reserve /
-                          (double)profile->basis_in_use);
+        return need;
+    if ((double)run->in_use * each < (double)need)
+        need = (uint64_t)((double)run->in_use * each);
     if (need < before && before - need <= before / 8)
-        need = before;
-    return need < run->reserve ? need : run->reserve;
+        need = before < run->reserve ? before : run->reserve;
+    return need;
 }
 
 /* Takes the run at `at` out. */

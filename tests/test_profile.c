@@ -327,6 +327,10 @@ START_TEST(the_rule_by_numbers) {
     ANSWERS(3000, learn_run(4000, 1500, 0));
     MUST_EQ(learned.merged, 11);
     MUST_EQ(learned.runs, WEIR_PROFILE_RUNS);
+    /* much for each byte, and many bytes: no more than there was */
+    learn_run(UINT64_MAX, 1, 1);
+    learn_run(5000, 4000, 0);
+    MUST_EQ(learned.run[WEIR_PROFILE_RUNS - 1].need, 5000);
 }
 END_TEST
 
