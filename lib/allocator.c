@@ -254,6 +254,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
         {platform || fixed, WEIR_SETTING_PREALLOC_MODE},
         {!weir__learn_can(o), WEIR_SETTING_PROFILE},
+        {platform || fixed, WEIR_SETTING_DECAY},
     };
 
     for (size_t i = 0; given && i < sizeof settings / sizeof settings[0]; i++)
@@ -305,6 +306,18 @@ static void learn(weir_allocator *a, const weir_options *given) {
         host->threshold = a->prealloc;
 }
 
+/* What is preallocated raises the floor when it has been. */
+static void set_decay(struct weir_host *host) {
+    const weir_options *o = &host->options;
+    int off =
+        o->decay_ms == UINT64_MAX || o->engine == WEIR_ENGINE_PLATFORM ||
+        (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_FIXED) ||
+        (o->engine == WEIR_ENGINE_POOL && !(host->driver->capabilities & WEIR_CAP_POOL_FIGURES));
+
+    weir__decay_open(&host->decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
+                     host->threshold < host->device_total ? host->threshold : 0);
+}
+
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
@@ -321,6 +334,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return status;
     size_fixed_arena(a);
     learn(a, given);
+    set_decay(host);
     warn_of_lost_steps(host);
     warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
@@ -488,6 +502,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__decay_close(&a->host.decay);
     weir__engine_end_waits(&a->host);
     weir__set_driver_result(result_before);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
@@ -609,6 +624,7 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
     weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
     if (grew)
         atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);
+    weir__decay_look(&a->host, a->ops, a->engine, stream, 0);
     return WEIR_OK;
 }
 
@@ -846,6 +862,8 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK)
         return status;
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
+    if (status == WEIR_OK)
+        weir__decay_raise_floor(&a->host.decay, bytes);
     if (reserve && (status == WEIR_OK || status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY)) {
         a->ops->figures(a->engine, &figures);
         *reserve = (size_t)figures.reserve;
@@ -879,23 +897,46 @@ weir_status weir_unbind(weir_allocator *a, weir_stream stream) {
     return bind(a, stream, 0);
 }
 
-weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+static weir_status trim(weir_allocator *a, size_t keep, int cause, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
-    weir_status status = gate(a), emptied = WEIR_OK;
+    weir_status status, emptied = WEIR_OK;
     size_t bytes = 0;
 
-    if (status != WEIR_OK)
-        return status;
     if (a->harden || a->front)
         a->ops->figures(a->engine, &figures);
     if (a->harden && figures.reserve > keep)
         emptied = weir__harden_empty(a->harden, 0);
     if (a->front && figures.reserve > keep && emptied == WEIR_OK)
         emptied = weir__front_empty(a->front);
-    status = a->ops->trim(a->engine, keep, WEIR_EVENT_TRIM, &bytes);
+    status = a->ops->trim(a->engine, keep, cause, &bytes);
     if (released)
         *released = bytes;
     return status == WEIR_OK ? emptied : status;
+}
+
+weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
+    weir_status status = gate(a);
+
+    return status == WEIR_OK ? trim(a, keep, WEIR_EVENT_TRIM, released) : status;
+}
+
+weir_status weir_decay(weir_allocator *a, size_t *released) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = gate(a);
+    uint64_t keep;
+
+    if (status != WEIR_OK)
+        return status;
+    if (a->host.decay.half_life_ns == 0)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    a->ops->figures(a->engine, &figures);
+    keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
+                           figures.in_use, figures.reserve, 0);
+    if (keep < figures.reserve)
+        return trim(a, (size_t)keep, WEIR_EVENT_DECAY, released);
+    if (released)
+        *released = 0;
+    return WEIR_OK;
 }
 
 weir_status weir_profile_save(weir_allocator *a, const char *path) {

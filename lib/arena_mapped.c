@@ -859,6 +859,10 @@ static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
     return status == WEIR_OK ? give_idle(a, keep) : status;
 }
 
+static void mapped_shed(struct weir_arena *a, size_t keep) {
+    (void)give_idle(a, keep);
+}
+
 /* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
 static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
@@ -963,4 +967,5 @@ const struct weir_arena_backing weir__arena_mapped = {
     .grow = mapped_grow,
     .shrink = mapped_shrink,
     .largest = mapped_largest,
+    .shed = mapped_shed,
 };

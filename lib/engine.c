@@ -16,6 +16,17 @@
 /* What large blocks of cuMemAlloc are made of. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
+int weir__engine_is_idle(struct weir_host *host, weir_stream stream) {
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (weir__driver_relax(host->driver, &scope) != CUDA_SUCCESS)
+        return 0;
+    result = host->driver->cuStreamQuery(stream);
+    weir__driver_unrelax(host->driver, &scope);
+    return result == CUDA_SUCCESS;
+}
+
 /* Results after which the context is of no use any more ("sticky" in CUDA's words), and those of a
  * process or context that is going away. */
 static int is_fatal(CUresult result) {
@@ -100,6 +111,8 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
     char got_text[32], reserve_text[32];
 
     weir__books_event(host->books, &event);
+    if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
+        weir__decay_grew(&host->decay);
     if (host->options.log < WEIR_LOG_INFO)
         return;
     weir__bytes_show(got, got_text, sizeof got_text);

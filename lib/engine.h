@@ -18,6 +18,7 @@
 #include <weir/stats.h>
 
 #include "books.h"
+#include "decay.h"
 #include "detour.h"
 #include "driver.h"
 #include "uses.h"
@@ -45,6 +46,7 @@ struct weir_host {
     uint64_t limit;        /* the most the reserve may be; UINT64_MAX: none */
     uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
+    struct weir_decay decay;
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
@@ -94,6 +96,9 @@ struct weir_engine {
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
+    /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for: after a
+     * request on that stream, of that id (0: not known).  NULL: the engine cannot without waiting. */
+    void (*shed)(void *engine, size_t keep, weir_stream stream, uint64_t id);
     /* Bytes of the largest request that `alloc` would surely serve now, or the ladder, on the stream of that
      * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been
      * given back and trimmed before.  0: none that is known. */
@@ -158,6 +163,8 @@ static inline int weir__engine_is_capture(CUresult result) {
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
                              uint64_t id);
+/* 1 if the stream has nothing to do, as the driver then knows too. */
+int weir__engine_is_idle(struct weir_host *host, weir_stream stream);
 /* A line about a free that was refused, or a request on a stream that will not do. */
 void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block, weir_status status);
 void weir__engine_log_alloc(const struct weir_host *host, size_t bytes, weir_status status);

@@ -209,6 +209,27 @@ static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
+static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+    struct weir_arena *a = engine;
+    uint64_t started = a->host->driver->ticks(), before;
+
+    if (!a->backing->shed ||
+        (id == 0 && weir__engine_stream_id(a->host, stream, &id) != CUDA_SUCCESS))
+        return;
+    weir__lock_take(&a->lock);
+    if (weir__engine_is_idle(a->host, stream)) /* what was freed on it is done */
+        weir__suballoc_finished(&a->blocks, id);
+    weir__suballoc_look_around(&a->blocks);
+    weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
+    before = a->blocks.total;
+    if (before > keep)
+        a->backing->shed(a, keep);
+    if (a->blocks.total < before)
+        weir__engine_note(a->host, WEIR_EVENT_DECAY, 1, before - keep, before - a->blocks.total,
+                          weir__engine_since(a->host, started), a->blocks.total);
+    weir__lock_give(&a->lock);
+}
+
 static size_t arena_reclaim(void *engine, size_t *silent) {
     struct weir_arena *a = engine;
     size_t waiting;
@@ -249,6 +270,7 @@ const struct weir_engine weir__engine_arena = {
     .grow = arena_grow,
     .trim = arena_trim,
     .largest = arena_largest,
+    .shed = arena_shed,
     .reclaim = arena_reclaim,
     .glance = arena_glance,
     .figures = arena_figures,

@@ -700,6 +700,15 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     return weir__engine_status(host, result);
 }
 
+/* The driver gives back what it has seen completed, and waits for nothing. */
+static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+    size_t released;
+
+    (void)stream;
+    (void)id;
+    (void)pool_trim(engine, keep, WEIR_EVENT_DECAY, &released);
+}
+
 /* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,
  * the books are. */
 static int pool_has_blocks(void *engine) {
@@ -813,6 +822,7 @@ const struct weir_engine weir__engine_pool = {
     .grow = pool_grow,
     .trim = pool_trim,
     .largest = pool_largest,
+    .shed = pool_shed,
     .reclaim = pool_reclaim,
     .has_blocks = pool_has_blocks,
     .glance = pool_glance,

@@ -595,6 +595,25 @@ static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
+/* Regions go back on the stream, as far as they serve it; what it has done by now the pool then has. */
+static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+    struct spans *s = engine;
+    size_t at;
+
+    if (id == 0 || weir__engine_capture(s->host, stream) != WEIR_OK)
+        return;
+    weir__lock_take(&s->lock);
+    weir__suballoc_look_around(&s->blocks);
+    weir__suballoc_survey(&s->blocks, id);
+    while (s->blocks.total > keep && find_spare(s, s->blocks.total - keep, &at))
+        if (give_back(s, at, id, stream) != WEIR_OK)
+            break;
+    (void)weir__engine_is_idle(s->host, stream); /* the driver sees what is done as it is asked */
+    if (s->inner->shed)
+        s->inner->shed(s->under, keep, stream, id);
+    weir__lock_give(&s->lock);
+}
+
 static size_t spans_reclaim(void *engine, size_t *silent) {
     struct spans *s = engine;
     size_t waiting;
@@ -707,6 +726,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .least_limit = UNIT,
     .hides_pending = 1,
     .trim_waits = 1,
+    .shed = spans_shed,
     .open = open_over_pool,
     .close = spans_close,
     .alloc = spans_alloc,

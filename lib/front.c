@@ -646,6 +646,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     if (status == WEIR_OK) {
         note_calm(f);
         weir__ahead_look(f->host, 0);
+        weir__decay_look(f->host, f->ops, f->engine, stream, id);
         return status;
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
@@ -668,6 +669,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
         weir__set_driver_result(before);
         if (grew)
             atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
+        weir__decay_look(f->host, f->ops, f->engine, stream, id);
     }
     return status;
 }
@@ -973,6 +975,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
     account(c, (int64_t)bytes, (int64_t)rounded);
     count(f, WEIR_TALLY_FRONT_EMPTY);
     *block = (void *)(uintptr_t)base;
+    weir__decay_look(f->host, f->ops, f->engine, stream, id);
     return 1;
 }
 

@@ -28,6 +28,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/chunks.c \
 	lib/chunks.h \
 	lib/cuda_abi.h \
+	lib/decay.c \
+	lib/decay.h \
 	lib/driver.c \
 	lib/detour.h \
 	lib/driver.h \

@@ -30,6 +30,7 @@
 #define LARGEST_EVENT_RING 1048576
 #define NO_WAIT UINT32_MAX
 #define NEVER UINT32_MAX
+#define NO_DECAY UINT64_MAX
 
 struct word {
     const char *word;
@@ -473,6 +474,47 @@ static int deadline_read(const struct row *row, const char *text, weir_options *
 static const struct kind deadline_kind = {deadline_read, idle_spell, number_is_set, time_check};
 
 static const struct kind idle_kind = {idle_read, idle_spell, number_is_set, time_check};
+
+/* The struct says "off" as for ever. */
+static int decay_read(const struct row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    uint64_t *half_life = mutable_field(row, options);
+    uint32_t value = 0;
+
+    if (strcasecmp(text, "off") == 0) {
+        *half_life = NO_DECAY;
+        return 1;
+    }
+    if (!milliseconds_read(text, &value, problem))
+        return 0;
+    if (value == 0)
+        return weir__problem(problem, "a half-life of 0 leaves nothing");
+    *half_life = value;
+    return 1;
+}
+
+static void decay_spell(const struct row *row, const weir_options *options, char *text,
+                        size_t bytes) {
+    uint64_t value = *(const uint64_t *)field(row, options);
+
+    if (value == NO_DECAY)
+        snprintf(text, bytes, "off");
+    else
+        milliseconds_spell((uint32_t)value, text, bytes);
+}
+
+static int decay_is_set(const struct row *row, const weir_options *options) {
+    return *(const uint64_t *)field(row, options) != 0;
+}
+
+static int decay_check(const struct row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    uint64_t value = *(const uint64_t *)field(row, options);
+
+    return value < UINT32_MAX || value == NO_DECAY || weir__problem(problem, "it is too long");
+}
+
+static const struct kind decay_kind = {decay_read, decay_spell, decay_is_set, decay_check};
 
 static int ring_read(const struct row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
@@ -919,6 +961,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(profile),
          NULL,
          0},
+    [WEIR_SETTING_DECAY] =
+        {{"decay", "WEIR_DECAY", "HALF-LIFE",
+          "milliseconds (250), a number with ms or s (250ms, 60s), or off", "off",
+          "Reserve that nothing needed for so long goes back to the device by halves, each time so "
+          "much goes by; not what was preallocated."},
+         &decay_kind,
+         AT(decay_ms),
+         NULL,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -927,6 +978,8 @@ static void fill_defaults(weir_options *options) {
         options->device = "cuda";
     if (!options->profile)
         options->profile = no_file;
+    if (options->decay_ms == 0)
+        options->decay_ms = NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     if (options->harden == 0)

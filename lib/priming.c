@@ -149,6 +149,7 @@ static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
     atomic_store(&books->prealloc_asked, p->target);
     atomic_store(&books->prealloc_got, p->got);
     atomic_store(&books->prealloc_kept, reserve);
+    weir__decay_raise_floor(&p->host->decay, reserve < p->target ? reserve : p->target);
     atomic_store(&books->prealloc_ns, p->took_ns);
     atomic_store(&books->prealloc_pending,
                  is_over || reserve >= p->target ? 0 : p->target - reserve);

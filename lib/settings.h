@@ -39,7 +39,8 @@ enum weir_setting {
     X(FRONT_IDLE)                                                                                  \
     X(STREAM_CHECKS)                                                                               \
     X(HARDEN)                                                                                      \
-    X(PROFILE)
+    X(PROFILE)                                                                                     \
+    X(DECAY)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

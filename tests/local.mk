@@ -34,6 +34,7 @@ unit_tests = \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \
+	tests/test_decay \
 	tests/test_driver \
 	tests/test_engines \
 	tests/test_faults \

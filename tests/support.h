@@ -30,6 +30,13 @@ static inline void must_compare(int holds, const char *what, uint64_t a, uint64_
                      (unsigned long long)b);
 }
 
+/* A call's answer: MUST_EQ would ask twice. */
+#define ANSWERS(value, call) answers(__LINE__, #call, (uint64_t)(value), (uint64_t)(call))
+
+static inline void answers(int line, const char *call, uint64_t wanted, uint64_t answer) {
+    must_compare(wanted == answer, call, answer, wanted, line);
+}
+
 /* The call answers exactly this status. */
 #define EXPECT(wanted, call)                                                                       \
     do {                                                                                           \

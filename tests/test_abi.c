@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 256, 8);
+STRUCT(weir_options, 264, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -77,6 +77,7 @@ FIELD(weir_options, prealloc_min, 224, 16);
 FIELD(weir_options, prealloc_deadline_ms, 240, 4);
 FIELD(weir_options, prealloc_mode, 244, 4);
 FIELD(weir_options, profile, 248, 8);
+FIELD(weir_options, decay_ms, 256, 8);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -253,6 +254,7 @@ VALUE(WEIR_EVENT_TRIM, 3);
 VALUE(WEIR_EVENT_RECOVERY, 4);
 VALUE(WEIR_EVENT_HEADROOM, 5);
 VALUE(WEIR_EVENT_BACKGROUND, 6);
+VALUE(WEIR_EVENT_DECAY, 7);
 
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
@@ -272,7 +274,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
-    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 7);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 8);
 }
 END_TEST
 
@@ -289,6 +291,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
+    weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
     weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
     weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
     weir_status (*latencies)(weir_allocator *, int, weir_latency *) = weir_latencies;
@@ -310,9 +313,9 @@ START_TEST(functions_have_their_types) {
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
     ck_assert(version && create && destroy && standard && alloc && release && use && bind &&
-              unbind && preallocate && trim && save && stats && latencies && events && cause &&
-              refusal && init && from_env && set && name && message && result && reader && close &&
-              next && reason);
+              unbind && preallocate && trim && decay && save && stats && latencies && events &&
+              cause && refusal && init && from_env && set && name && message && result && reader &&
+              close && next && reason);
 }
 END_TEST
 

@@ -439,6 +439,11 @@ static const struct {
     {"front-idle", "-1", "negative", "or never"},
     {"front-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
+    {"decay", "", "empty", "or off"},
+    {"decay", "0", "leaves nothing", "or off"},
+    {"decay", "-1", "negative", "or off"},
+    {"decay", "never", "not a whole number", "or off"},
+    {"decay", "4294967295", "too large", "or off"},
     {"event-ring", "0", "too small", "1 to 1048576"},
     {"event-ring", "1048577", "too large", "1 to 1048576"},
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
@@ -668,6 +673,10 @@ static const struct {
     {"headroom", "75%", "75%:100%"},
     {"headroom", "1%free:512MiB", NULL},
     {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
+    {"decay", "off", NULL},
+    {"decay", "60s", NULL},
+    {"decay", "250", "250ms"},
+    {"decay", "4294967294", "4294967294ms"},
     {"profile", "off", NULL},
     {"profile", "OFF", "off"},
     {"profile", "a folder/Name", NULL},
@@ -787,6 +796,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
         {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
         {WEIR_SETTING_PROFILE, "off", "off"},
+        {WEIR_SETTING_DECAY, "off", "off"},
     };
     char text[128];
 
@@ -845,7 +855,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, headroom), 192);
     ck_assert_uint_eq(offsetof(weir_options, prealloc_min), 224);
     ck_assert_uint_eq(offsetof(weir_options, profile), 248);
-    ck_assert_uint_eq(sizeof(weir_options), 256);
+    ck_assert_uint_eq(offsetof(weir_options, decay_ms), 256);
+    ck_assert_uint_eq(sizeof(weir_options), 264);
 }
 END_TEST
 
@@ -957,6 +968,7 @@ START_TEST(test_complete_fills_defaults) {
     ck_assert_int_eq(completed.stream_checks, WEIR_SWITCH_ON);
     ck_assert_uint_eq(completed.harden, WEIR_HARDEN_OFF);
     ck_assert_str_eq(completed.profile, "off");
+    ck_assert_uint_eq(completed.decay_ms, UINT64_MAX);
     options.engine = WEIR_ENGINE_ARENA;
     ck_assert_int_eq(weir__options_complete(&options, &completed, NULL, 0), WEIR_OK);
     ck_assert_int_eq(completed.growth, WEIR_GROWTH_BFC);
@@ -1081,6 +1093,9 @@ static void break_harden(weir_options *o) {
 static void break_harden_off(weir_options *o) {
     o->harden = WEIR_HARDEN_OFF | WEIR_HARDEN_GUARD;
 }
+static void break_decay(weir_options *o) {
+    o->decay_ms = UINT32_MAX;
+}
 static void break_device(weir_options *o) {
     o->device = "tpu";
 }
@@ -1121,6 +1136,7 @@ static const struct {
     {break_stream_checks, "stream-checks: "},
     {break_harden, "harden: there is no bit 0x20"},
     {break_harden_off, "harden: off goes with none"},
+    {break_decay, "decay: it is too long"},
 };
 
 START_TEST(test_complete_refuses) {
@@ -1219,6 +1235,7 @@ static const struct {
     {WEIR_SETTING_PREALLOC_DEADLINE, "WEIR_PREALLOC_DEADLINE", "250ms", "never"},
     {WEIR_SETTING_PREALLOC_MODE, "WEIR_PREALLOC_MODE", "background", "foreground"},
     {WEIR_SETTING_PROFILE, "WEIR_PROFILE", "/tmp/a", "off"},
+    {WEIR_SETTING_DECAY, "WEIR_DECAY", "60s", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

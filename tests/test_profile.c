@@ -22,13 +22,6 @@
 
 #define CAPACITY (8 * GIB)
 
-/* A call's answer: MUST_EQ would ask twice. */
-#define ANSWERS(value, call) answers(__LINE__, #call, (uint64_t)(value), (uint64_t)(call))
-
-static void answers(int line, const char *call, uint64_t wanted, uint64_t answer) {
-    must_compare(wanted == answer, call, answer, wanted, line);
-}
-
 static char folder[40], file[64];
 
 /* In memory where that can be had: some hundreds of files are synchronised. */

@@ -147,6 +147,14 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
 WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *released);
 
+/* Time has passed: what options.decay_ms says by now goes back to the device, and the bytes that went are
+ * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
+ * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
+ * half-life is over; then as weir_trim, with what it may wait for.
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off, or there is no reserve (platform engine; a pool
+ * of driver 11.2) or it is fixed; else as weir_trim. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
+
 /* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside what
  * is there of earlier runs; see options.profile.  A later call, and the destruction, replace what this
  * one noted.  Nothing is written, and the answer is OK, as long as nothing was asked for.  The file is

@@ -293,6 +293,14 @@ typedef struct weir_options {
      * their own.  What cannot be read, or was learned elsewhere, is a warning in the log and nothing
      * else.  Not for the platform engine and fixed arenas. */
     const char *profile;
+
+    /* Milliseconds.  Reserve that nothing needed for so long goes back to the device by halves, one each
+     * time so much goes by; never below what was preallocated, nor below a release threshold that is set.
+     * A load that reaches its peak at least once in that time keeps its reserve.  Done in requests that
+     * the engine serves, without waiting for anybody, and by weir_decay.  0 or UINT64_MAX: never.  Less
+     * gives memory to others sooner, and grows again where a load comes back later than that.  For the pool
+     * engine and the mapped arena; an arena of regions decays in weir_decay alone. */
+    uint64_t decay_ms;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

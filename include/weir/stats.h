@@ -94,7 +94,8 @@ typedef struct weir_latency {
     X(TRIM, "trim")             /* weir_trim */                                                    \
     X(RECOVERY, "recovery")     /* given back by the out-of-memory ladder */                       \
     X(HEADROOM, "headroom")     /* in the background, ahead of demand: options.headroom */         \
-    X(BACKGROUND, "background") /* preallocation in the background */
+    X(BACKGROUND, "background") /* preallocation in the background */                              \
+    X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+/* decay.c: see decay.h. */
+#include "decay.h"
+
+#include "engine.h"
+#include "result.h"
+
+/* What the reserve has beyond the need goes whole when it is no more. */
+#define LEAST ((uint64_t)64 << 20)
+enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
+
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor) {
+    pthread_mutex_init(&d->lock, NULL);
+    d->half_life_ns = half_life_ns;
+    atomic_store(&d->floor, floor);
+    atomic_store(&d->ends, half_life_ns);
+    d->aim = UINT64_MAX;
+}
+
+void weir__decay_close(struct weir_decay *d) {
+    pthread_mutex_destroy(&d->lock);
+}
+
+static void raise(_Atomic uint64_t *most, uint64_t value) {
+    uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
+
+    while (value > before && !atomic_compare_exchange_weak_explicit(
+                                 most, &before, value, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
+    raise(&d->floor, bytes);
+}
+
+int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause) {
+    uint64_t last = atomic_exchange_explicit(&d->last, now, memory_order_relaxed);
+
+    *pause = now > last ? now - last : 0;
+    raise(&d->peak, in_use);
+    return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
+}
+
+/* What a window proves.  The caller holds the lock. */
+static void learn(struct weir_decay *d, uint64_t reserve, uint64_t peak, int grew) {
+    if (peak > 0 &&
+        (grew || d->basis_in_use == 0 ||
+         (double)reserve * (double)d->basis_in_use < (double)d->basis_reserve * (double)peak)) {
+        d->basis_reserve = reserve;
+        d->basis_in_use = peak;
+    }
+}
+
+/* A window with that peak is over.  The caller holds the lock. */
+static void decay(struct weir_decay *d, uint64_t reserve, uint64_t peak) {
+    uint64_t floor = atomic_load_explicit(&d->floor, memory_order_relaxed), need, more;
+    double needed = (double)peak;
+
+    if (d->basis_in_use > 0)
+        needed *= (double)d->basis_reserve / (double)d->basis_in_use;
+    if (needed < (double)floor)
+        needed = (double)floor;
+    need = needed < (double)reserve ? (uint64_t)needed : reserve;
+    if (d->aim > reserve)
+        d->aim = reserve;
+    more = d->aim > need ? d->aim - need : 0;
+    d->aim = more > LEAST ? d->aim - more / 2 : need;
+}
+
+uint64_t weir__decay_end(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t reserve,
+                         uint64_t pause) {
+    uint64_t keep = reserve, ends, peak, windows;
+    int grew;
+
+    pthread_mutex_lock(&d->lock);
+    ends = atomic_load_explicit(&d->ends, memory_order_relaxed);
+    if (now >= ends) {
+        windows = pause > 0 ? 1 : 1 + (now - ends) / d->half_life_ns;
+        peak = atomic_exchange_explicit(&d->peak, in_use, memory_order_relaxed);
+        peak = peak > in_use ? peak : in_use;
+        grew = atomic_exchange_explicit(&d->grew, 0, memory_order_relaxed);
+        learn(d, reserve, peak, grew);
+        if (grew || pause > d->half_life_ns)
+            d->aim = reserve;
+        else
+            decay(d, reserve, peak);
+        for (uint64_t i = 1; i < windows && i < MOST_WINDOWS; i++)
+            decay(d, reserve, in_use); /* nothing was served in these */
+        keep = d->aim;
+        atomic_store_explicit(&d->ends, now + d->half_life_ns, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return keep;
+}
+
+void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, void *engine,
+                      weir_stream stream, uint64_t id) {
+    struct weir_decay *d = &host->decay;
+    weir_statistics figures = {.size = sizeof figures};
+    int result_before = weir__driver_result;
+    uint64_t now, pause, keep;
+
+    if (d->half_life_ns == 0 || !ops->shed)
+        return;
+    ops->figures(engine, &figures);
+    now = weir__engine_since(host, host->created_ticks);
+    if (weir__decay_note(d, now, figures.in_use, &pause)) {
+        keep = weir__decay_end(d, now, figures.in_use, figures.reserve, pause ? pause : 1);
+        if (keep < figures.reserve)
+            ops->shed(engine, (size_t)keep, stream, id);
+    }
+    weir__set_driver_result(result_before);
+}
