@@ -315,7 +315,8 @@ static void set_decay(struct weir_host *host) {
         (o->engine == WEIR_ENGINE_POOL && !(host->driver->capabilities & WEIR_CAP_POOL_FIGURES));
 
     weir__decay_open(&host->decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
-                     host->threshold < host->device_total ? host->threshold : 0);
+                     host->threshold < host->device_total ? host->threshold : 0,
+                     o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED);
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);

@@ -48,7 +48,8 @@ struct weir_arena_backing {
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */
     weir_status (*shrink)(struct weir_arena *a, size_t keep);
-    /* The same, of what is done as far as was observed, and without waiting.  NULL: it cannot. */
+    /* The same, of what is done as far as was observed, and without waiting.  NULL: it cannot, and is not
+     * asked. */
     void (*shed)(struct weir_arena *a, size_t keep);
     /* Bytes of the largest request that `make_room` would surely serve now, or after what the out-of-memory
      * ladder does, for the stream of that id; 0: none that is known. */

@@ -9,9 +9,11 @@
 #define LEAST ((uint64_t)64 << 20)
 enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
 
-void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor) {
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor,
+                      int in_requests) {
     pthread_mutex_init(&d->lock, NULL);
     d->half_life_ns = half_life_ns;
+    d->in_requests = in_requests;
     atomic_store(&d->floor, floor);
     atomic_store(&d->ends, half_life_ns);
     d->aim = UINT64_MAX;
@@ -98,13 +100,14 @@ void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, voi
     struct weir_decay *d = &host->decay;
     weir_statistics figures = {.size = sizeof figures};
     int result_before = weir__driver_result;
-    uint64_t now, pause, keep;
+    uint64_t now, pause, keep, reserve, in_use;
 
-    if (d->half_life_ns == 0 || !ops->shed)
+    if (d->half_life_ns == 0)
         return;
-    ops->figures(engine, &figures);
     now = weir__engine_since(host, host->created_ticks);
-    if (weir__decay_note(d, now, figures.in_use, &pause)) {
+    ops->glance(engine, &reserve, &in_use);
+    if (weir__decay_note(d, now, in_use, &pause) && d->in_requests) {
+        ops->figures(engine, &figures);
         keep = weir__decay_end(d, now, figures.in_use, figures.reserve, pause ? pause : 1);
         if (keep < figures.reserve)
             ops->shed(engine, (size_t)keep, stream, id);

@@ -30,7 +30,8 @@
 #include <weir/allocator.h>
 
 struct weir_decay {
-    uint64_t half_life_ns; /* 0: off; fixed once it is open */
+    uint64_t half_life_ns; /* 0: off; fixed once it is open, as is */
+    int in_requests;       /* the engine can give back without waiting */
     _Atomic uint64_t floor;
     _Atomic uint64_t ends; /* of the window; as all times here since the allocator was made */
     _Atomic uint64_t last; /* request that the engine served */
@@ -45,7 +46,7 @@ struct weir_decay {
 struct weir_host;
 struct weir_engine;
 
-void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor);
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests);
 void weir__decay_close(struct weir_decay *d);
 /* So much stays from now on. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);

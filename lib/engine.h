@@ -97,7 +97,8 @@ struct weir_engine {
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
     /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for: after a
-     * request on that stream, of that id (0: not known).  NULL: the engine cannot without waiting. */
+     * request on that stream, of that id (0: not known).  Not asked where that is nothing: see
+     * struct weir_decay. */
     void (*shed)(void *engine, size_t keep, weir_stream stream, uint64_t id);
     /* Bytes of the largest request that `alloc` would surely serve now, or the ladder, on the stream of that
      * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been

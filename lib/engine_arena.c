@@ -213,8 +213,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
 
-    if (!a->backing->shed ||
-        (id == 0 && weir__engine_stream_id(a->host, stream, &id) != CUDA_SUCCESS))
+    if (id == 0 && weir__engine_stream_id(a->host, stream, &id) != CUDA_SUCCESS)
         return;
     weir__lock_take(&a->lock);
     if (weir__engine_is_idle(a->host, stream)) /* what was freed on it is done */

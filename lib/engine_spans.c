@@ -24,7 +24,8 @@
  *                Idle must be a fifth of the reserve, and room for three of the largest request: else
  *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
  *                could not be swapped.  Nor does one whose reserve was taken beforehand: the swaps
- *                take milliseconds, which is what taking it early was to spare.
+ *                take milliseconds, which is what taking it early was to spare; nor one that
+ *                decays (decay.h), where the base would hold all of it for one block.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -677,6 +678,7 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
     s->inner = inner;
     s->reluctance = RELUCTANCE;
     s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
+    s->base_is_over = host->decay.half_life_ns > 0; /* it would hold what is to decay */
     status = inner->open(host, &s->under);
     if (status != WEIR_OK)
         goto free_spans;

@@ -1100,6 +1100,46 @@ START_TEST(trim_keeps_what_it_is_told_to) {
 }
 END_TEST
 
+/* In requests, but for an arena of regions, and by weir_decay; what is in use keeps its bytes. */
+START_TEST(idle_reserve_decays) {
+    weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
+    CUstream s = make_stream();
+    void *block[8], *kept;
+    weir_allocator *a;
+
+    options.decay_ms = 20;
+    options.growth = WEIR_GROWTH_EXACT;
+    if (_i == 2)
+        options.arena = WEIR_ARENA_MAPPED;
+    OK(weir_allocator_create(&options, &a));
+    kept = take(a, MIB, s);
+    fill(kept, MIB, 0x42, s);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(a, 64 * MIB, s);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(a, block[i], s));
+    for (size_t i = 0; i < 400 && stats_of(a).reserve > 256 * MIB; i++) {
+        driver->sleep_ns(5000000);
+        block[0] = take(a, 2 * MIB + i % 50 * 64 * KIB, s);
+        fill(block[0], MIB, 0x17, s);
+        OK(weir_free(a, block[0], s));
+        CU(driver->cuStreamSynchronize(s));
+        if (_i == 1)
+            OK(weir_decay(a, NULL));
+    }
+    ck_assert_uint_le(stats_of(a).reserve, 256 * MIB);
+    expect_pattern(kept, MIB, 0x42, s);
+    OK(weir_free(a, kept, s));
+    for (int i = 0; i < 100 && stats_of(a).reserve > 32 * MIB; i++) {
+        driver->sleep_ns(21000000);
+        OK(weir_decay(a, NULL));
+    }
+    ck_assert_uint_le(check_identities(a).reserve, 32 * MIB);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
 /* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
 START_TEST(the_release_threshold_holds_at_synchronisations) {
     static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
@@ -2607,6 +2647,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, in_the_background_the_reserve_grows_too, 0, KIND_COUNT);
     tcase_add_loop_test(tests, trim_gives_idle_reserve_back, 0, KIND_COUNT);
     tcase_add_loop_test(tests, trim_keeps_what_it_is_told_to, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, idle_reserve_decays, 0, 3);
     tcase_add_loop_test(tests, random_work_on_several_streams, 0, KIND_COUNT);
     tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
     tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
