@@ -325,6 +325,13 @@ void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming) {
     tell(a);
 }
 
+void weir__ahead_forget(struct weir_ahead *a) {
+    if (!a)
+        return;
+    atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
+}
+
 void weir__ahead_hold(struct weir_ahead *a) {
     if (a)
         pthread_mutex_lock(&a->turning);

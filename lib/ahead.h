@@ -27,6 +27,9 @@ void weir__ahead_close(struct weir_ahead *a);
 /* Preallocates, before anything else.  `priming` is the thread's until it is over, or `a` is closed. */
 void weir__ahead_prime(struct weir_ahead *a, struct weir_priming *priming);
 
+/* Reserve has gone that proved useless, or may have.  NULL is fine. */
+void weir__ahead_forget(struct weir_ahead *a);
+
 /* From hold to go on no step is under way, and none begins.  NULL is fine. */
 void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);

@@ -307,7 +307,8 @@ static void learn(weir_allocator *a, const weir_options *given) {
 }
 
 /* What is preallocated raises the floor when it has been. */
-static void set_decay(struct weir_host *host) {
+static void set_decay(weir_allocator *a) {
+    struct weir_host *host = &a->host;
     const weir_options *o = &host->options;
     int off =
         o->decay_ms == UINT64_MAX || o->engine == WEIR_ENGINE_PLATFORM ||
@@ -316,7 +317,8 @@ static void set_decay(struct weir_host *host) {
 
     weir__decay_open(&host->decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
                      host->threshold < host->device_total ? host->threshold : 0,
-                     o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED);
+                     o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED,
+                     a->low > 0 ? a->high : 0);
 }
 
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
@@ -335,7 +337,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return status;
     size_fixed_arena(a);
     learn(a, given);
-    set_decay(host);
+    set_decay(a);
     warn_of_lost_steps(host);
     warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
@@ -933,11 +935,14 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     a->ops->figures(a->engine, &figures);
     keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
                            figures.in_use, figures.reserve, 0);
-    if (keep < figures.reserve)
-        return trim(a, (size_t)keep, WEIR_EVENT_DECAY, released);
-    if (released)
-        *released = 0;
-    return WEIR_OK;
+    if (keep >= figures.reserve) {
+        if (released)
+            *released = 0;
+        return WEIR_OK;
+    }
+    status = trim(a, (size_t)keep, WEIR_EVENT_DECAY, released);
+    weir__ahead_forget(a->host.ahead);
+    return status;
 }
 
 weir_status weir_profile_save(weir_allocator *a, const char *path) {

@@ -2,6 +2,7 @@
 /* decay.c: see decay.h. */
 #include "decay.h"
 
+#include "ahead.h"
 #include "engine.h"
 #include "result.h"
 
@@ -9,11 +10,12 @@
 #define LEAST ((uint64_t)64 << 20)
 enum { MOST_WINDOWS = 64 }; /* half of anything, so often, is nothing */
 
-void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor,
-                      int in_requests) {
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
+                      uint64_t idle) {
     pthread_mutex_init(&d->lock, NULL);
     d->half_life_ns = half_life_ns;
     d->in_requests = in_requests;
+    d->idle = idle;
     atomic_store(&d->floor, floor);
     atomic_store(&d->ends, half_life_ns);
     d->aim = UINT64_MAX;
@@ -45,6 +47,9 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
 
 /* What a window proves.  The caller holds the lock. */
 static void learn(struct weir_decay *d, uint64_t reserve, uint64_t peak, int grew) {
+    uint64_t more = reserve > peak ? reserve - peak : 0;
+
+    reserve -= more < d->idle ? more : d->idle;
     if (peak > 0 &&
         (grew || d->basis_in_use == 0 ||
          (double)reserve * (double)d->basis_in_use < (double)d->basis_reserve * (double)peak)) {
@@ -60,6 +65,7 @@ static void decay(struct weir_decay *d, uint64_t reserve, uint64_t peak) {
 
     if (d->basis_in_use > 0)
         needed *= (double)d->basis_reserve / (double)d->basis_in_use;
+    needed += (double)d->idle;
     if (needed < (double)floor)
         needed = (double)floor;
     need = needed < (double)reserve ? (uint64_t)needed : reserve;
@@ -109,8 +115,10 @@ void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, voi
     if (weir__decay_note(d, now, in_use, &pause) && d->in_requests) {
         ops->figures(engine, &figures);
         keep = weir__decay_end(d, now, figures.in_use, figures.reserve, pause ? pause : 1);
-        if (keep < figures.reserve)
+        if (keep < figures.reserve) {
             ops->shed(engine, (size_t)keep, stream, id);
+            weir__ahead_forget(host->ahead);
+        }
     }
     weir__set_driver_result(result_before);
 }

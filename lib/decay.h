@@ -11,7 +11,8 @@
  * What goes are whole regions or handles.  If none is small enough, what was to go is remembered, and half of
  * the rest is to go with the next window, until one is.
  *
- * The floor is what was preallocated, and a release threshold that is finite.
+ * The floor is what was preallocated, and a release threshold that is finite.  What headroom (ahead.h) keeps
+ * idle is needed too, above all else, and proves nothing: so what decays is not grown again by it.
  *
  * Windows end in requests that the engine serves; nothing else looks at the clock.  A request that comes
  * after a pause of more than a half-life begins a new window and gives nothing back: what was there to save
@@ -31,7 +32,8 @@
 
 struct weir_decay {
     uint64_t half_life_ns; /* 0: off; fixed once it is open, as is */
-    int in_requests;       /* the engine can give back without waiting */
+    int in_requests;       /* the engine can give back without waiting, */
+    uint64_t idle;         /* and bytes that are idle by the program's will */
     _Atomic uint64_t floor;
     _Atomic uint64_t ends; /* of the window; as all times here since the allocator was made */
     _Atomic uint64_t last; /* request that the engine served */
@@ -46,7 +48,8 @@ struct weir_decay {
 struct weir_host;
 struct weir_engine;
 
-void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests);
+void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
+                      uint64_t idle);
 void weir__decay_close(struct weir_decay *d);
 /* So much stays from now on. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);

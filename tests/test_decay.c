@@ -30,7 +30,7 @@ static struct weir_decay d;
 
 static void open_rule(uint64_t floor) {
     memset(&d, 0, sizeof d);
-    weir__decay_open(&d, 1000, floor, 1);
+    weir__decay_open(&d, 1000, floor, 1, 0);
 }
 
 /* A request every 100 from `from` to its window's end, so much in use at most; what is kept then. */
@@ -76,6 +76,19 @@ START_TEST(the_floor_stays) {
     weir__decay_raise_floor(&d, 4 * GIB);
     ANSWERS(4 * GIB, window(2000, 0, 4 * GIB));
     ANSWERS(4 * GIB - 1, window(3000, 0, 4 * GIB - 1));
+}
+END_TEST
+
+/* It is above what was in use, and no part of what was enough. */
+START_TEST(what_headroom_keeps_idle_stays) {
+    memset(&d, 0, sizeof d);
+    weir__decay_open(&d, 1000, 0, 1, GIB);
+    weir__decay_grew(&d);
+    ANSWERS(7 * GIB, window(0, 4 * GIB, 7 * GIB)); /* 3 for 2, and 1 GiB */
+    ANSWERS(7 * GIB, window(1000, 4 * GIB, 7 * GIB));
+    ANSWERS(7 * GIB - 3 * GIB / 2, window(2000, 2 * GIB, 7 * GIB)); /* 4 GiB are needed */
+    ANSWERS(4 * GIB, window(3000, 2 * GIB, 4 * GIB + 64 * MIB));
+    ANSWERS(4 * GIB, window(4000, 2 * GIB, 4 * GIB));
 }
 END_TEST
 
@@ -231,6 +244,31 @@ START_TEST(what_a_smaller_load_does_not_need_goes) {
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFree), 0);
     MUST_EQ(calls(WEIR_ENTRY_cuMemFreeHost), 0);
+    close_it();
+}
+END_TEST
+
+/* Decay and headroom agree on what is to be idle. */
+START_TEST(what_has_gone_is_not_grown_again_by_headroom) {
+    weir_options options = options_for(_i);
+    weir_statistics large, small, s;
+
+    options.headroom = (weir_amount){.value = 256 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    open_with(&options);
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    large = stats_of(a);
+    for (int i = 0; i < 40; i++)
+        iterate(6, HALF_LIFE / 2);
+    small = stats_of(a);
+    MUST_LE(small.reserve, large.reserve * 2 / 3); /* packing fast has handles of a third */
+    MUST_LE(6 * 31 * MIB + 512 * MIB, small.reserve);
+    for (int i = 0; i < 40; i++)
+        iterate(6, HALF_LIFE / 2);
+    s = stats_of(a);
+    MUST_EQ(s.ahead_steps, large.ahead_steps);
+    MUST_EQ(s.growths, small.growths);
+    MUST_EQ(s.reserve, small.reserve);
     close_it();
 }
 END_TEST
@@ -446,10 +484,12 @@ int main(void) {
     tcase_add_test(rule, half_of_what_is_not_needed_goes);
     tcase_add_test(rule, what_was_enough_is_known_later_too);
     tcase_add_test(rule, the_floor_stays);
+    tcase_add_test(rule, what_headroom_keeps_idle_stays);
     tcase_add_test(rule, a_pause_is_not_counted);
     suite_add_tcase(suite, rule);
     tcase_add_loop_test(loads, a_load_that_comes_back_keeps_its_reserve, 0, WAYS);
     tcase_add_loop_test(loads, what_a_smaller_load_does_not_need_goes, 0, IN_REQUESTS);
+    tcase_add_loop_test(loads, what_has_gone_is_not_grown_again_by_headroom, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, nothing_goes_that_work_still_uses, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, what_was_preallocated_stays, 0, IN_REQUESTS);
     tcase_add_loop_test(loads, a_release_threshold_that_is_set_stays, 0, 2);

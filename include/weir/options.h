@@ -295,7 +295,8 @@ typedef struct weir_options {
     const char *profile;
 
     /* Milliseconds.  Reserve that nothing needed for so long goes back to the device by halves, one each
-     * time so much goes by; never below what was preallocated, nor below a release threshold that is set.
+     * time so much goes by; never below what was preallocated, nor below a release threshold that is set, nor
+     * below what was in use and headroom_high.
      * A load that reaches its peak at least once in that time keeps its reserve.  Done in requests that
      * the engine serves, without waiting for anybody, and by weir_decay.  0 or UINT64_MAX: never.  Less
      * gives memory to others sooner, and grows again where a load comes back later than that.  For the pool
