@@ -35,7 +35,6 @@ enum { ADDRESSES = 32 };    /* times the device's memory */
 /* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
 #define SPARE_SMALL (16 * MIB)
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
-#define PREALLOC_MOST (4096 * MIB)
 
 /* Physical memory, mapped whole. */
 struct handle {
@@ -82,12 +81,13 @@ struct packing {
     /* Times the arena that may be moved without growth, before the next request grows: a load that
      * would need moves for ever is given a little more instead. */
     double patience;
+    size_t prealloc_most; /* of a handle that is taken beforehand */
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 8},
-    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2},
-    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 0},
+    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 8, 64 * MIB},
+    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2, 256 * MIB},
+    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 0, 4096 * MIB},
 };
 
 struct range {
@@ -756,7 +756,8 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
 
     while (status == WEIR_OK && at < end) {
         struct move m = {
-            .to = {.base = at, .bytes = (size_t)weir__size_smaller(end - at, PREALLOC_MOST)}};
+            .to = {.base = at,
+                   .bytes = (size_t)weir__size_smaller(end - at, g->packing->prealloc_most)}};
 
         status = put_new(a, at, &m);
         while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
