@@ -64,6 +64,7 @@ struct pool {
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
     _Atomic uint32_t raises;      /* times that there were any */
+    _Atomic int peak_has_probes;  /* the driver's own peak counts them, and tells nothing */
     int undone;                   /* one of them lies behind work of another stream */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
@@ -184,14 +185,15 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     return WEIR_OK;
 }
 
-/* Gives the probe blocks back.  What the driver refuses stays, for the next time; and all of them if one
- * lies behind work that cannot be waited for.  The caller holds `growing` and is in the driver's scope. */
+/* Gives the probe blocks back, and has the driver's peak begin anew without them.  What the driver refuses
+ * stays, for the next time; and all of them if one lies behind work that cannot be waited for.  The caller
+ * holds `growing` and is in the driver's scope. */
 static void drop_probes(struct pool *p) {
     const struct weir_driver *driver = p->host->driver;
     uint32_t count = p->probe_count, kept = 0;
     uint64_t zero = 0;
 
-    if (count == 0 || (p->undone && weir__engine_wait_for_device(p->host) != CUDA_SUCCESS))
+    if (p->undone && weir__engine_wait_for_device(p->host) != CUDA_SUCCESS)
         return;
     p->undone = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -201,8 +203,9 @@ static void drop_probes(struct pool *p) {
     if (kept > 0)
         return;
     atomic_store(&p->probing, 0);
-    /* probes are nobody's blocks */
-    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
+    if (atomic_load(&p->peak_has_probes) &&
+        set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero) == CUDA_SUCCESS)
+        atomic_store(&p->peak_has_probes, 0);
 }
 
 static void pool_close(void *engine) {
@@ -225,11 +228,14 @@ static void pool_close(void *engine) {
     free(p);
 }
 
-/* Takes the driver's own peak of what is in use into ours, and starts it anew. */
+/* Takes the driver's own peak of what is in use into ours, unless a step before this one left probe blocks
+ * in it, and starts it anew. */
 static void note_used_peak(struct pool *p) {
-    uint64_t peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0), zero = 0;
-    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
+    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed), peak, zero = 0;
 
+    if (atomic_load(&p->peak_has_probes))
+        return;
+    peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     while (peak > known &&
            !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
                                                   memory_order_relaxed))
@@ -241,7 +247,8 @@ static void note_used_peak(struct pool *p) {
 static void drop_left_probes(struct pool *p) {
     struct weir_driver_scope scope;
 
-    if (atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 ||
+    if ((atomic_load_explicit(&p->probe_count, memory_order_relaxed) == 0 &&
+         !atomic_load_explicit(&p->peak_has_probes, memory_order_relaxed)) ||
         pthread_mutex_trylock(&p->growing) != 0)
         return;
     if (weir__driver_enter(p->host->driver, p->host->context, &scope) == CUDA_SUCCESS) {
@@ -289,6 +296,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
             atomic_fetch_sub(&p->probing, bytes);
         if (result == CUDA_SUCCESS) {
             p->probe_count++;
+            atomic_store(&p->peak_has_probes, 1);
             result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
         } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             if (bytes <= UNIT)
@@ -451,6 +459,7 @@ static void take_back(struct pool *p, CUdeviceptr block, weir_stream stream) {
     if (p->probe_count < MAX_PROBES)
         p->probes[p->probe_count++] = block;
     p->undone = 1;
+    atomic_store(&p->peak_has_probes, p->has_figures);
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -772,16 +781,18 @@ static void pool_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
 }
 
 /* What the driver counts as used, and the most it ever was.  Probe blocks that another thread holds just
- * now are left out, as far as can be; then the driver's own peak has them in it, and tells nothing. */
+ * now, or that the driver did not take back, are left out, as far as can be; and its own peak while it has
+ * any in it, also of those that are gone. */
 static void used_figures(struct pool *p, weir_statistics *out) {
     uint32_t raises = atomic_load(&p->raises);
+    int has_probes = atomic_load(&p->peak_has_probes);
     uint64_t probing = atomic_load(&p->probing), later;
     uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
 
     out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
     out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     later = atomic_load(&p->probing);
-    if (probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
+    if (has_probes || probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
         probing = later > probing ? later : probing;
         out->requested -= probing < out->requested ? probing : out->requested;
         out->requested_peak = out->requested;

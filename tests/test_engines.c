@@ -2067,6 +2067,29 @@ START_TEST(probe_blocks_are_nobodys) {
 }
 END_TEST
 
+/* Also where the driver does not begin its peak anew after a step, or takes no probe block back: the next
+ * step must not take them for anybody's either. */
+START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+
+    give(a, take(a, 20 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    weir__model_fail(_i ? WEIR_ENTRY_cuMemFreeAsync : WEIR_ENTRY_cuMemPoolSetAttribute, 1,
+                     CUDA_ERROR_INVALID_VALUE, 1);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested_peak, 20 * MIB);
+    CU(driver->cuCtxSynchronize());
+    give(a, take(a, 30 * MIB, A), A); /* and the driver is heard again */
+    MUST_EQ(stats_of(a).requested_peak, 30 * MIB);
+    destroy(a);
+}
+END_TEST
+
 /* A stream per request, as servers do: what it frees before it ends comes back to the others. */
 START_TEST(streams_that_end_strand_nothing) {
     weir_options options = plain(KIND_FIXED, 64 * MIB);
@@ -2281,6 +2304,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, a_block_freed_by_the_driver_is_no_live_block);
     tcase_add_test(tests, what_is_preallocated_later_is_kept_too);
     tcase_add_test(tests, probe_blocks_are_nobodys);
+    tcase_add_loop_test(tests, probe_blocks_that_stay_in_the_drivers_peak, 0, 2);
     tcase_add_test(tests, streams_that_end_strand_nothing);
     tcase_add_test(tests, a_trim_frees_what_no_event_covers);
     tcase_add_test(tests, pending_frees_do_not_pile_up);
