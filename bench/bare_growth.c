@@ -4,8 +4,8 @@
  *     bench/bare_growth [cuda[:N]|model[:N]]
  *
  * For 1 GiB, 10 GiB and 75% of the device: cuMemAlloc, one request to an empty pool of the driver, and
- * weir_preallocate of an allocator that has nothing, by engine and kind of arena; then the first request
- * of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn, since
+ * weir_preallocate of an allocator that has nothing, by engine and kind of arena; one request of all of it;
+ * then the first request of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn, since
  * pages that were just released cost more to take again; the median, and the least, in microseconds, as
  * one line of JSON each.
  *
@@ -117,6 +117,24 @@ static double by_weir(size_t bytes, const char *const *settings) {
     return took;
 }
 
+/* One request, of all of it. */
+static double by_request(size_t bytes, const char *const *settings) {
+    weir_allocator *a = make(settings);
+    double started, took;
+    CUstream stream;
+    void *block;
+
+    CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    started = now_us();
+    WEIR(weir_alloc(a, bytes, stream, &block));
+    took = now_us() - started;
+    WEIR(weir_free(a, block, stream));
+    CALL(cuStreamSynchronize, stream);
+    WEIR(weir_allocator_destroy(a));
+    CALL(cuStreamDestroy, stream);
+    return took;
+}
+
 /* From the beginning of create to the first block, while the rest is being taken. */
 static double by_first_block(size_t bytes, const char *const *settings) {
     char size[32];
@@ -152,6 +170,10 @@ static const struct {
     {"weir arena regions", by_weir, {"engine", "arena"}},
     {"weir arena mapped, fast", by_weir, {"engine", "arena", "arena", "mapped", "packing", "fast"}},
     {"weir arena mapped", by_weir, {"engine", "arena", "arena", "mapped"}},
+    {"request, pool", by_request, {"engine", "pool"}},
+    {"request, arena mapped, fast",
+     by_request,
+     {"engine", "arena", "arena", "mapped", "packing", "fast"}},
     {"first block, pool", by_first_block, {"engine", "pool"}},
     {"first block, arena mapped", by_first_block, {"engine", "arena", "arena", "mapped"}},
 };
