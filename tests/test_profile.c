@@ -201,6 +201,54 @@ START_TEST(a_preallocation_that_is_set_wins) {
 }
 END_TEST
 
+/* What a program must have says nothing about what it wants. */
+START_TEST(at_least_what_must_be) {
+    static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
+                                         {.value = 10000, .kind = WEIR_AMOUNT_OF_FREE}};
+    weir_options options = options_for(_i);
+    weir_statistics before = run(_i, 40), s;
+
+    for (int i = 0; i < 2; i++) {
+        options.prealloc_min = little[i];
+        s = run_with(&options, 40);
+        MUST_EQ(s.prealloc_asked, before.reserve_peak);
+        MUST_EQ(s.profile_asked, before.reserve_peak);
+        MUST_EQ(s.growth_allocs, 0);
+    }
+    options.prealloc_min = bytes_amount(2 * before.reserve_peak);
+    s = run_with(&options, 40);
+    MUST_EQ(s.prealloc_asked, 2 * before.reserve_peak);
+    MUST_EQ(s.profile_asked, 0);
+}
+END_TEST
+
+START_TEST(in_the_background_where_that_is_asked) {
+    weir_options options = options_for(_i);
+    weir_statistics before = run(_i, 40), s;
+    weir_allocator *a;
+
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    OK(weir_allocator_create(&options, &a));
+    for (int i = 0; i < 100; i++) { /* a step each */
+        void *block;
+
+        weir__model_advance(10 * MS);
+        OK(weir_alloc(a, 4 * MIB + (size_t)(i % 7) * 256 * KIB, A, &block));
+        OK(weir_free(a, block, A));
+    }
+    s = stats_of(a);
+    MUST_EQ(s.profile_asked, before.reserve_peak);
+    MUST_EQ(s.prealloc_asked, before.reserve_peak);
+    MUST_EQ(s.prealloc_pending, 0);
+    MUST_LE(1, s.ahead_steps);
+    load(a, 40);
+    MUST_EQ(stats_of(a).growth_allocs, s.growth_allocs);
+    OK(weir_allocator_destroy(a));
+    s = run(_i, 40);
+    MUST_EQ(s.profile_runs, 2);
+}
+END_TEST
+
 START_TEST(at_the_first_request_where_that_is_asked) {
     weir_options options = options_for(POOL);
     weir_statistics before = run(POOL, 40), s;
@@ -986,6 +1034,8 @@ int main(void) {
     tcase_add_loop_test(runs, a_larger_load_raises_it_at_once, 0, WAYS);
     tcase_add_loop_test(runs, a_smaller_load_lowers_it_after_four_runs, 0, WAYS);
     tcase_add_test(runs, a_preallocation_that_is_set_wins);
+    tcase_add_loop_test(runs, at_least_what_must_be, 0, WAYS);
+    tcase_add_loop_test(runs, in_the_background_where_that_is_asked, 0, WAYS);
     tcase_add_test(runs, at_the_first_request_where_that_is_asked);
     tcase_add_test(runs, an_idle_run_is_not_noted);
     tcase_add_loop_test(runs, no_more_than_the_device_has_free, 0, WAYS);
