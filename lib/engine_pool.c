@@ -185,13 +185,21 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     return WEIR_OK;
 }
 
+/* Has the driver's peak begin anew, if it has probe blocks in it that are gone.  The caller holds `growing`. */
+static void renew_peak(struct pool *p) {
+    uint64_t zero = 0;
+
+    if (p->probe_count == 0 && atomic_load(&p->peak_has_probes) &&
+        set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero) == CUDA_SUCCESS)
+        atomic_store(&p->peak_has_probes, 0);
+}
+
 /* Gives the probe blocks back, and has the driver's peak begin anew without them.  What the driver refuses
  * stays, for the next time; and all of them if one lies behind work that cannot be waited for.  The caller
  * holds `growing` and is in the driver's scope. */
 static void drop_probes(struct pool *p) {
     const struct weir_driver *driver = p->host->driver;
     uint32_t count = p->probe_count, kept = 0;
-    uint64_t zero = 0;
 
     if (p->undone && weir__engine_wait_for_device(p->host) != CUDA_SUCCESS)
         return;
@@ -203,9 +211,7 @@ static void drop_probes(struct pool *p) {
     if (kept > 0)
         return;
     atomic_store(&p->probing, 0);
-    if (atomic_load(&p->peak_has_probes) &&
-        set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero) == CUDA_SUCCESS)
-        atomic_store(&p->peak_has_probes, 0);
+    renew_peak(p);
 }
 
 static void pool_close(void *engine) {
@@ -228,10 +234,10 @@ static void pool_close(void *engine) {
     free(p);
 }
 
-/* Takes the driver's own peak of what is in use into ours, unless a step before this one left probe blocks
- * in it, and starts it anew. */
+/* Takes the driver's own peak of what is in use into ours, before a block that is nobody's may raise it;
+ * unless one has. */
 static void note_used_peak(struct pool *p) {
-    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed), peak, zero = 0;
+    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed), peak;
 
     if (atomic_load(&p->peak_has_probes))
         return;
@@ -240,10 +246,9 @@ static void note_used_peak(struct pool *p) {
            !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
                                                   memory_order_relaxed))
         ;
-    (void)set_attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero);
 }
 
-/* The same, for callers that are not growing.  In steady state there are none. */
+/* drop_probes, for callers that are not growing.  In steady state there are none. */
 static void drop_left_probes(struct pool *p) {
     struct weir_driver_scope scope;
 
@@ -451,22 +456,25 @@ static CUresult give(struct pool *p, CUdeviceptr block, weir_stream stream) {
     return result == CUDA_ERROR_INVALID_CONTEXT ? free_in_context(p, block, stream) : result;
 }
 
-/* Gives a block back that nobody was told of. */
-static void take_back(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    if (give(p, block, stream) == CUDA_SUCCESS)
-        return;
+/* Gives a block back that nobody was told of; else it is one of the probe blocks from now on. */
+static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
+    int is_back = give(p, block, stream) == CUDA_SUCCESS;
+
     pthread_mutex_lock(&p->growing);
-    if (p->probe_count < MAX_PROBES)
+    if (!is_back && p->probe_count < MAX_PROBES) {
+        atomic_fetch_add(&p->probing, bytes);
         p->probes[p->probe_count++] = block;
-    p->undone = 1;
+        p->undone = 1;
+    }
     atomic_store(&p->peak_has_probes, p->has_figures);
+    renew_peak(p);
     pthread_mutex_unlock(&p->growing);
 }
 
 /* A driver that ignores maxSize (before 12.2): a request that took the reserve past the limit is
  * undone. */
-static weir_status undo_alloc(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    take_back(p, block, stream);
+static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
+    take_back(p, block, bytes, stream);
     (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)p->limit);
     return weir__engine_refuse(WEIR_E_LIMIT);
 }
@@ -501,14 +509,14 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
     uint64_t reserve;
 
     if (!p->has_figures && !keep_size(p, block, bytes)) {
-        take_back(p, block, stream);
+        take_back(p, block, bytes, stream);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
     if (p->exceeds && p->has_figures) {
         CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
 
         if (result != CUDA_SUCCESS || reserve > p->limit) {
-            weir_status status = undo_alloc(p, block, stream);
+            weir_status status = undo_alloc(p, block, bytes, stream);
 
             return result == CUDA_SUCCESS ? status : weir__engine_status(p->host, result);
         }
@@ -544,6 +552,8 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
+    if (p->exceeds && p->has_figures)
+        note_used_peak(p); /* the block may have to be undone */
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
     if (result != CUDA_SUCCESS) {
         weir_status status = refused(p, result, bytes, stream, block);

@@ -1647,6 +1647,28 @@ START_TEST(a_pool_without_maximum) {
 }
 END_TEST
 
+/* What was undone nobody had, nor has it while the driver does not take it back. */
+START_TEST(what_was_undone_is_nobodys) {
+    weir_options options = plain(KIND_POOL, 128 * MIB);
+    weir_allocator *a = make_on(older_driver(WEIR_CAP_POOL_MAX_SIZE), &options);
+    void *block = take(a, 80 * MIB, A), *none = &none;
+
+    give(a, block, A);
+    CU(driver->cuCtxSynchronize());
+    block = take(a, 60 * MIB, A);
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_INVALID_VALUE, 1);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 80 * MIB, A, &none));
+    MUST_EQ(stats_of(a).requested, 60 * MIB);
+    MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested, 60 * MIB);
+    MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
+    give(a, block, A);
+    destroy(a);
+}
+END_TEST
+
 /* An event that cannot be recorded at a free without ids must not be made good by one on another
  * stream later. */
 START_TEST(without_ids_a_lost_event_is_not_replaced) {
@@ -2357,6 +2379,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
+    tcase_add_loop_test(tests, what_was_undone_is_nobodys, 0, 2);
 }
 
 /* With the front. */
