@@ -10,7 +10,7 @@
  *
  * What moves.  Unmapping is immediate: it waits for no work that still uses the memory.  So a handle
  * moves or goes only when it lies in free memory whose last uses the host has seen done.  To see that of
- * the caller's own stream, it is asked once whether it is idle.
+ * the caller's own stream, an event is recorded there if it is idle, and asked about.
  *
  * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
  * a GiB; 38 us to move one of up to 64 MiB.
@@ -522,8 +522,9 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
         return status;
     result = a->host->driver->cuMemUnmap(base, g->handles[i].bytes);
     if (result != CUDA_SUCCESS) {
-        (void)weir__suballoc_fill(&a->blocks, base, base, g->handles[i].bytes,
-                                  WEIR_ENGINE_OBSERVED);
+        *h = g->handles[i];
+        unlink_handle(g, i);
+        keep(g, *h);
         return weir__engine_status(a->host, result);
     }
     *h = g->handles[i];
@@ -639,7 +640,15 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
     struct range *g = a->range;
     uint64_t started = a->host->driver->ticks(), before = a->blocks.total, moved = 0, end = 0;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
-    weir_status status = lift_all(a);
+    /* So that all that is lifted can come back to the list, whatever happens. */
+    struct handle *handles = weir__hostmem_room(g->handles, g->handle_count + g->move_count,
+                                                &g->handle_capacity, sizeof *handles);
+    weir_status status;
+
+    if (!handles)
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    g->handles = handles;
+    status = lift_all(a);
 
     release_leftovers(a, NOWHERE);
     if (status == WEIR_OK && !survey(a, r->id))
@@ -666,18 +675,6 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
 }
 
 /* ---- the backing ----------------------------------------------------------------------------- */
-
-/* The stream has nothing left to do: what was freed on it is done. */
-static void observe_own(struct weir_arena *a, const struct weir_arena_request *r) {
-    const struct weir_driver *driver = a->host->driver;
-    struct weir_driver_scope scope;
-
-    if (r->id == 0 || weir__driver_relax(driver, &scope) != CUDA_SUCCESS)
-        return;
-    if (driver->cuStreamQuery(r->stream) == CUDA_SUCCESS)
-        weir__suballoc_finished(&a->blocks, r->id);
-    weir__driver_unrelax(driver, &scope);
-}
 
 /* Handles may move: there have not been too many moves, or nothing else is left. */
 static int may_move(const struct weir_arena *a, int squeeze) {
@@ -728,7 +725,7 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
 
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    observe_own(a, r);
+    weir__suballoc_ask(&a->blocks, r->id, r->stream);
     status = make_room(a, r, bytes, 0, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = make_room(a, r, bytes, 1, grew);
@@ -808,6 +805,8 @@ static int has_unseen(const struct range *g) {
         const struct handle *h = &g->handles[at];
         int unseen = 0;
 
+        if (h->stuck)
+            continue;
         while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
             i++;
         for (size_t j = i; j < g->piece_count && g->pieces[j].base < h->base + h->bytes; j++) {

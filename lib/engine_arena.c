@@ -216,8 +216,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     if (id == 0 && weir__engine_stream_id(a->host, stream, &id) != CUDA_SUCCESS)
         return;
     weir__lock_take(&a->lock);
-    if (weir__engine_is_idle(a->host, stream)) /* what was freed on it is done */
-        weir__suballoc_finished(&a->blocks, id);
+    weir__suballoc_ask(&a->blocks, id, stream);
     weir__suballoc_look_around(&a->blocks);
     weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
     before = a->blocks.total;

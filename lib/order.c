@@ -17,6 +17,7 @@
 enum {
     YOUNG = 16,           /* frees that have an event each */
     UNSETTLED = 2048,     /* frees */
+    ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
     MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
@@ -354,8 +355,7 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
         return 0;
     if (s->frees <= YOUNG || s->dry_seen != o->dry)
         return 1;
-    return o->sequence < o->unsettled_until &&
-           (is_low(o, s) || s->fallen >= MUCH * worth_of(o));
+    return o->sequence < o->unsettled_until && (is_low(o, s) || s->fallen >= MUCH * worth_of(o));
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -430,7 +430,8 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
     return found;
 }
 
-void weir__order_finished(struct weir_order *o, struct weir_order_stream *s) {
+/* Nothing of the stream is behind anything any more. */
+static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
@@ -439,7 +440,19 @@ void weir__order_finished(struct weir_order *o, struct weir_order_stream *s) {
 
 void weir__order_observe_all(struct weir_order *o) {
     while (o->marked.first || o->silent.first)
-        weir__order_finished(o, o->marked.first ? o->marked.first : o->silent.first);
+        finish(o, o->marked.first ? o->marked.first : o->silent.first);
+}
+
+void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    int result = weir__driver_result;
+
+    if (weir__engine_capture(o->host, stream) == WEIR_OK && weir__engine_is_idle(o->host, stream)) {
+        if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
+            cover(o, s);
+        for (int i = 0; i < ASKED && s->marks; i++)
+            weir__order_observe(o, s);
+    }
+    weir__set_driver_result(result);
 }
 
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {

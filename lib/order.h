@@ -168,9 +168,11 @@ int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);
  * left off.  SIZE_MAX: each stream is asked until it has an event that is not done.  1 if something has
  * completed. */
 int weir__order_look_around(struct weir_order *o, size_t most);
-/* The host has seen that stream idle, in a call that checked its id, which is known: all that was freed on
- * it is done. */
-void weir__order_finished(struct weir_order *o, struct weir_order_stream *s);
+/* A call on the stream, whose id is known, wants what was freed on it observed: if the stream is idle, an event
+ * is recorded for what is open and asked about for some microseconds.  That the stream is idle is no proof by
+ * itself: what the legacy stream runs, a blocking stream is only behind once something is queued on it
+ * (H200, driver 580: work on NULL, cuStreamQuery of a blocking stream: 0).  Nothing where it is being captured. */
+void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
 /* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:

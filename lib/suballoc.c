@@ -506,11 +506,11 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
     return placed;
 }
 
-void weir__suballoc_finished(struct weir_suballoc *s, uint64_t id) {
-    struct weir_order_stream *on = weir__order_stream(&s->order, id);
+void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *on = id == 0 ? NULL : weir__order_stream(&s->order, id);
 
     if (on)
-        weir__order_finished(&s->order, on);
+        weir__order_ask(&s->order, on, stream);
 }
 
 struct survey {

@@ -151,8 +151,9 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
 /* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
  * placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* The stream of that id, on which this call is, has finished all work, as the host has just seen. */
-void weir__suballoc_finished(struct weir_suballoc *s, uint64_t id);
+/* In a call on the stream of that id: if it is idle, what was freed on it is observed.  Not where the id is
+ * not known. */
+void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
