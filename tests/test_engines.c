@@ -1598,6 +1598,38 @@ START_TEST(a_device_that_maps_nothing) {
 END_TEST
 
 /* Sizes and double frees are weir's to know then; the reserve is an estimate in units. */
+/* That a blocking stream is idle does not say that it is not behind work of NULL: a handle in what was freed on
+ * it stays where it is until that is done, and moves then. */
+START_TEST(an_idle_stream_is_no_proof) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    CUstream blocking;
+    weir_allocator *a;
+    void *block, *pin, *large[2];
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    CU(driver->cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+    block = take(a, 64 * MIB, blocking);
+    pin = take(a, 4 * MIB, blocking);
+    busy(NULL, 50 * MS);
+    give(a, block, blocking);
+    MUST_EQ(driver->cuStreamQuery(blocking), CUDA_SUCCESS); /* as an H200's answers */
+    count_from_here();
+    large[0] = take(a, 96 * MIB, blocking);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    CU(driver->cuCtxSynchronize());
+    large[1] = take(a, 96 * MIB, blocking);
+    MUST_LE(1, calls(WEIR_ENTRY_cuMemUnmap));
+    give(a, pin, blocking);
+    give(a, large[0], blocking);
+    give(a, large[1], blocking);
+    CU(driver->cuStreamSynchronize(blocking));
+    CU(driver->cuStreamDestroy(blocking));
+    destroy(a);
+}
+END_TEST
+
 START_TEST(a_pool_without_figures) {
     const struct weir_driver *table = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
     weir_options options = plain(KIND_POOL, 0);
@@ -2377,6 +2409,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
+    tcase_add_test(tests, an_idle_stream_is_no_proof);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
     tcase_add_loop_test(tests, what_was_undone_is_nobodys, 0, 2);
