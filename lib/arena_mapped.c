@@ -96,7 +96,7 @@ struct range {
     struct handle *handles; /* by base */
     size_t handle_count, handle_capacity;
     size_t stuck;
-    struct piece *pieces; /* by base as surveyed; those cut off later behind them */
+    struct piece *pieces; /* by base, as last surveyed */
     size_t piece_count, piece_capacity;
     size_t small_pieces;  /* from here on they are of the small kind */
     struct spare *spares; /* by base */

@@ -53,8 +53,8 @@ struct weir_host {
     /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
      * of a millisecond; 0: the engine does not grow ahead of demand. */
     size_t pace;
-    struct weir_ahead
-        *ahead; /* grows ahead of demand; NULL: nobody does.  Set before the first request */
+    /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
+    struct weir_ahead *ahead;
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };

@@ -6,8 +6,8 @@
  *
  * A trim waits for the device where frees are open that no event covers.
  *
- * Locks: one lock over everything here; under it driver calls for events and growth, and the
- * books' lock.  Taken once an operation.
+ * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
+ * for the device, and the books' lock.  Taken once an operation.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
  */

@@ -609,7 +609,8 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     while (s->blocks.total > keep && find_spare(s, s->blocks.total - keep, &at))
         if (give_back(s, at, id, stream) != WEIR_OK)
             break;
-    (void)weir__engine_is_idle(s->host, stream); /* the driver sees what is done as it is asked */
+    /* A driver may see by this what is done; 580 does not, and keeps the region until it is waited for. */
+    (void)weir__engine_is_idle(s->host, stream);
     if (s->inner->shed)
         s->inner->shed(s->under, keep, stream, id);
     weir__lock_give(&s->lock);
