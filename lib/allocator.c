@@ -249,6 +249,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena, WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
+        {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {platform || fixed, WEIR_SETTING_HEADROOM},
         {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
         {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},

@@ -48,6 +48,7 @@ struct handle {
 enum {
     TAKEN,
     OTHERS, /* free, but not for this stream; its last uses were not seen done */
+    BEHIND, /* the same, but they could be waited for */
     OWN,    /* free for this stream; its last uses were not seen done */
     CLEAN,  /* free for everybody, and done */
     HOLE
@@ -223,6 +224,7 @@ static weir_status placed_or(int placed) {
 /* ---- what there is --------------------------------------------------------------------------- */
 
 struct survey {
+    struct weir_arena *arena;
     struct range *range;
     uint64_t id;
     int failed;
@@ -239,7 +241,10 @@ static int visit(void *context, const struct weir_placement_span *span) {
     else if (!span->live && span->sequence == 0)
         what = CLEAN;
     else if (!span->live)
-        what = span->stream == v->id && v->id != 0 ? OWN : OTHERS;
+        what = span->stream == v->id && v->id != 0 ? OWN
+               : weir__order_may_follow(&v->arena->blocks.order, span->stream, span->sequence)
+                   ? BEHIND
+                   : OTHERS;
     if (what == TAKEN && g->piece_count > g->small_pieces &&
         g->pieces[g->piece_count - 1].what == TAKEN &&
         g->pieces[g->piece_count - 1].base + g->pieces[g->piece_count - 1].bytes == span->address) {
@@ -259,7 +264,7 @@ static int visit(void *context, const struct weir_placement_span *span) {
 /* 1, or 0: no host memory. */
 static int survey(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
-    struct survey v = {.range = g, .id = id};
+    struct survey v = {.arena = a, .range = g, .id = id};
 
     g->piece_count = g->small_pieces = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
@@ -315,7 +320,7 @@ static int covers(const struct window *w, const struct piece *p, uint64_t *from,
 }
 
 static int joins(const struct piece *p, int what) {
-    return p->what == HOLE || p->what == what;
+    return p->what == HOLE || p->what == what || (what == BEHIND && p->what >= BEHIND);
 }
 
 /* Sees what the window from `base` on lacks, in the gap of pieces [first, last). */
@@ -700,6 +705,8 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     } else {
         find_window(g, small, bytes, CLEAN, &w);
         find_window(g, small, bytes, OWN, &w);
+        if (a->host->options.internal_dependencies == WEIR_SWITCH_ON)
+            find_window(g, small, bytes, BEHIND, &w);
     }
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);

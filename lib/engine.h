@@ -164,6 +164,8 @@ static inline int weir__engine_is_capture(CUresult result) {
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
                              uint64_t id);
+/* What is queued on `stream` from here on waits for the event. */
+CUresult weir__engine_follow(struct weir_host *host, weir_stream stream, CUevent event);
 /* 1 if the stream has nothing to do, as the driver then knows too. */
 int weir__engine_is_idle(struct weir_host *host, weir_stream stream);
 /* A line about a free that was refused, or a request on a stream that will not do. */

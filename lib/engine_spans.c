@@ -305,6 +305,9 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
         return WEIR_ENGINE_DRY;
     placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
                                          grows ? reserve : 0, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
+        s->host->options.internal_dependencies == WEIR_SWITCH_ON)
+        placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     status = find_room(s, r, reserve, needed, grew);

@@ -443,6 +443,29 @@ void weir__order_observe_all(struct weir_order *o) {
         finish(o, o->marked.first ? o->marked.first : o->silent.first);
 }
 
+/* The oldest mark that covers the sequence; NULL: there is none. */
+static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
+                                             uint64_t sequence) {
+    uintptr_t found = (uintptr_t)(id == 0 ? o->unknown : NULL);
+    const struct weir_order_mark *mark = NULL;
+
+    if (id == 0 ? found != 0 : weir__map_get(&o->streams, id, &found))
+        mark = ((const struct weir_order_stream *)found)->marks;
+    while (mark && mark->sequence < sequence)
+        mark = mark->next;
+    return mark;
+}
+
+int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    return mark_of(o, id, sequence) != NULL;
+}
+
+int weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence) {
+    const struct weir_order_mark *mark = mark_of(o, id, sequence);
+
+    return mark && weir__engine_follow(o->host, stream, mark->event) == CUDA_SUCCESS;
+}
+
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     int result = weir__driver_result;
 

@@ -168,6 +168,12 @@ int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);
  * left off.  SIZE_MAX: each stream is asked until it has an event that is not done.  1 if something has
  * completed. */
 int weir__order_look_around(struct weir_order *o, size_t most);
+/* Whether an event covers what the stream of that id freed with that sequence. */
+int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
+/* In a call on `stream`, which is not being captured: what is queued on it from here on runs after all that
+ * the stream of that id had done when it freed something with that sequence, as may_follow has it.  1, or 0:
+ * the driver refused. */
+int weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
 /* A call on the stream, whose id is known, wants what was freed on it observed: if the stream is idle, an event
  * is recorded for what is open and asked about for some microseconds.  That the stream is idle is no proof by
  * itself: what the legacy stream runs, a blocking stream is only behind once something is queued on it

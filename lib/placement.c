@@ -836,6 +836,145 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
     return (clean > tagged ? clean : tagged) << p->shift;
 }
 
+/* --------------------------------------------------------------- take behind -- */
+
+/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
+ * know no neighbours but each other's.  There is room for a record.  The new one. */
+static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
+    uint32_t rest = weir__chunks_add(&p->all, address);
+    struct weir__chunk *c = &p->all.chunk[id];
+
+    p->all.chunk[rest] = (struct weir__chunk){.address = address,
+                                              .size = c->address + c->size - address,
+                                              .prev = id,
+                                              .next = c->next,
+                                              .sequence = c->sequence};
+    p->all.kind[rest] = (uint8_t)kind;
+    p->all.chunk[c->next].prev = rest;
+    c->next = rest;
+    c->size = address - c->address;
+    return rest;
+}
+
+/* Neighbouring chunks, from `first` on. */
+struct run {
+    uint32_t first;
+    uint64_t size; /* in granules */
+};
+
+/* The free chunk `id` is not at once for `stream`. */
+static int is_others(const struct weir_placement *p, uint32_t id, uint64_t stream) {
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != stream || stream == 0);
+}
+
+/* The chunk `id` serves `stream`, at once or behind a wait. */
+static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream,
+                    const struct weir_placement_waits *waits) {
+    if (is_others(p, id, stream)) {
+        return waits->may(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence);
+    }
+    return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
+}
+
+/* The smallest run in a region that holds `want` granules, if smaller than *best. */
+static void run_search(const struct weir_placement *p, const struct region *r, uint64_t want,
+                       uint64_t stream, const struct weir_placement_waits *waits,
+                       struct run *best) {
+    const struct weir__chunk *chunk = p->all.chunk;
+    struct run now = {0};
+
+    for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
+        if (!may_have(p, id, stream, waits)) {
+            now = (struct run){0};
+            continue;
+        }
+        if (now.size == 0) {
+            now.first = id;
+        }
+        now.size += chunk[id].size;
+        while (now.size - chunk[now.first].size >= want) {
+            now.size -= chunk[now.first].size;
+            now.first = chunk[now.first].next;
+        }
+        if (now.size >= want && (best->first == 0 || now.size < best->size)) {
+            *best = now;
+        }
+    }
+}
+
+/* Waits for the chunks from `id` on that hold `want` granules; 0: a wait failed. */
+static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, uint64_t stream,
+                    const struct weir_placement_waits *waits) {
+    for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next) {
+        if (is_others(p, id, stream) &&
+            !waits->wait(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The free chunk `id` leaves its set, cut if it has more than `want` granules: those that are left. */
+static void run_claim(struct weir_placement *p, uint32_t id, uint64_t want) {
+    struct weir__chunk *c = &p->all.chunk[id];
+    struct stream *s = p->all.kind[id] == TAGGED ? stream_find(p, p->all.tag[id].stream) : NULL;
+
+    chunk_leave(p, s, id);
+    p->all.kind[id] = LIVE;
+    if (c->size > want) {
+        chunk_settle(p, s, chunk_cut(p, id, c->address + want, LIVE));
+    }
+    if (s != NULL) {
+        p->tagged -= c->size;
+    }
+}
+
+/* The block of `want` granules at the beginning of a run. */
+static void run_take(struct weir_placement *p, uint32_t first, uint64_t want, size_t bytes,
+                     struct weir_placement_block *out) {
+    struct weir__chunk *c = &p->all.chunk[first];
+    uint32_t border;
+
+    run_claim(p, first, want);
+    while (c->size < want) {
+        run_claim(p, c->next, want - c->size);
+        chunk_join(p, first, c->next);
+    }
+    border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
+    if (p->all.kind[border] == BORDER) {
+        mark_high(p, border, c->address + c->size);
+    }
+    c->requested = bytes;
+    block_begin(p, first, c->address, c->size, bytes, out);
+}
+
+int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                const struct weir_placement_waits *waits,
+                                struct weir_placement_block *out) {
+    struct run best = {0};
+    size_t rounded;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    unpark(p);
+    stream_seen(p, stream);
+    if (!p->several) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    if (!take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    for (size_t i = 0; i < p->regions; i++) {
+        run_search(p, &p->region[p->by_base[i]], rounded >> p->shift, stream, waits, &best);
+    }
+    if (best.first == 0 || !run_wait(p, best.first, rounded >> p->shift, stream, waits)) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    run_take(p, best.first, rounded >> p->shift, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
 /* ---------------------------------------------------------------------- give -- */
 
 /* The position in by_base of the first region that ends above `address`. */
@@ -1312,24 +1451,6 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 }
 
 /* --------------------------------------------------------------------- holes -- */
-
-/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
- * know no neighbours but each other's.  There is room for a record.  The new one. */
-static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
-    uint32_t rest = weir__chunks_add(&p->all, address);
-    struct weir__chunk *c = &p->all.chunk[id];
-
-    p->all.chunk[rest] = (struct weir__chunk){.address = address,
-                                              .size = c->address + c->size - address,
-                                              .prev = id,
-                                              .next = c->next,
-                                              .sequence = c->sequence};
-    p->all.kind[rest] = (uint8_t)kind;
-    p->all.chunk[c->next].prev = rest;
-    c->next = rest;
-    c->size = address - c->address;
-    return rest;
-}
 
 /* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,

@@ -663,6 +663,43 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
     return largest;
 }
 
+struct behind {
+    struct weir_order *order;
+    weir_stream stream;
+};
+
+static int may_wait(void *context, uint64_t id, uint64_t sequence) {
+    const struct behind *b = context;
+
+    return weir__order_may_follow(b->order, id, sequence);
+}
+
+static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
+    const struct behind *b = context;
+
+    return weir__order_follow(b->order, b->stream, id, sequence);
+}
+
+int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                               weir_stream stream, struct weir_placement_block *out) {
+    struct behind behind = {&s->order, stream};
+    const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
+    int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
+    int result = WEIR_PLACEMENT_NO_FIT;
+
+    if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
+        result =
+            weir__placement_take_behind(s->placement[WEIR_SUBALLOC_BASE], bytes, id, &waits, out);
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__placement_take_behind(s->placement[kind], bytes, id, &waits, out);
+    if (result == WEIR_PLACEMENT_OK) {
+        tell_address(s, out);
+        account(s, out);
+        s->steals++;
+    }
+    return result;
+}
+
 void weir__suballoc_dry(struct weir_suballoc *s) {
     weir__order_dry(&s->order);
 }

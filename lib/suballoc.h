@@ -128,6 +128,10 @@ void weir__suballoc_dry(struct weir_suballoc *s);
  * for the device. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 uint64_t reserve, struct weir_placement_block *out);
+/* The same as take, for a request on `stream`, of that id, that did not fit, behind other streams: what they
+ * freed serves it at once, and their work then comes before its own on the device. */
+int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                               weir_stream stream, struct weir_placement_block *out);
 /* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);

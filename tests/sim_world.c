@@ -90,7 +90,7 @@ enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, PLATFORM, KINDS };
 struct settings {
     int kind, front, checks;
     uint64_t capacity, limit; /* limit 0: none */
-    int growth, threshold, cache, idle, patience, packing;
+    int growth, threshold, cache, idle, patience, packing, dependencies;
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
@@ -249,6 +249,8 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->asks = pick(&state, 3) == 0;
     if (pick(&state, 4) == 0)
         s->headroom = (uint64_t)MIB << pick(&state, 8);
+    s->dependencies =
+        (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick(&state, 3)];
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -294,6 +296,7 @@ static weir_options options_of(const struct settings *s) {
                     : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
                                               : WEIR_ARENA_DEFAULT;
     options.packing = s->packing;
+    options.internal_dependencies = s->dependencies;
     if (s->limit)
         options.limit = bytes_amount(s->limit);
     options.growth = growths[s->growth];

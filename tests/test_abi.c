@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 264, 8);
+STRUCT(weir_options, 272, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -78,6 +78,8 @@ FIELD(weir_options, prealloc_deadline_ms, 240, 4);
 FIELD(weir_options, prealloc_mode, 244, 4);
 FIELD(weir_options, profile, 248, 8);
 FIELD(weir_options, decay_ms, 256, 8);
+FIELD(weir_options, internal_dependencies, 264, 4);
+FIELD(weir_options, reserved, 268, 4);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);

@@ -213,6 +213,44 @@ START_TEST(freed_on_a_busy_stream) {
 }
 END_TEST
 
+/* What A freed while busy serves B before the reserve grows, if B may wait for A on the device; else it grows,
+ * or refuses where it cannot. */
+static void behind_another(int kind, int dependencies) {
+    weir_options options = plain(kind, 64 * MIB);
+    int on = dependencies == WEIR_SWITCH_ON;
+    void *block, *other = NULL;
+    weir_allocator *a;
+    uint64_t before;
+
+    options.internal_dependencies = dependencies;
+    a = make(&options);
+    give(a, take(a, 1000, B), B);
+    block = take(a, 28 * MIB, A);
+    before = reserve(a);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    count_from_here();
+    if (!on && kind == KIND_FIXED)
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 40 * MIB, B, &other));
+    else
+        other = take(a, (kind == KIND_FIXED ? 40 : 28) * MIB, B);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), (uint64_t)on);
+    ck_assert_int_eq(reserve(a) == before, on || kind == KIND_FIXED);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY); /* the host waited for nothing */
+    MUST_EQ(driver->cuStreamQuery(B), on ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+    busy(B, MS); /* writes its block: the model would complain */
+    weir__model_advance(5 * MS);
+    give(a, other, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+
+START_TEST(a_stream_may_go_behind_another) {
+    behind_another(_i, WEIR_SWITCH_ON);
+    behind_another(_i, WEIR_SWITCH_OFF);
+}
+END_TEST
+
 /* Small frees pile up without events; a stream that runs dry asks for them, and the owner's next call
  * records one for all. */
 START_TEST(a_dry_stream_makes_the_owner_record_once) {
@@ -2322,6 +2360,7 @@ static void add_order(TCase *tests) {
     tcase_add_test(tests, a_block_of_the_platform_is_one_call);
     LOOP(tests, one_stream_never_records, ARENAS);
     tcase_add_test(tests, freed_on_a_busy_stream);
+    LOOP(tests, a_stream_may_go_behind_another, KIND_FIXED, KIND_MAPPED + 1);
     tcase_add_test(tests, a_dry_stream_makes_the_owner_record_once);
     tcase_add_test(tests, events_are_recycled);
     tcase_add_test(tests, a_recycled_handle_is_another_stream);
