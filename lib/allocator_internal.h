@@ -14,6 +14,7 @@
 #include "harden.h"
 #include "learn.h"
 #include "priming.h"
+#include "siblings.h"
 #include "uses.h"
 
 struct weir_allocator {
@@ -29,6 +30,7 @@ struct weir_allocator {
     uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;  /* and to get; fixed after create */
     struct weir_priming priming;
+    struct weir_sibling sibling;
     uint64_t low, high;    /* bytes of headroom; 0: none; likewise */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };

@@ -214,7 +214,7 @@ static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
-static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
 
@@ -228,7 +228,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     if (before > keep)
         a->backing->shed(a, keep);
     if (a->blocks.total < before)
-        weir__engine_note(a->host, WEIR_EVENT_DECAY, 1, before - keep, before - a->blocks.total,
+        weir__engine_note(a->host, cause, 1, before - keep, before - a->blocks.total,
                           weir__engine_since(a->host, started), a->blocks.total);
     weir__lock_give(&a->lock);
 }

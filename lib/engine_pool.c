@@ -720,12 +720,12 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
 }
 
 /* The driver gives back what it has seen completed, and waits for nothing. */
-static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     size_t released;
 
     (void)stream;
     (void)id;
-    (void)pool_trim(engine, keep, WEIR_EVENT_DECAY, &released);
+    (void)pool_trim(engine, keep, cause, &released);
 }
 
 /* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,

@@ -600,7 +600,7 @@ static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
 }
 
 /* Regions go back on the stream, as far as they serve it; what it has done by now the pool then has. */
-static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct spans *s = engine;
     size_t at;
 
@@ -615,7 +615,7 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     /* A driver may see by this what is done; 580 does not, and keeps the region until it is waited for. */
     (void)weir__engine_is_idle(s->host, stream);
     if (s->inner->shed)
-        s->inner->shed(s->under, keep, stream, id);
+        s->inner->shed(s->under, keep, stream, id, cause);
     weir__lock_give(&s->lock);
 }
 

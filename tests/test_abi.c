@@ -257,6 +257,7 @@ VALUE(WEIR_EVENT_RECOVERY, 4);
 VALUE(WEIR_EVENT_HEADROOM, 5);
 VALUE(WEIR_EVENT_BACKGROUND, 6);
 VALUE(WEIR_EVENT_DECAY, 7);
+VALUE(WEIR_EVENT_LOW_MEMORY, 8);
 
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
@@ -276,7 +277,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
-    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 8);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 9);
 }
 END_TEST
 
@@ -294,6 +295,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
     weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
+    weir_status (*low_memory)(weir_allocator *, size_t) = weir_low_memory;
     weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
     weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
     weir_status (*latencies)(weir_allocator *, int, weir_latency *) = weir_latencies;
@@ -315,9 +317,9 @@ START_TEST(functions_have_their_types) {
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
     ck_assert(version && create && destroy && standard && alloc && release && use && bind &&
-              unbind && preallocate && trim && decay && save && stats && latencies && events &&
-              cause && refusal && init && from_env && set && name && message && result && reader &&
-              close && next && reason);
+              unbind && preallocate && trim && decay && low_memory && save && stats && latencies &&
+              events && cause && refusal && init && from_env && set && name && message && result &&
+              reader && close && next && reason);
 }
 END_TEST
 
