@@ -821,6 +821,15 @@ static void do_preallocate(uint64_t r) {
     tell("%s\n", weir_status_name(status));
 }
 
+/* Somebody says that so much is wanted, or all. */
+static void say_low_memory(size_t bytes) {
+    int fixed = w.set.kind == PLATFORM || w.set.kind == ARENA_FIXED;
+    weir_status status = weir_low_memory(w.allocator, bytes);
+
+    tell("memory is low, %zu bytes are wanted: %s\n", bytes, weir_status_name(status));
+    expect(status, fixed ? WEIR_E_NOT_SUPPORTED : WEIR_OK, "weir_low_memory");
+}
+
 /* Others take memory of the device, or give it back. */
 static void do_hog(uint64_t r, int takes) {
     CUdeviceptr *hog = &w.hogs[r % HOGS];
@@ -828,6 +837,8 @@ static void do_hog(uint64_t r, int takes) {
 
     if (takes == (*hog != 0) || w.capture.runs)
         return;
+    if (takes && (r >> 16 & 1))
+        say_low_memory(r >> 17 & 1 ? bytes : 0);
     tell("somebody %s %zu bytes\n", takes ? "takes" : "gives back", bytes);
     if (takes)
         (void)w.driver->cuMemAlloc(hog, bytes); /* if there is as much */
