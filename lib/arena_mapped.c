@@ -565,8 +565,8 @@ static int is_to_higher(const void *a, const void *b) {
     return x->to.base > y->to.base ? 1 : -(x->to.base < y->to.base);
 }
 
-/* Lifts all that will move, from the highest address down. */
-static weir_status lift_all(struct weir_arena *a) {
+/* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
+static weir_status lift_all(struct weir_arena *a, int *lifted) {
     struct range *g = a->range;
     weir_status status = WEIR_OK;
 
@@ -575,6 +575,7 @@ static weir_status lift_all(struct weir_arena *a) {
         struct move *m = &g->moves[i];
         uint64_t to = m->to.base;
 
+        *lifted = 1;
         status = lift(a, chunk_of(g, m->from), m->from, &m->to);
         m->in_hand = status == WEIR_OK;
         m->to.base = to;
@@ -649,14 +650,16 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
     struct handle *handles = weir__hostmem_room(g->handles, g->handle_count + g->move_count,
                                                 &g->handle_capacity, sizeof *handles);
     weir_status status;
+    int lifted = 0;
 
     if (!handles)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     g->handles = handles;
-    status = lift_all(a);
+    status = lift_all(a, &lifted);
 
     release_leftovers(a, NOWHERE);
-    if (status == WEIR_OK && !survey(a, r->id))
+    /* Else the holes are as they were. */
+    if (lifted && status == WEIR_OK && !survey(a, r->id))
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
         struct move *m = &g->moves[i];
