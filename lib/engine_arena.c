@@ -56,7 +56,6 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
                          int *grew, struct weir_placement_block *out) {
     int result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     int result_before = weir__driver_result;
-    int follows = a->host->options.internal_dependencies == WEIR_SWITCH_ON;
     weir_status status;
 
     if (result == WEIR_PLACEMENT_NO_FIT) {
@@ -66,7 +65,7 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
                                              out);
     }
-    if (result == WEIR_PLACEMENT_NO_FIT && follows)
+    if (result == WEIR_PLACEMENT_NO_FIT)
         result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
         status = a->backing->make_room(a, r, grew);
@@ -78,7 +77,7 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         if (status != WEIR_OK)
             return status;
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
-        if (result == WEIR_PLACEMENT_NO_FIT && follows)
+        if (result == WEIR_PLACEMENT_NO_FIT)
             result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     }
     if (result == WEIR_PLACEMENT_NO_MEMORY)

@@ -914,38 +914,53 @@ static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, 
     return 1;
 }
 
-/* The free chunk `id` leaves its set, cut if it has more than `want` granules: those that are left. */
-static void run_claim(struct weir_placement *p, uint32_t id, uint64_t want) {
-    struct weir__chunk *c = &p->all.chunk[id];
+/* The part of the free chunk `id` in [first, end), in granules, leaves its set; what lies outside stays whose
+ * it was.  There is room for a record on either side.  Its record, which is in no set. */
+static uint32_t chunk_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
+    const struct weir__chunk *c = &p->all.chunk[id];
     struct stream *s = p->all.kind[id] == TAGGED ? stream_find(p, p->all.tag[id].stream) : NULL;
 
     chunk_leave(p, s, id);
     p->all.kind[id] = LIVE;
-    if (c->size > want) {
-        chunk_settle(p, s, chunk_cut(p, id, c->address + want, LIVE));
+    if (c->address + c->size > end) {
+        chunk_settle(p, s, chunk_cut(p, id, end, LIVE));
+    }
+    if (c->address < first) {
+        uint32_t rest = chunk_cut(p, id, first, LIVE);
+
+        chunk_settle(p, s, id);
+        id = rest;
     }
     if (s != NULL) {
-        p->tagged -= c->size;
+        p->tagged -= p->all.chunk[id].size;
     }
+    return id;
+}
+
+/* The same of the free chunks from `id` on, joined. */
+static uint32_t run_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
+    struct weir__chunk *c;
+
+    id = chunk_claim(p, id, first, end);
+    c = &p->all.chunk[id];
+    while (c->address + c->size < end) {
+        chunk_join(p, id, chunk_claim(p, c->next, first, end));
+    }
+    return id;
 }
 
 /* The block of `want` granules at the beginning of a run. */
-static void run_take(struct weir_placement *p, uint32_t first, uint64_t want, size_t bytes,
+static void run_take(struct weir_placement *p, uint32_t id, uint64_t want, size_t bytes,
                      struct weir_placement_block *out) {
-    struct weir__chunk *c = &p->all.chunk[first];
-    uint32_t border;
+    uint64_t address = p->all.chunk[id].address;
+    struct weir__chunk *c = &p->all.chunk[run_claim(p, id, address, address + want)];
+    uint32_t border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
 
-    run_claim(p, first, want);
-    while (c->size < want) {
-        run_claim(p, c->next, want - c->size);
-        chunk_join(p, first, c->next);
-    }
-    border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
     if (p->all.kind[border] == BORDER) {
-        mark_high(p, border, c->address + c->size);
+        mark_high(p, border, address + want);
     }
     c->requested = bytes;
-    block_begin(p, first, c->address, c->size, bytes, out);
+    block_begin(p, id, address, want, bytes, out);
 }
 
 int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
@@ -1548,38 +1563,52 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     return weir__placement_give(p, address, stream, sequence, NULL);
 }
 
-int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
-                          size_t bytes) {
+/* The free chunk that starts at `address`, in granules; 0: there is none. */
+static uint32_t free_at(const struct weir_placement *p, uint64_t address) {
+    uint32_t id = weir__chunks_find(&p->all, address, CLEAN);
+
+    return id != 0 ? id : weir__chunks_find(&p->all, address, TAGGED);
+}
+
+int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
+                           size_t bytes) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
-    struct weir__chunk *c;
+    uint32_t id;
+    uint32_t last;
+
+    unpark(p);
+    if (!records_reserve(p, p->regions + 2)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = free_at(p, within >> p->shift);
+    if (id == 0 || bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within ||
+        p->all.chunk[id].address + p->all.chunk[id].size <= first) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    for (last = id; p->all.chunk[last].address + p->all.chunk[last].size < end;) {
+        last = p->all.chunk[last].next;
+        if (p->all.kind[last] != CLEAN && p->all.kind[last] != TAGGED) {
+            return WEIR_PLACEMENT_INVALID;
+        }
+    }
+    hole_begin(p, run_claim(p, id, first, end));
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
+                          size_t bytes) {
     uint32_t id;
 
     unpark(p);
-    if (!records_reserve(p, p->regions + 3)) {
-        return WEIR_PLACEMENT_NO_MEMORY;
-    }
     id = chunk_around(p, within, CLEAN, address, bytes);
     if (id == 0) {
         return WEIR_PLACEMENT_INVALID;
     }
-    c = &p->all.chunk[id];
-    if (c->sequence > p->pace.observed) {
+    if (p->all.chunk[id].sequence > p->pace.observed) {
         return WEIR_PLACEMENT_BUSY;
     }
-    chunk_leave(p, NULL, id);
-    p->all.kind[id] = HOLE;
-    if (c->address + c->size > end) {
-        settle_clean(p, chunk_cut(p, id, end, HOLE));
-    }
-    if (c->address < first) {
-        uint32_t rest = chunk_cut(p, id, first, HOLE);
-
-        settle_clean(p, id);
-        id = rest;
-    }
-    hole_begin(p, id);
-    return WEIR_PLACEMENT_OK;
+    return weir__placement_hollow(p, within, address, bytes);
 }
 
 /* ------------------------------------------------------------------- figures -- */

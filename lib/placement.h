@@ -138,6 +138,11 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
+/* [address, address + bytes), of free chunks side by side of which the first that it touches starts at
+ * `within`, is a hole from here on, whoever may use them.  OK, INVALID or NO_MEMORY. */
+int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
+                           size_t bytes);
+
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
