@@ -140,6 +140,7 @@ EXTRA_DIST += \
 	tests/refuse.h \
 	tests/suite.h \
 	tests/support.h \
+	tests/spin/ahead.pml \
 	tests/spin/bias.pml \
 	tests/spin/box.pml \
 	tests/spin/demand.pml \

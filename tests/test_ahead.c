@@ -627,6 +627,26 @@ START_TEST(what_cannot_be_told_is_left_alone) {
 }
 END_TEST
 
+/* The thread, which has given headroom up, still does what it is told. */
+START_TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
+    weir_options options = options_for(_i, 64 * MIB, 0);
+    weir_allocator *a;
+
+    real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
+    catch_log();
+    options.log = WEIR_LOG_WARNING;
+    options.prealloc = bytes_amount(256 * MIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(&real, &options);
+    AWAIT((lines(), strstr(logged, "headroom has no effect with this driver")) != NULL);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    AWAIT(stats_of(a).prealloc_asked == 256 * MIB);
+    MUST_EQ(stats_of(a).prealloc_pending, 0);
+    destroy(a);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *all = suite_create("ahead");
     TCase *tests = suite_add_case(all, "thread", 120, open_device, NULL);
@@ -647,6 +667,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WAYS);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
+    tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);
 
     tests = suite_add_case(all, "exit", 120, NULL, NULL);
     tcase_add_loop_test(tests, a_process_may_exit_meanwhile, 0, WAYS);
