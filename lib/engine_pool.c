@@ -646,8 +646,11 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
     return weir__engine_status(p->host, result);
 }
 
-/* What was taken on request is not for the next synchronisation to give back. */
+/* What was taken on request is not for the next synchronisation to give back, which goes down to whole
+ * units. */
 static void keep_at_least(struct pool *p, uint64_t bytes) {
+    if (bytes % UNIT > 0)
+        bytes += UNIT - bytes % UNIT;
     if (bytes <= p->threshold)
         return;
     if (set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
