@@ -282,13 +282,39 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */
 static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_host *host = &a->host;
-    int behind = a->prealloc > 0 && is_behind(a);
+    int behind = a->prealloc > 0 && is_behind(a), result_before = weir__driver_result;
 
-    if ((a->low > 0 || behind) && host->pace > 0 &&
+    if ((a->low == 0 && !behind) || host->pace == 0 ||
         weir__ahead_open(host, a->ops, a->engine, a->low, a->high,
-                         behind && at_create ? &a->priming : NULL, &host->ahead) != WEIR_OK)
-        weir__log(host->options.log, WEIR_LOG_WARNING,
-                  "nothing is done in the background: the host has no memory, or no thread");
+                         behind && at_create ? &a->priming : NULL, &host->ahead) == WEIR_OK)
+        return;
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "nothing is done in the background: the host has no memory, or no thread");
+    weir__set_driver_result(result_before);
+}
+
+/* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
+ * the same. */
+static weir_status as_a_wish(const weir_allocator *a, weir_status status, int result_before) {
+    if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
+        !(a->profile_asked > 0 || is_behind(a)))
+        return status;
+    weir__log(a->host.options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
+              weir_status_message(status));
+    weir__set_driver_result(result_before);
+    return WEIR_OK;
+}
+
+/* As the allocator is made. */
+static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
+    int result_before = weir__driver_result;
+    weir_status status = as_a_wish(a, preallocate(a, text, text_bytes), result_before);
+
+    if (status == WEIR_OK)
+        look_ahead(a, 1);
+    if (status == WEIR_OK && !a->host.ahead)
+        status = as_a_wish(a, preallocate_behind(a, text, text_bytes), result_before);
+    return status;
 }
 
 /* What earlier runs needed, unless the program says what it wants; never less than it must get. */
@@ -373,11 +399,9 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (a->prealloc > 0 && !at_create)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
-        status = preallocate(a, why, sizeof why);
-    if (status == WEIR_OK)
-        look_ahead(a, at_create);
-    if (status == WEIR_OK && at_create && !host->ahead)
-        status = preallocate_behind(a, why, sizeof why);
+        status = preallocate_now(a, why, sizeof why);
+    else if (status == WEIR_OK)
+        look_ahead(a, 0);
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
