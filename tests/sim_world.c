@@ -15,11 +15,13 @@
  */
 #include "sim.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <weir/weir.h>
@@ -164,13 +166,32 @@ struct world {
 
 static struct world w;
 
-/* The profile of this process: what its world learns. */
-static const char *profile_path(void) {
+/* A folder of this process, so that it meets no other's lock or profile. */
+static const char *folder(void) {
     static char path[64];
 
-    snprintf(path, sizeof path, "%s/weir-sim-%ld.profile",
+    snprintf(path, sizeof path, "%s/weir-sim-%ld",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
     return path;
+}
+
+/* What the world learns. */
+static const char *profile_path(void) {
+    static char path[80];
+
+    snprintf(path, sizeof path, "%s/profile", folder());
+    return path;
+}
+
+static void remove_folder(void) {
+    DIR *files = opendir(folder());
+    const struct dirent *file;
+
+    while (files && (file = readdir(files)))
+        (void)unlinkat(dirfd(files), file->d_name, 0);
+    if (files)
+        closedir(files);
+    (void)rmdir(folder());
 }
 
 static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...) {
@@ -180,7 +201,7 @@ static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *for
     va_start(arguments, format);
     length = (size_t)vsnprintf(w.report->failure, sizeof w.report->failure, format, arguments);
     va_end(arguments);
-    (void)unlink(profile_path());
+    remove_folder();
     if (length < sizeof w.report->failure)
         snprintf(w.report->failure + length, sizeof w.report->failure - length,
                  " (word %zu of seed %#llx)", w.at, (unsigned long long)w.script->seed);
@@ -1157,6 +1178,9 @@ static void close_allocator(void) {
 static void open_world(void) {
     struct weir_driver_failure failure;
 
+    remove_folder(); /* of a process that had this number */
+    if (mkdir(folder(), 0700) != 0 || setenv("XDG_RUNTIME_DIR", folder(), 1) != 0)
+        fail("no folder %s", folder());
     w.driver = weir__driver_open("model", &failure);
     if (!w.driver)
         fail("%s", failure.text);
@@ -1183,7 +1207,7 @@ static void close_world(void) {
     CU(w.driver->cuEventDestroy(w.event));
     CU(w.driver->cuCtxPopCurrent(&popped));
     CU(w.driver->cuDevicePrimaryCtxRelease(0));
-    (void)unlink(profile_path());
+    remove_folder();
 }
 
 /* ---- Playing ---- */
