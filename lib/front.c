@@ -672,9 +672,9 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     }
     if (is_refusal(status))
         status = recover(f, status, bytes, asked, stream, base, &grew);
-    weir__ahead_look(f->host, grew ? bytes : 0);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
+        weir__ahead_look(f->host, grew ? bytes : 0);
         if (grew)
             atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
         look_back(f, c, stream, id);

@@ -533,6 +533,28 @@ START_TEST(idle_pieces_do_not_deceive_it) {
 }
 END_TEST
 
+/* What a refusal says could be had is not taken before the program can ask for it. */
+START_TEST(a_refusal_leaves_what_there_is) {
+    weir_options options = options_for(_i, 0, 0);
+    weir_refusal refusal = {.size = sizeof refusal};
+    weir_allocator *a;
+    void *block = NULL;
+    CUdeviceptr hog;
+
+    options.prealloc = bytes_amount(4 * GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.growth = WEIR_GROWTH_BFC; /* takes nine tenths of what was refused */
+    a = make_on(driver, &options);
+    CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
+    weir__model_advance(5 * MS);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
+    OK(weir_last_refusal(&refusal));
+    OK(weir_free(a, take(a, refusal.largest, A), A));
+    destroy(a);
+    CU(driver->cuMemFree(hog));
+}
+END_TEST
+
 START_TEST(pauses_after_refusals_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
     uint64_t pause = 0, before = 0, refusals;
@@ -676,6 +698,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
+    tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);
     tcase_add_loop_test(tests, a_hit_costs_what_it_did, 0, POOL_ALONE);
