@@ -54,7 +54,8 @@ enum kind {
 struct region {
     uint64_t base;
     uint64_t end;
-    uint64_t high;   /* end of the highest block ever handed out, or base */
+    uint64_t high;   /* end of the highest block ever handed out, or filled, or base */
+    uint64_t used;   /* the same of blocks alone, as long as there is one stream */
     uint32_t border; /* 0: the slot is not in use */
 };
 
@@ -456,27 +457,35 @@ static const struct weir_placement *unparked(const struct weir_placement *p) {
 
 /* ------------------------------------------------------------- second stream -- */
 
-/* If the last chunk of `r` was used in part, cuts off what lies above the high mark.  If it was not
+/* What lies above the mark of `r` was never used: cut off from what was, and clean.  Where it was not
  * used at all, its sequence is that of a block that it had joined and that was taken again. */
-static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
-    uint32_t id = p->all.chunk[r->border].prev;
-    struct weir__chunk *c = &p->all.chunk[id];
-    uint32_t rest;
+static void cut_at_mark(struct weir_placement *p, const struct region *r) {
+    for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
+        struct weir__chunk *c = &p->all.chunk[id];
+        uint32_t rest;
 
-    if (!chunk_is(p, id, CLEAN) || r->high == r->end) {
+        if (c->address + c->size <= r->used) {
+            return;
+        }
+        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->pace.observed) {
+            continue;
+        }
+        if (r->used <= c->address) {
+            c->sequence = 0;
+            continue;
+        }
+        rest = weir__chunks_add(&p->all, r->used);
+        c = &p->all.chunk[id];
+        p->all.chunk[rest] = (struct weir__chunk){.address = r->used,
+                                                  .size = c->address + c->size - r->used,
+                                                  .prev = id,
+                                                  .next = c->next};
+        p->all.kind[rest] = CLEAN;
+        p->all.chunk[c->next].prev = rest;
+        c->next = rest;
+        c->size = r->used - c->address;
         return;
     }
-    if (r->high <= c->address) {
-        c->sequence = 0;
-        return;
-    }
-    rest = weir__chunks_add(&p->all, r->high);
-    p->all.chunk[rest] = (struct weir__chunk){
-        .address = r->high, .size = r->end - r->high, .prev = id, .next = r->border};
-    p->all.kind[rest] = CLEAN;
-    p->all.chunk[r->border].prev = rest;
-    c->next = rest;
-    c->size = r->high - c->address;
 }
 
 /* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
@@ -487,12 +496,9 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     p->strays = 0;
     for (size_t i = 0; i < p->regions; i++) {
         const struct region *r = &p->region[p->by_base[i]];
-        uint32_t id = p->all.chunk[r->border].prev;
-
-        if (p->all.chunk[id].sequence > p->pace.observed) {
-            cut_at_high_mark(p, r);
-        }
-        for (id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
+        cut_at_mark(p, r);
+        for (uint32_t id = p->all.chunk[r->border].next; id != r->border;
+             id = p->all.chunk[id].next) {
             struct weir__chunk *c = &p->all.chunk[id];
 
             if (!chunk_is(p, id, CLEAN)) {
@@ -687,13 +693,40 @@ INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address,
     out->size = size << p->shift;
 }
 
-/* The block `id`, of a region's last chunk, ends at `end`: no other can reach above a high mark. */
-static inline void mark_high(struct weir_placement *p, uint32_t border, uint64_t end) {
-    struct region *r = &p->region[p->all.chunk[border].region];
+/* The position in by_base of the first region that ends above `address`. */
+static size_t region_position(const struct weir_placement *p, uint64_t address) {
+    size_t low = 0;
+    size_t high = p->regions;
 
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (p->region[p->by_base[middle]].end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static inline void mark_high(struct weir_placement *p, struct region *r, uint64_t end) {
     if (end > r->high) {
         p->extent += end - r->high;
         r->high = end;
+    }
+    if (end > r->used) {
+        r->used = end;
+    }
+}
+
+/* A block ends at `end`, of the last chunk before `next`, which is no chunk with memory: no other can reach
+ * above a mark. */
+static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t end) {
+    if (p->all.kind[next] == BORDER) {
+        mark_high(p, &p->region[p->all.chunk[next].region], end);
+    } else if (!p->several) {
+        mark_high(p, &p->region[p->by_base[region_position(p, end - 1)]], end);
     }
 }
 
@@ -718,8 +751,8 @@ INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id
     if (own != NULL) {
         p->tagged -= size;
     }
-    if (p->all.kind[next] == BORDER) {
-        mark_high(p, next, address + size);
+    if (p->all.kind[next] == BORDER || p->all.kind[next] == HOLE) {
+        mark_end(p, next, address + size);
     }
     c->requested = bytes;
     block_begin(p, id, address, size, bytes, out);
@@ -957,7 +990,7 @@ static void run_take(struct weir_placement *p, uint32_t id, uint64_t want, size_
     uint32_t border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
 
     if (p->all.kind[border] == BORDER) {
-        mark_high(p, border, address + want);
+        mark_high(p, &p->region[p->all.chunk[border].region], address + want);
     }
     c->requested = bytes;
     block_begin(p, id, address, want, bytes, out);
@@ -991,23 +1024,6 @@ int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t
 }
 
 /* ---------------------------------------------------------------------- give -- */
-
-/* The position in by_base of the first region that ends above `address`. */
-static size_t region_position(const struct weir_placement *p, uint64_t address) {
-    size_t low = 0;
-    size_t high = p->regions;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (p->region[p->by_base[middle]].end > address) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
-}
 
 /* What an address is at which no live block starts; the block around it in *out (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
@@ -1352,7 +1368,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     border = weir__chunks_add(&p->all, end);
-    p->region[slot] = (struct region){.base = first, .end = end, .high = first};
+    p->region[slot] = (struct region){.base = first, .end = end, .high = first, .used = first};
     region_link(p, slot, border, id);
     return WEIR_PLACEMENT_OK;
 }
@@ -1522,8 +1538,8 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
                          uint64_t stream, uint64_t sequence) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
-    size_t position = region_position(p, first);
     struct weir__chunk *c;
+    struct region *r;
     uint32_t id;
 
     unpark(p);
@@ -1531,6 +1547,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     if (id == 0) {
         return WEIR_PLACEMENT_INVALID;
     }
+    r = &p->region[p->by_base[region_position(p, first)]];
     c = &p->all.chunk[id];
     if (!records_reserve(p, p->regions + (c->address < first) + (c->address + c->size > end))) {
         return WEIR_PLACEMENT_NO_MEMORY;
@@ -1547,14 +1564,15 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         p->holes++;
     }
     p->holes--;
-    if (end > p->region[p->by_base[position]].high) {
-        p->extent += end - p->region[p->by_base[position]].high;
-        p->region[p->by_base[position]].high = end;
+    if (end > r->high) {
+        p->extent += end - r->high;
+        r->high = end;
     }
     if (sequence == 0) {
         settle_clean(p, id);
         return WEIR_PLACEMENT_OK;
     }
+    mark_high(p, r, end);
     p->all.kind[id] = LIVE; /* as if it had been taken, and is freed now */
     p->all.chunk[id].requested = bytes;
     p->used += bytes >> p->shift;
@@ -1783,8 +1801,8 @@ static int check_region(struct weir_placement *p, const struct region *r, struct
         }
         if (p->all.kind[id] == LIVE) {
             wrong = check_block(p, id, sum);
-            if (c->address + c->size > r->high) {
-                wrong = "a block lies above the high mark";
+            if (c->address + c->size > (p->several ? r->high : r->used)) {
+                wrong = "a block lies above the mark";
             }
         } else if (p->all.kind[id] == HOLE) {
             wrong = check_hole(p, id, sum);

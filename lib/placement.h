@@ -23,8 +23,8 @@
  *              stream or both are clean.
  *   One stream.  Until a second stream is seen, tags restrict nothing: free chunks join whatever
  *              their tag, so that the placement is BFC's to the byte.  When the second stream shows
- *              up, free space below the highest address ever handed out of a region, or filled,
- *              carries the first stream's tag (unless observed), and what lies above is clean.
+ *              up, free space below the highest address ever handed out of a region carries the
+ *              first stream's tag (unless observed), and what lies above is clean.
  *   Stream 0   is "not known": what it frees serves nobody until observed, and it is served from
  *              clean chunks alone.
  *   Sequence.  From 1; 0 counts as 1.  A free with a sequence that its stream was already observed

@@ -1668,6 +1668,28 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
+START_TEST(a_second_stream_has_what_nobody_used) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block, *other;
+
+    options.packing = _i;
+    options.front = WEIR_SWITCH_OFF;
+    options.prealloc = bytes_amount(512 * MIB);
+    a = make(&options);
+    block = take(a, 100 * MIB, A);
+    busy(A, 50 * MS);
+    give(a, block, A);
+    count_from_here();
+    other = take(a, 300 * MIB, B);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    give(a, other, B);
+    destroy(a);
+}
+END_TEST
+
 START_TEST(a_pool_without_figures) {
     const struct weir_driver *table = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
     weir_options options = plain(KIND_POOL, 0);
@@ -2449,6 +2471,8 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
+                        WEIR_PACKING_FAST + 1);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
     tcase_add_loop_test(tests, what_was_undone_is_nobodys, 0, 2);
