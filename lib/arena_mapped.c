@@ -94,7 +94,8 @@ struct spare {
 /* What is to be mapped where: a handle that is idle now, or a new one. */
 struct move {
     struct handle to;
-    uint64_t from; /* where it is mapped; NOWHERE: it is new */
+    uint64_t from; /* where it is mapped; NOWHERE: it is new, */
+    size_t least;  /* and of so many bytes at least */
     int what;      /* as of a spare; CLEAN: it is new */
     int in_hand;   /* `to` has it */
 };
@@ -558,15 +559,14 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
 }
 
 /* 1, or 0: no host memory. */
-static int plan_move(struct range *g, uint64_t to, size_t bytes, uint64_t from, int what) {
+static int plan_move(struct range *g, const struct move *m) {
     struct move *moves =
         weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
 
     if (!moves)
         return 0;
     g->moves = moves;
-    moves[g->move_count++] =
-        (struct move){.to = {.base = to, .bytes = bytes}, .from = from, .what = what};
+    moves[g->move_count++] = *m;
     return 1;
 }
 
@@ -592,7 +592,10 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
             bytes = squeeze ? want : step_for(a, small, want, (size_t)(most - at), *planned);
             *planned += bytes;
         }
-        if (!plan_move(g, at, bytes, from, what))
+        if (!plan_move(g, &(struct move){.to = {.base = at, .bytes = bytes},
+                                         .from = from,
+                                         .least = want < bytes ? want : bytes,
+                                         .what = what}))
             return 0;
         at += bytes;
     }
@@ -616,7 +619,9 @@ static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_
     }
     for (size_t i = 0; i < g->spare_count && squeeze && *planned > 0; i++)
         if (g->spares[i].bytes > 0 && g->spares[i].what == CLEAN &&
-            !plan_move(g, NOWHERE, g->spares[i].bytes, g->spares[i].base, CLEAN))
+            !plan_move(g, &(struct move){.to = {.base = NOWHERE, .bytes = g->spares[i].bytes},
+                                         .from = g->spares[i].base,
+                                         .what = CLEAN}))
             return 0;
     return 1;
 }
@@ -787,21 +792,46 @@ static void release_leftovers(struct weir_arena *a, uint64_t most) {
     }
 }
 
+/* Makes all handles that are new, before any of them is mapped: else those that the device had for a
+ * request that it cannot serve would be held by what lies beside them. */
+static weir_status make_new(struct weir_arena *a) {
+    struct range *g = a->range;
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
+        struct move *m = &g->moves[i];
+
+        if (m->from != NOWHERE)
+            continue;
+        result = make_handle(a, &m->to);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && m->to.bytes > m->least) {
+            m->to.bytes = m->least;
+            result = make_handle(a, &m->to);
+        }
+        m->in_hand = result == CUDA_SUCCESS;
+    }
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__engine_status(a->host, result);
+}
+
 /* Carries the plan out. */
 static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
                              int *grew) {
     struct range *g = a->range;
     uint64_t started = a->host->driver->ticks(), before = a->blocks.total, moved = 0, end = 0;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
+    int gives_up = given_up(g) > 0; /* what is new may come of that */
     weir_status status;
     int lifted = 0, unseen = 0;
 
     /* So that all that is lifted can come back to a list, whatever happens. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    status = lift_all(a, r, &lifted);
-
+    status = gives_up ? WEIR_OK : make_new(a);
+    if (status == WEIR_OK)
+        status = lift_all(a, r, &lifted);
     release_leftovers(a, NOWHERE);
+    if (status == WEIR_OK && gives_up)
+        status = make_new(a);
     /* Else the holes are as they were. */
     if (lifted && status == WEIR_OK && !survey(a, r->id))
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);

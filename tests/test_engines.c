@@ -1668,6 +1668,39 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* All that the device has left can be had, though steps are larger, and what is refused leaves nothing behind
+ * in a place where it cannot move. */
+START_TEST(the_last_of_the_device_is_enough) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block[3], *none = NULL;
+    CUdeviceptr hog;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    a = make(&options);
+    block[0] = take(a, 8 * MIB, A);
+    block[1] = take(a, 24 * MIB, A);
+    block[2] = take(a, 8 * MIB, A);
+    give(a, block[1], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 16 * MIB);
+    busy(A, 50 * MS);
+    give(a, block[0], A);
+    CU(driver->cuMemAlloc(&hog, device_free() - 14 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 30 * MIB, A, &none));
+    MUST_EQ(device_free(), 14 * MIB);
+    block[1] = take(a, 22 * MIB, A);
+    MUST_EQ(device_free(), 0);
+    give(a, block[1], A);
+    give(a, block[2], A);
+    CU(driver->cuMemFree(hog));
+    destroy(a);
+}
+END_TEST
+
 /* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
 START_TEST(a_second_stream_has_what_nobody_used) {
     weir_options options = plain(KIND_MAPPED, 0);
@@ -2471,6 +2504,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
                         WEIR_PACKING_FAST + 1);
     tcase_add_test(tests, a_pool_without_figures);
