@@ -529,6 +529,14 @@ static int has_blocks(const weir_allocator *a) {
     return figures.requested > 0;
 }
 
+/* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
+ * allocator with it: what is still used must not be unmapped, and is not lost either. */
+static int is_settled(const weir_allocator *a) {
+    weir_status status = a->ops->settle ? a->ops->settle(a->engine) : WEIR_OK;
+
+    return status == WEIR_OK || status == WEIR_E_DEVICE_LOST;
+}
+
 weir_status weir_allocator_destroy(weir_allocator *a) {
     int result_before = weir__driver_result, lost, busy;
 
@@ -538,7 +546,8 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
     weir__ahead_hold(a->host.ahead);
-    busy = !lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host));
+    busy = !lost &&
+           (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host) || !is_settled(a));
     weir__ahead_go_on(a->host.ahead);
     if (busy)
         return misuse(a, WEIR_E_BUSY, "destroy");

@@ -1140,7 +1140,6 @@ static void mapped_close(struct weir_arena *a) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
 
-    (void)weir__engine_wait_for_device(a->host);
     if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
@@ -1168,6 +1167,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .granularity = PAGE,
     .pace = 64 * MIB,
     .open = mapped_open,
+    .must_settle = 1,
     .close = mapped_close,
     .make_room = mapped_make_room,
     .grow = mapped_grow,

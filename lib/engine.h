@@ -73,7 +73,11 @@ struct weir_engine {
     size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
     /* Makes the engine; nothing is taken from the device yet. */
     weir_status (*open)(struct weir_host *host, void **engine);
-    /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */
+    /* Before close: waits for the device, where memory must not go before it is done.  Not OK: it could not
+     * wait, and nothing has changed.  NULL: there is nothing to wait for. */
+    weir_status (*settle)(void *engine);
+    /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
+     * block, or the device is lost. */
     void (*close)(void *engine);
     /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
      * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete.

@@ -44,6 +44,14 @@ free_arena:
     return status;
 }
 
+static weir_status arena_settle(void *engine) {
+    struct weir_arena *a = engine;
+
+    return a->backing->must_settle
+               ? weir__engine_status(a->host, weir__engine_wait_for_device(a->host))
+               : WEIR_OK;
+}
+
 static void arena_close(void *engine) {
     struct weir_arena *a = engine;
 
@@ -263,6 +271,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
 const struct weir_engine weir__engine_arena = {
     .trim_waits = 1,
     .open = arena_open,
+    .settle = arena_settle,
     .close = arena_close,
     .alloc = arena_alloc,
     .free = arena_free,

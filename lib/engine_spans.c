@@ -702,16 +702,22 @@ free_spans:
     return status;
 }
 
+static weir_status spans_settle(void *engine) {
+    struct spans *s = engine;
+
+    return s->blocks.region_count > 0
+               ? weir__engine_status(s->host, weir__engine_wait_for_device(s->host))
+               : WEIR_OK;
+}
+
 static void spans_close(void *engine) {
     struct spans *s = engine;
     const struct weir_driver *driver = s->host->driver;
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
-        if (s->blocks.region_count > 0 && weir__engine_wait_for_device(s->host) == CUDA_SUCCESS) {
-            for (size_t i = 0; i < s->blocks.region_count; i++)
-                (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
-        }
+        for (size_t i = 0; i < s->blocks.region_count; i++)
+            (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }
@@ -734,6 +740,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .trim_waits = 1,
     .shed = spans_shed,
     .open = open_over_pool,
+    .settle = spans_settle,
     .close = spans_close,
     .alloc = spans_alloc,
     .free = spans_free,
@@ -751,6 +758,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .least_limit = UNIT,
     .trim_waits = 1,
     .open = open_over_platform,
+    .settle = spans_settle,
     .close = spans_close,
     .alloc = spans_alloc,
     .free = spans_free,

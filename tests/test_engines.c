@@ -1668,6 +1668,30 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
+START_TEST(an_end_that_cannot_wait_is_no_end) {
+    static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
+    weir_options options = plain(kinds[_i], 0);
+    weir_allocator *a;
+    void *block;
+
+    options.front = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    a = make(&options);
+    block = take(a, 20 * MIB, A);
+    busy(A, 50 * MS);
+    MUST_EQ(weir__model_use(A, (uintptr_t)block, 20 * MIB, 1, 50 * MS), CUDA_SUCCESS);
+    give(a, block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    ck_assert_ptr_null(weir__model_fault());
+    weir__model_faults_clear();
+    give(a, take(a, 20 * MIB, A), A);
+    destroy(a);
+    ck_assert_ptr_null(weir__model_fault());
+}
+END_TEST
+
 /* All that the device has left can be had, though steps are larger, and what is refused leaves nothing behind
  * in a place where it cannot move. */
 START_TEST(the_last_of_the_device_is_enough) {
@@ -2504,6 +2528,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
                         WEIR_PACKING_FAST + 1);
