@@ -29,6 +29,15 @@
 #include "settings.h"
 #include "size.h"
 
+/* Preallocated memory that host tables are made for beforehand, which take a 2048th of it; and the most pieces that
+ * it may lie in. */
+#define PREPARED ((size_t)32 << 30)
+enum { EXTENTS = 16 };
+
+static weir_allocator *allocator_of(struct weir_host *host) {
+    return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
+}
+
 const char *weir_version(void) {
     return PACKAGE_VERSION;
 }
@@ -279,6 +288,16 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
     return host->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(host, bytes);
 }
 
+/* The first requests would spend most of their time on it. */
+static void prepare(struct weir_host *host) {
+    weir_allocator *a = allocator_of(host);
+    struct weir_extent extents[EXTENTS];
+
+    if (a->front && a->ops->extents)
+        weir__front_prepare(a->front, extents, a->ops->extents(a->engine, extents, EXTENTS),
+                            PREPARED);
+}
+
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */
 static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_host *host = &a->host;
@@ -437,6 +456,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->host.books = &a->books;
     a->host.fit = fit;
     a->host.borrow = borrow;
+    a->host.prepare = prepare;
     a->host.created_ticks = driver->ticks();
     status = weir__options_complete(options, &a->host.options, message, message_bytes);
     if (status == WEIR_OK)
@@ -923,8 +943,10 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (status != WEIR_OK)
         return status;
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         weir__decay_raise_floor(&a->host.decay, bytes);
+        prepare(&a->host);
+    }
     if (reserve && (status == WEIR_OK || status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY)) {
         a->ops->figures(a->engine, &figures);
         *reserve = (size_t)figures.reserve;
@@ -1026,7 +1048,7 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
 }
 
 static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, int may_wait) {
-    weir_allocator *a = (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
+    weir_allocator *a = allocator_of(host);
     struct weir_sibling *s = NULL;
     uint64_t idle = 0, got = 0;
 

@@ -93,6 +93,15 @@ weir_status weir__engine_refuse(weir_status status) {
     return status;
 }
 
+size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, uint64_t base,
+                           size_t bytes) {
+    if (count > 0 && list[count - 1].base + list[count - 1].bytes == base)
+        list[count - 1].bytes += bytes;
+    else if (count < most)
+        list[count++] = (struct weir_extent){.base = base, .bytes = bytes};
+    return count;
+}
+
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks) {
     return host->driver->ticks_to_ns(host->driver->ticks() - ticks);
 }

@@ -36,6 +36,12 @@
 
 struct weir_ahead;
 
+/* A piece of the device's addresses. */
+struct weir_extent {
+    uint64_t base;
+    size_t bytes;
+};
+
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
@@ -52,6 +58,9 @@ struct weir_host {
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
+    /* Fixed: reserve was taken beforehand, so that whoever keeps tables by address makes them now, in place
+     * of the first requests. */
+    void (*prepare)(struct weir_host *host);
     /* Fixed: has other allocators of the process give idle memory of the device back until `most` bytes have
      * gone, if all together have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called
      * without a lock. */
@@ -123,6 +132,9 @@ struct weir_engine {
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:
      * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
     void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
+    /* Where the reserve lies, or what of it was preallocated last, as far as that can be told: how many of
+     * `most` pieces were written, those first that small requests will have.  NULL: it cannot. */
+    size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
     void (*figures)(void *engine, weir_statistics *out);
@@ -186,6 +198,10 @@ void weir__engine_log_alloc(const struct weir_host *host, size_t bytes, weir_sta
 CUresult weir__engine_wait_for_device(struct weir_host *host);
 /* What waits may have left goes. */
 void weir__engine_end_waits(struct weir_host *host);
+/* Another piece for a list of so many, to which the last one may be joined: how many there are then.  What is
+ * beyond `most` is left out. */
+size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, uint64_t base,
+                           size_t bytes);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 

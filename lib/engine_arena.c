@@ -250,6 +250,31 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
     return waiting;
 }
 
+struct extents {
+    struct weir_extent *out;
+    size_t count, most;
+};
+
+static int add_extent(void *context, const struct weir_placement_span *span) {
+    struct extents *e = context;
+
+    if (!span->hole)
+        e->count = weir__engine_extend(e->out, e->count, e->most, span->address, span->size);
+    return 0;
+}
+
+static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) {
+    struct weir_arena *a = engine;
+    struct extents e = {.out = out, .most = most};
+
+    weir__lock_take(&a->lock);
+    for (int kind = WEIR_SUBALLOC_KINDS; kind-- > 0;)
+        if (a->blocks.placement[kind])
+            weir__placement_walk(a->blocks.placement[kind], add_extent, &e);
+    weir__lock_give(&a->lock);
+    return e.count;
+}
+
 static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
     struct weir_arena *a = engine;
 
@@ -284,5 +309,6 @@ const struct weir_engine weir__engine_arena = {
     .shed = arena_shed,
     .reclaim = arena_reclaim,
     .glance = arena_glance,
+    .extents = arena_extents,
     .figures = arena_figures,
 };

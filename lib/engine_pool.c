@@ -36,7 +36,7 @@
 #define UNIT ((size_t)32 << 20)
 /* Probe blocks are at most this large, so that one step holds the driver's lock for about 1 ms. */
 #define PROBE_BYTES ((size_t)1 << 30)
-enum { MAX_PROBES = 512 };
+enum { MAX_PROBES = 512, MAX_EXTENTS = 16 };
 /* Requests without growth after which the next ones are no longer timed: see steady(). */
 enum { STEADY_REQUESTS = 4096 };
 /* What a unit costs to grow by, until a step was timed: 27 to 35 us on an H200. */
@@ -61,6 +61,10 @@ struct pool {
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
     CUdeviceptr probes[MAX_PROBES];
+    /* Where those of the last preallocation lay, which took all that was idle too. */
+    struct weir_extent primed[MAX_EXTENTS];
+    size_t primed_count;
+    int is_priming;               /* the step under way is a preallocation */
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
     _Atomic uint32_t raises;      /* times that there were any */
@@ -300,6 +304,9 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
         if (result != CUDA_SUCCESS)
             atomic_fetch_sub(&p->probing, bytes);
         if (result == CUDA_SUCCESS) {
+            if (p->is_priming)
+                p->primed_count = weir__engine_extend(p->primed, p->primed_count, MAX_EXTENTS,
+                                                      p->probes[p->probe_count], bytes);
             p->probe_count++;
             atomic_store(&p->peak_has_probes, 1);
             result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
@@ -673,7 +680,11 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     if (weir__engine_is_prealloc(cause))
         keep_at_least(p, target < p->limit ? target : p->limit);
     before = read_reserve(p);
+    p->is_priming = weir__engine_is_prealloc(cause);
+    if (p->is_priming)
+        p->primed_count = 0;
     after = raise_reserve(p, target < p->limit ? target : p->limit, &why);
+    p->is_priming = 0;
     if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
@@ -754,6 +765,18 @@ static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
     (void)id;
     return weir__size_round_down(
         weir__engine_room(p->host, p->limit > stays ? p->limit - stays : 0, back), UNIT);
+}
+
+/* Blocks will lie where the probe blocks did. */
+static size_t pool_extents(void *engine, struct weir_extent *out, size_t most) {
+    struct pool *p = engine;
+    size_t count;
+
+    pthread_mutex_lock(&p->growing);
+    count = p->primed_count < most ? p->primed_count : most;
+    memcpy(out, p->primed, count * sizeof *out);
+    pthread_mutex_unlock(&p->growing);
+    return count;
 }
 
 /* What is pending on the caller's streams the driver does not say; it looks at every request.  Frees
@@ -850,5 +873,6 @@ const struct weir_engine weir__engine_pool = {
     .reclaim = pool_reclaim,
     .has_blocks = pool_has_blocks,
     .glance = pool_glance,
+    .extents = pool_extents,
     .figures = pool_figures,
 };

@@ -638,6 +638,12 @@ static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
         *in_use = atomic_load_explicit(&s->in_use, memory_order_relaxed);
 }
 
+static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) {
+    struct spans *s = engine;
+
+    return s->inner->extents(s->under, out, most);
+}
+
 /* What does not lie in regions is memory of graphs, which is nobody's reserve. */
 static void spans_figures(void *engine, weir_statistics *out) {
     struct spans *s = engine;
@@ -751,6 +757,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .largest = spans_largest,
     .reclaim = spans_reclaim,
     .glance = spans_glance,
+    .extents = spans_extents,
     .figures = spans_figures,
 };
 

@@ -1601,6 +1601,19 @@ weir_status weir__front_empty(struct weir_front *f) {
     return weir__engine_status(f->host, result);
 }
 
+void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
+                         size_t most) {
+    size_t left = most;
+
+    for (size_t i = 0; i < count && left > 0; i++) {
+        size_t bytes = extents[i].bytes < left ? extents[i].bytes : left;
+
+        weir__records_prepare(&f->records, extents[i].base, bytes);
+        left -= bytes;
+    }
+    weir__records_stock(&f->records, most - left);
+}
+
 /* ---- beginning and end ------------------------------------------------------------------------- */
 
 weir_status weir__front_open(struct weir_host *host, const struct weir_engine *ops, void *engine,

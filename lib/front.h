@@ -30,6 +30,11 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses);
 
+/* Reserve was taken beforehand there: makes the tables that its first blocks would have to, of the first `most`
+ * bytes. */
+void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
+                         size_t most);
+
 /* The most that may be asked for so that the engine is asked for no more than `bytes`. */
 size_t weir__front_fit(size_t bytes);
 

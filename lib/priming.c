@@ -213,6 +213,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     weir__books_read(p->host->books, &after);
     p->ops->figures(p->engine, &after);
     p->got += after.growth_bytes - before.growth_bytes;
+    p->host->prepare(p->host);
     p->took_ns += weir__engine_since(p->host, started);
     note(p, after.reserve, all);
     end(p);
@@ -232,6 +233,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
 /* ---- in turns -------------------------------------------------------------------------------- */
 
 static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
+    p->host->prepare(p->host);
     note(p, reserve, 1);
     if (reserve < p->target)
         tell(p, reserve, late);

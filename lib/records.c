@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hostmem.h"
+#include "size.h"
 
 enum {
     WHOLES_KEPT =
@@ -17,6 +18,7 @@ enum {
 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
+#define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand */
 
 struct weir_records_chunk {
     struct weir_records_chunk *next;
@@ -37,6 +39,24 @@ static size_t bytes_of(unsigned order) {
     return (bytes + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
 }
 
+/* Host memory to cut records from; what is left of the last piece is lost.  1, or 0: there is none. */
+static int add_chunk(struct weir_records *r, size_t size) {
+    struct weir_records_chunk *chunk =
+        aligned_alloc(size < CHUNK_LARGE ? CHUNK : CHUNK_LARGE, size);
+
+    if (!chunk)
+        return 0;
+    weir__hostmem_prefer_large_pages(chunk, size);
+    weir__hostmem_populate(chunk, size);
+    memset(chunk, 0, size);
+    chunk->next = r->chunks;
+    r->chunks = chunk;
+    r->chunk_at = (char *)chunk + RECORD_ALIGN;
+    r->chunk_end = (char *)chunk + size;
+    r->host_bytes += size;
+    return 1;
+}
+
 /* A record with room for that many slots, or NULL. */
 static struct weir_span *make(struct weir_records *r, uint32_t slots) {
     unsigned order = order_of(slots);
@@ -47,21 +67,9 @@ static struct weir_span *make(struct weir_records *r, uint32_t slots) {
         r->spare[order] = s->next;
         return s;
     }
-    if ((size_t)(r->chunk_end - r->chunk_at) < bytes) {
-        size_t size = r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE;
-        struct weir_records_chunk *chunk = aligned_alloc(size, size);
-
-        if (!chunk)
-            return NULL;
-        weir__hostmem_prefer_large_pages(chunk, size);
-        weir__hostmem_populate(chunk, size);
-        memset(chunk, 0, size);
-        chunk->next = r->chunks;
-        r->chunks = chunk;
-        r->chunk_at = (char *)chunk + RECORD_ALIGN;
-        r->chunk_end = (char *)chunk + size;
-        r->host_bytes += size;
-    }
+    if ((size_t)(r->chunk_end - r->chunk_at) < bytes &&
+        !add_chunk(r, r->host_bytes < CHUNK_LARGE ? CHUNK : CHUNK_LARGE))
+        return NULL;
     s = (struct weir_span *)(void *)r->chunk_at;
     r->chunk_at += bytes;
     s->order = (uint8_t)order;
@@ -127,6 +135,23 @@ struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, siz
     }
     weir__lock_give(&r->lock);
     return s;
+}
+
+void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes) {
+    uint64_t first = base & ~(uint64_t)(WEIR_PAGE - 1);
+
+    weir__lock_take(&r->lock);
+    (void)weir__pagemap_reserve(r->pages, first, (size_t)(base - first) + bytes);
+    weir__lock_give(&r->lock);
+}
+
+void weir__records_stock(struct weir_records *r, size_t bytes) {
+    size_t size = weir__size_round_down(bytes / STOCK_PART, CHUNK);
+
+    weir__lock_take(&r->lock);
+    if (!r->chunks && size > 0)
+        (void)add_chunk(r, size < CHUNK_LARGE ? size : CHUNK_LARGE);
+    weir__lock_give(&r->lock);
 }
 
 void weir__records_end(struct weir_records *r, struct weir_span *s) {

@@ -265,6 +265,73 @@ START_TEST(a_deadline_ends_it_with_what_there_is) {
 }
 END_TEST
 
+static struct weir_driver real; /* the model as a device that is none */
+
+static void await_reserve(weir_allocator *a, uint64_t bytes) {
+    uint64_t from = real_ms();
+
+    while (stats_of(a).reserve < bytes || stats_of(a).prealloc_pending > 0) {
+        MUST_LE(real_ms() - from, 30000);
+        nap(1);
+    }
+}
+
+/* ---- what the first requests need on the host ------------------------------------------------- */
+
+enum { FIRST = 48 };
+
+/* Tables for so many blocks are there: nothing is taken for them but what placement keeps of chunks. */
+static void expect_nothing_is_made(weir_allocator *a, size_t bytes) {
+    uint64_t before = stats_of(a).host_bytes;
+    void *block[FIRST];
+
+    for (int i = 0; i < FIRST; i++)
+        block[i] = take(a, bytes);
+    MUST_EQ(stats_of(a).prealloc_got, stats_of(a).growth_bytes);
+    MUST_LE(stats_of(a).host_bytes, before + 32 * KIB);
+    for (int i = 0; i < FIRST; i++)
+        OK(weir_free(a, block[i], A));
+}
+
+/* By the preallocation, however it is done. */
+START_TEST(tables_are_made_beforehand) {
+    weir_options options = options_for(_i / 4, 7 * GIB);
+    weir_allocator *a;
+
+    if (_i / 4 == POOL_ALONE) /* which has none */
+        return;
+    real = *driver;
+    real.aside = NULL;
+    options.prealloc = _i % 4 == 3 ? bytes_amount(0) : options.prealloc;
+    options.prealloc_mode = _i % 4 == 1 ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
+    options.prealloc_deadline_ms = _i % 4 == 2 ? 100000 : options.prealloc_deadline_ms;
+    a = make_on(&real, &options);
+    if (_i % 4 == 3)
+        OK(weir_preallocate(a, 7 * GIB, NULL));
+    else
+        await_reserve(a, 7 * GIB);
+    if (_i % 4 < 3)
+        expect_nothing_is_made(a, 128 * MIB);
+    else
+        MUST_LE(4 * MIB, stats_of(a).host_bytes);
+    destroy(a);
+}
+END_TEST
+
+/* A 2048th of what was preallocated, and no more for more than 32 GiB. */
+START_TEST(tables_have_a_bound) {
+    weir_options options = options_for(_i, 100 * GIB);
+    weir_allocator *a;
+
+    start_model(128 * GIB);
+    a = make_on(driver, &options);
+    MUST_LE(stats_of(a).host_bytes, 24 * MIB);
+    if (_i != POOL_ALONE)
+        MUST_LE(16 * MIB, stats_of(a).host_bytes);
+    destroy(a);
+}
+END_TEST
+
 /* ---- in the background ----------------------------------------------------------------------- */
 
 START_TEST(in_the_background_nobody_waits) {
@@ -297,17 +364,6 @@ START_TEST(in_the_background_nobody_waits) {
     destroy(a);
 }
 END_TEST
-
-static struct weir_driver real; /* the model as a device that is none */
-
-static void await_reserve(weir_allocator *a, uint64_t bytes) {
-    uint64_t from = real_ms();
-
-    while (stats_of(a).reserve < bytes || stats_of(a).prealloc_pending > 0) {
-        MUST_LE(real_ms() - from, 30000);
-        nap(1);
-    }
-}
 
 START_TEST(a_thread_preallocates) {
     weir_options options = options_for(_i, 2 * GIB);
@@ -690,6 +746,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_ends_it_with_what_there_is, 0, WAYS);
+    tcase_add_loop_test(tests, tables_are_made_beforehand, 0, 4 * WAYS);
+    tcase_add_loop_test(tests, tables_have_a_bound, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
     tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
     tcase_add_loop_test(tests, it_ends_with_the_allocator, 0, WAYS);
