@@ -4,4 +4,5 @@ dist_doc_DATA = \
 	NEWS \
 	README \
 	doc/design.md \
+	doc/growth.md \
 	doc/results.md

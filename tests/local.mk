@@ -128,6 +128,7 @@ script_tests = \
 	tests/check-info \
 	tests/check-models \
 	tests/check-program \
+	tests/check-tables \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
