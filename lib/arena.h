@@ -24,8 +24,11 @@ struct weir_arena {
     struct weir_lock lock; /* guards all that follows, and what the backing has */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
+    uint64_t
+        kept; /* bytes that the driver did not take back, part of the reserve, and in no region */
     uint64_t reserve_peak;
-    _Atomic uint64_t total_seen, in_use_seen; /* after the last request; read without the lock */
+    _Atomic uint64_t total_seen,
+        in_use_seen; /* reserve and in use after the last request; read without the lock */
 };
 
 struct weir_arena_request {
@@ -60,10 +63,14 @@ struct weir_arena_backing {
 extern const struct weir_arena_backing weir__arena_regions;
 extern const struct weir_arena_backing weir__arena_mapped;
 
+static inline uint64_t weir__arena_reserve(const struct weir_arena *a) {
+    return a->blocks.total + a->kept;
+}
+
 /* Bytes that may still be taken. */
 static inline size_t weir__arena_room(const struct weir_arena *a) {
     return (size_t)weir__size_less(weir__size_smaller(a->host->limit, a->host->device_total),
-                                   a->blocks.total);
+                                   weir__arena_reserve(a));
 }
 
 /* Why there is no room. */
@@ -74,7 +81,7 @@ static inline weir_status weir__arena_is_full(const struct weir_arena *a) {
 
 /* Memory was added. */
 static inline void weir__arena_grown(struct weir_arena *a) {
-    a->reserve_peak = weir__size_larger(a->reserve_peak, a->blocks.total);
+    a->reserve_peak = weir__size_larger(a->reserve_peak, weir__arena_reserve(a));
 }
 
 #endif

@@ -35,7 +35,10 @@
 /* Requests that are kept apart, so that small blocks that stay do not hold large handles. */
 #define SMALL ((size_t)512 << 10)
 #define NOWHERE UINT64_C(0) /* no address of the range */
-enum { ADDRESSES = 32 };    /* times the device's memory */
+/* Times the device's memory; fewer where the driver has no more.  A block that stays leaves a gap on either
+ * side, so these are for programs that ask for ever larger blocks beside blocks that stay. */
+enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
+enum { ADDRESSES_SMALL = 16 }; /* a part of them */
 /* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
 #define SPARE_SMALL (16 * MIB)
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
@@ -80,6 +83,7 @@ struct piece {
     uint64_t base;
     size_t bytes;
     int what;
+    uint64_t chunk; /* where the placement's chunk begins that it is of: a hole may be in pieces */
     struct tag tag; /* BEHIND and OWN */
 };
 
@@ -199,9 +203,11 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
 }
 
 /* There is room for one more. */
-static struct shadow *add_shadow(struct range *g, const struct handle *h, int last) {
+static struct shadow *add_shadow(struct weir_arena *a, const struct handle *h, int last) {
+    struct range *g = a->range;
     size_t at = g->shadow_count;
 
+    a->kept += last ? h->bytes : 0;
     for (; at > 0 && g->shadows[at - 1].base > h->base; at--)
         g->shadows[at] = g->shadows[at - 1];
     g->shadow_count++;
@@ -214,13 +220,13 @@ static struct shadow *add_shadow(struct range *g, const struct handle *h, int la
 static void release_handle(struct weir_arena *a, struct handle h) {
     h.base = NOWHERE;
     if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS)
-        add_shadow(a->range, &h, 1);
+        add_shadow(a, &h, 1);
 }
 
 static void unmap_or_keep(struct weir_arena *a, struct move *m) {
     if (a->host->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
-    add_shadow(a->range, &m->to, 1);
+    add_shadow(a, &m->to, 1);
     m->in_hand = 0;
 }
 
@@ -231,24 +237,38 @@ static int is_seen(const struct weir_arena *a, const struct shadow *s) {
     return 1;
 }
 
-/* Unmaps shadows whose users were seen done. */
-static void lift_shadows(struct weir_arena *a) {
+/* Unmaps shadows whose users were seen done.  `notes`: what goes is an event; else it is part of what the caller
+ * notes. */
+static void lift_shadows(struct weir_arena *a, int notes) {
     const struct weir_driver *driver = a->host->driver;
     struct range *g = a->range;
+    uint64_t started = driver->ticks(), before = a->kept;
+    struct weir_driver_scope scope;
     size_t kept = 0;
 
+    if (g->shadow_count == 0 ||
+        weir__driver_enter(driver, a->host->context, &scope) != CUDA_SUCCESS)
+        return;
     for (size_t i = 0; i < g->shadow_count; i++) {
         struct shadow *s = &g->shadows[i];
 
         if (is_seen(a, s) &&
             (s->base == NOWHERE || driver->cuMemUnmap(s->base, s->bytes) == CUDA_SUCCESS)) {
-            if (!s->last || driver->cuMemRelease(s->handle) == CUDA_SUCCESS)
+            if (!s->last)
                 continue;
             s->base = NOWHERE;
+            if (driver->cuMemRelease(s->handle) == CUDA_SUCCESS) {
+                a->kept -= s->bytes;
+                continue;
+            }
         }
         g->shadows[kept++] = *s;
     }
     g->shadow_count = kept;
+    weir__driver_leave(driver, &scope);
+    if (notes && a->kept < before)
+        weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, before, before - a->kept,
+                          weir__engine_since(a->host, started), weir__arena_reserve(a));
 }
 
 /* Maps a handle where its base says, for reading and writing.  An error: it is not mapped. */
@@ -289,7 +309,7 @@ struct survey {
     int failed;
 };
 
-static void add_piece(struct survey *v, uint64_t base, size_t bytes, int what, struct tag tag) {
+static void add_piece(struct survey *v, const struct piece *p) {
     struct range *g = v->range;
     struct piece *pieces =
         weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
@@ -299,26 +319,26 @@ static void add_piece(struct survey *v, uint64_t base, size_t bytes, int what, s
         return;
     }
     g->pieces = pieces;
-    pieces[g->piece_count++] = (struct piece){base, bytes, what, tag};
+    pieces[g->piece_count++] = *p;
 }
 
 /* A hole, without the shadows in it. */
 static void visit_hole(struct survey *v, uint64_t base, size_t bytes) {
     const struct range *g = v->range;
-    uint64_t end = base + bytes;
+    uint64_t at = base, end = base + bytes;
 
     for (size_t i = 0; i < g->shadow_count && g->shadows[i].base < end; i++) {
         const struct shadow *s = &g->shadows[i];
 
         if (s->base < base)
             continue;
-        if (s->base > base)
-            add_piece(v, base, (size_t)(s->base - base), HOLE, (struct tag){0});
-        add_piece(v, s->base, s->bytes, SHADOW, (struct tag){0});
-        base = s->base + s->bytes;
+        if (s->base > at)
+            add_piece(v, &(struct piece){at, (size_t)(s->base - at), HOLE, base, {0}});
+        add_piece(v, &(struct piece){s->base, s->bytes, SHADOW, base, {0}});
+        at = s->base + s->bytes;
     }
-    if (base < end)
-        add_piece(v, base, (size_t)(end - base), HOLE, (struct tag){0});
+    if (at < end)
+        add_piece(v, &(struct piece){at, (size_t)(end - at), HOLE, base, {0}});
 }
 
 static int what_is(const struct survey *v, const struct weir_placement_span *span) {
@@ -345,7 +365,9 @@ static int visit(void *context, const struct weir_placement_span *span) {
              g->pieces[g->piece_count - 1].what == TAKEN)
         g->pieces[g->piece_count - 1].bytes += span->size;
     else
-        add_piece(v, span->address, span->size, what, (struct tag){span->stream, span->sequence});
+        add_piece(
+            v, &(struct piece){
+                   span->address, span->size, what, span->address, {span->stream, span->sequence}});
     return v->failed;
 }
 
@@ -488,11 +510,13 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
 /* Behind the last memory of its range; what is free there counts in. */
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
     size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
-    uint64_t free_from = g->pieces[i].base;
+    uint64_t free_from = g->pieces[i].base, end = free_from + g->pieces[i].bytes;
 
     for (; i > first && g->pieces[i - 1].what == CLEAN; i--)
         free_from = g->pieces[i - 1].base;
     *w = (struct window){.base = free_from, .end = free_from + bytes, .what = CLEAN};
+    if (end < w->end)
+        w->missing = SIZE_MAX; /* there are no addresses for it */
 }
 
 /* ---- what is to be done ------------------------------------------------------------------------- */
@@ -602,8 +626,7 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
     return 1;
 }
 
-/* Plans all that the window lacks: bytes that are new in *planned.  `squeeze`: what is idle and cannot be
- * used goes to the device, to come back as it is wanted.  1, or 0: no host memory. */
+/* Plans all that the window lacks: bytes that are new in *planned.  1, or 0: no host memory. */
 static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_t *planned) {
     struct range *g = a->range;
     uint64_t from, to;
@@ -617,22 +640,7 @@ static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_
             !plan_hole(a, squeeze, i >= g->small_pieces, from, to, p->base + p->bytes, planned))
             return 0;
     }
-    for (size_t i = 0; i < g->spare_count && squeeze && *planned > 0; i++)
-        if (g->spares[i].bytes > 0 && g->spares[i].what == CLEAN &&
-            !plan_move(g, &(struct move){.to = {.base = NOWHERE, .bytes = g->spares[i].bytes},
-                                         .from = g->spares[i].base,
-                                         .what = CLEAN}))
-            return 0;
     return 1;
-}
-
-/* Bytes that the plan gives to the device. */
-static size_t given_up(const struct range *g) {
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < g->move_count; i++)
-        bytes += g->moves[i].to.base == NOWHERE ? g->moves[i].to.bytes : 0;
-    return bytes;
 }
 
 /* ---- doing it -------------------------------------------------------------------------------- */
@@ -652,7 +660,7 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
     unlink_handle(g, i);
     result = a->host->driver->cuMemUnmap(base, h->bytes);
     if (result != CUDA_SUCCESS)
-        add_shadow(g, h, 1);
+        add_shadow(a, h, 1);
     return weir__engine_status(a->host, result);
 }
 
@@ -679,27 +687,26 @@ static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_req
         return status;
     *h = g->handles[i];
     unlink_handle(g, i);
-    s = add_shadow(g, h, 0);
+    s = add_shadow(a, h, 0);
     for (size_t p = piece; g->pieces[p].base < end; p++)
         if (g->pieces[p].what != CLEAN)
             s->tag[s->tags++] = g->pieces[p].tag;
     return WEIR_OK;
 }
 
-/* The piece that the spare of that base begins in, and where a free chunk starts, given that those above it
- * may have been lifted, and none below. */
-static size_t piece_of(const struct range *g, uint64_t base) {
-    size_t low = 0, high = g->spare_count;
+/* The piece that has the address, by the last survey. */
+static size_t piece_of(const struct range *g, uint64_t address) {
+    size_t low = 0, high = g->piece_count;
 
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
 
-        if (g->spares[middle].base > base)
+        if (g->pieces[middle].base > address)
             high = middle;
         else
             low = middle;
     }
-    return g->spares[low].piece;
+    return low;
 }
 
 static int is_from_higher(const void *a, const void *b) {
@@ -760,35 +767,29 @@ static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint
     return WEIR_OK;
 }
 
-/* Where the hole starts that has the address, by the last survey, after which it was filled up to `filled`, as
- * far as that lies in it. */
-static uint64_t hole_of(const struct range *g, uint64_t address, uint64_t filled) {
-    size_t low = 0, high = g->piece_count, first;
+/* The shadow of a handle that moves, which nobody but it has any more. */
+static void leave_in_shadow(struct weir_arena *a, const struct move *m) {
+    struct range *g = a->range;
+    size_t i = 0;
 
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-
-        if (g->pieces[middle].base > address)
-            high = middle;
-        else
-            low = middle;
-    }
-    first = low < g->small_pieces ? 0 : g->small_pieces;
-    while (low > first && (g->pieces[low - 1].what == HOLE || g->pieces[low - 1].what == SHADOW))
-        low--;
-    return g->pieces[low].base > filled ? g->pieces[low].base : filled;
+    while (g->shadows[i].base != m->from)
+        i++;
+    g->shadows[i].last = 1;
+    a->kept += m->to.bytes;
 }
 
-/* Handles that are mapped nowhere, and should go no higher than `most`, go to the device. */
-static void release_leftovers(struct weir_arena *a, uint64_t most) {
+/* Handles that are mapped nowhere, or in their shadows alone, go to the device, now or with those. */
+static void release_leftovers(struct weir_arena *a) {
     struct range *g = a->range;
 
     for (size_t i = 0; i < g->move_count; i++) {
         struct move *m = &g->moves[i];
 
-        if (m->in_hand && m->to.base <= most)
+        if (m->in_hand && m->what == CLEAN)
             release_handle(a, m->to);
-        m->in_hand &= m->to.base > most;
+        else if (m->in_hand)
+            leave_in_shadow(a, m);
+        m->in_hand = 0;
     }
 }
 
@@ -817,44 +818,43 @@ static weir_status make_new(struct weir_arena *a) {
 static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
                              int *grew) {
     struct range *g = a->range;
-    uint64_t started = a->host->driver->ticks(), before = a->blocks.total, moved = 0, end = 0;
+    uint64_t started = a->host->driver->ticks(), before = weir__arena_reserve(a), moved = 0;
+    uint64_t end = 0, hole;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
-    int gives_up = given_up(g) > 0; /* what is new may come of that */
     weir_status status;
     int lifted = 0, unseen = 0;
 
     /* So that all that is lifted can come back to a list, whatever happens. */
     if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    status = gives_up ? WEIR_OK : make_new(a);
+    status = make_new(a);
     if (status == WEIR_OK)
         status = lift_all(a, r, &lifted);
-    release_leftovers(a, NOWHERE);
-    if (status == WEIR_OK && gives_up)
-        status = make_new(a);
     /* Else the holes are as they were. */
     if (lifted && status == WEIR_OK && !survey(a, r->id))
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
         struct move *m = &g->moves[i];
 
-        if (m->to.base == NOWHERE)
-            continue;
-        status = put(a, hole_of(g, m->to.base, end), m, m->what == CLEAN ? id : r->id);
+        hole = g->pieces[piece_of(g, m->to.base)].chunk;
+        status = put(a, hole < end ? end : hole, m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
         moved += m->from != NOWHERE ? m->to.bytes : 0;
         unseen |= m->what != CLEAN;
     }
-    release_leftovers(a, UINT64_MAX);
+    release_leftovers(a);
     if (unseen) /* else nobody may ever see them done */
         weir__suballoc_mark(&a->blocks, r->id, r->stream);
     g->moved += moved;
-    if (a->blocks.total > before) {
+    if (weir__arena_reserve(a) > before) {
         *grew = 1;
         g->moved = 0;
         weir__arena_grown(a);
-        weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, r->bytes, a->blocks.total - before,
-                          weir__engine_since(a->host, started), a->blocks.total);
+        weir__engine_note(a->host, WEIR_EVENT_REQUEST, 0, r->bytes, weir__arena_reserve(a) - before,
+                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+    } else if (weir__arena_reserve(a) < before) { /* lifted, and not put anywhere */
+        weir__engine_note(a->host, WEIR_EVENT_RECOVERY, 1, 0, before - weir__arena_reserve(a),
+                          weir__engine_since(a->host, started), weir__arena_reserve(a));
     }
     return status;
 }
@@ -892,7 +892,7 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     g->spare_count = 0;
     if ((may_move(a, squeeze) && !find_spares(g, &w, BEHIND)) || !plan(a, &w, squeeze, &planned))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    if (planned > weir__arena_room(a) + given_up(g))
+    if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
@@ -900,20 +900,6 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     status = carry_out(a, r, w.what, grew);
     weir__driver_leave(a->host->driver, &scope);
     return status;
-}
-
-static weir_status look_for_shadows(struct weir_arena *a) {
-    struct weir_driver_scope scope;
-    CUresult result;
-
-    if (((struct range *)a->range)->shadow_count == 0)
-        return WEIR_OK;
-    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    lift_shadows(a);
-    weir__driver_leave(a->host->driver, &scope);
-    return WEIR_OK;
 }
 
 static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
@@ -925,9 +911,8 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
-    status = look_for_shadows(a);
-    if (status == WEIR_OK)
-        status = make_room(a, r, bytes, 0, grew);
+    lift_shadows(a, 1);
+    status = make_room(a, r, bytes, 0, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = make_room(a, r, bytes, 1, grew);
     if (status == WEIR_OK)
@@ -949,8 +934,8 @@ static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) 
  * it. */
 static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
     const struct range *g = a->range;
-    uint64_t at = g->pieces[(small ? g->piece_count : g->small_pieces) - 1].base, end = at + bytes;
-    uint64_t hole = hole_of(g, at, 0);
+    const struct piece *p = &g->pieces[(small ? g->piece_count : g->small_pieces) - 1];
+    uint64_t at = p->base, end = at + weir__size_smaller(bytes, p->bytes), hole = p->chunk;
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK && at < end) {
@@ -971,11 +956,15 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
 static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
-    uint64_t before = a->blocks.total;
+    uint64_t before = weir__arena_reserve(a), wanted = before + bytes;
     int result_before = weir__driver_result;
-    size_t most = weir__size_round_down(weir__arena_room(a), PAGE), small;
+    size_t most, small;
     CUresult result;
 
+    lift_shadows(a, 1);
+    before = weir__arena_reserve(a);
+    bytes = (size_t)(wanted - before);
+    most = weir__size_round_down(weir__arena_room(a), PAGE);
     if (!weir__size_round_up(bytes, PAGE, &bytes) || bytes > most)
         bytes = most;
     if (!survey(a, 0))
@@ -985,13 +974,12 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    lift_shadows(a);
     status = grow_kind(a, 0, bytes - small);
     if (status == WEIR_OK)
         status = grow_kind(a, 1, small);
     weir__driver_leave(a->host->driver, &scope);
     weir__arena_grown(a);
-    *got = (size_t)(a->blocks.total - before);
+    *got = (size_t)(weir__arena_reserve(a) - before);
     if (*got > 0 && status == WEIR_E_NO_MEMORY)
         status = WEIR_OK;
     if (status == WEIR_OK)
@@ -1031,16 +1019,16 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
     struct handle h;
     CUresult result;
 
+    lift_shadows(a, 0);
     if (!survey(a, 0) || !find_spares(g, &none, CLEAN) || !make_place(g, 0, g->spare_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    lift_shadows(a);
     for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
-        if (a->blocks.total < keep + s->bytes)
+        if (weir__arena_reserve(a) < keep + s->bytes)
             continue;
         status = lift(a, g->pieces[s->piece].base, s->base, &h);
         if (status == WEIR_OK)
@@ -1053,7 +1041,8 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
 static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
     weir_status status = give_idle(a, keep);
 
-    if (status != WEIR_OK || a->blocks.total <= keep || !survey(a, 0) || !has_unseen(a->range))
+    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !survey(a, 0) ||
+        !has_unseen(a->range))
         return status;
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 1));
     return status == WEIR_OK ? give_idle(a, keep) : status;
@@ -1079,6 +1068,8 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)
         bytes += g->spares[i].bytes;
+    bytes = (size_t)weir__size_smaller(bytes,
+                                       tail.end + g->pieces[g->small_pieces - 1].bytes - tail.base);
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
@@ -1102,6 +1093,7 @@ static weir_status mapped_open(struct weir_arena *a) {
     struct range *g;
     CUdeviceptr base = 0;
     weir_status status = check_device(a->host);
+    size_t device = weir__size_round_down(a->host->device_total, PAGE), small;
     CUresult result;
     int placed;
 
@@ -1111,10 +1103,14 @@ static weir_status mapped_open(struct weir_arena *a) {
     if (!g)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     g->packing = &packings[a->host->options.packing];
-    g->bytes = weir__size_round_down(a->host->device_total, PAGE) * ADDRESSES;
+    g->bytes = device * ADDRESSES;
     result = weir__driver_enter(driver, a->host->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
+        while (result == CUDA_ERROR_OUT_OF_MEMORY && g->bytes > device * LEAST_ADDRESSES) {
+            g->bytes /= 2;
+            result = driver->cuMemAddressReserve(&base, g->bytes, 0, 0, 0);
+        }
         weir__driver_leave(driver, &scope);
     }
     if (result != CUDA_SUCCESS) {
@@ -1122,9 +1118,10 @@ static weir_status mapped_open(struct weir_arena *a) {
         return weir__engine_status(a->host, result);
     }
     g->base = base;
-    placed = weir__suballoc_add_range(&a->blocks, base, g->bytes / 2, WEIR_SUBALLOC_COMMON);
+    small = weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
+    placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
-        placed = weir__suballoc_add_range(&a->blocks, base + g->bytes / 2, g->bytes / 2,
+        placed = weir__suballoc_add_range(&a->blocks, base + g->bytes - small, small,
                                           WEIR_SUBALLOC_SMALL);
     if (placed != WEIR_PLACEMENT_OK) {
         (void)driver->cuMemAddressFree(base, g->bytes);

@@ -109,7 +109,7 @@ static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, u
     status = weir__suballoc_visit(&a->blocks, id, stream);
     if (status == WEIR_OK)
         status = place(a, &(struct weir_arena_request){bytes, id, stream}, may_grow, grew, &placed);
-    atomic_store_explicit(&a->total_seen, a->blocks.total, memory_order_relaxed);
+    atomic_store_explicit(&a->total_seen, weir__arena_reserve(a), memory_order_relaxed);
     atomic_store_explicit(&a->in_use_seen, a->blocks.in_use, memory_order_relaxed);
     weir__lock_give(&a->lock);
     if (status == WEIR_OK)
@@ -174,15 +174,15 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
         rounded = SIZE_MAX;
     wanted = rounded < most ? rounded : most;
     weir__lock_take(&a->lock);
-    if (wanted > a->blocks.total) {
-        size_t bytes = (size_t)(wanted - a->blocks.total);
+    if (wanted > weir__arena_reserve(a)) {
+        size_t bytes = (size_t)(wanted - weir__arena_reserve(a));
 
         status = a->backing->grow(a, bytes, &got);
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
-                              a->blocks.total);
+                              weir__arena_reserve(a));
     }
-    if (status == WEIR_OK && a->blocks.total < target)
+    if (status == WEIR_OK && weir__arena_reserve(a) < target)
         status = weir__engine_refuse(
             target > most && a->host->limit < UINT64_MAX ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
     weir__lock_give(&a->lock);
@@ -197,13 +197,13 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     weir__lock_take(&a->lock);
     weir__suballoc_look_around(&a->blocks);
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 0));
-    before = a->blocks.total;
+    before = weir__arena_reserve(a);
     if (status == WEIR_OK)
         status = a->backing->shrink(a, keep);
-    *released = (size_t)(before - a->blocks.total);
+    *released = (size_t)(before - weir__arena_reserve(a));
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,
-                          weir__engine_since(a->host, started), a->blocks.total);
+                          weir__engine_since(a->host, started), weir__arena_reserve(a));
     weir__lock_give(&a->lock);
     return status;
 }
@@ -231,12 +231,12 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     weir__suballoc_ask(&a->blocks, id, stream);
     weir__suballoc_look_around(&a->blocks);
     weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
-    before = a->blocks.total;
+    before = weir__arena_reserve(a);
     if (before > keep)
         a->backing->shed(a, keep);
-    if (a->blocks.total < before)
-        weir__engine_note(a->host, cause, 1, before - keep, before - a->blocks.total,
-                          weir__engine_since(a->host, started), a->blocks.total);
+    if (weir__arena_reserve(a) < before)
+        weir__engine_note(a->host, cause, 1, before - keep, before - weir__arena_reserve(a),
+                          weir__engine_since(a->host, started), weir__arena_reserve(a));
     weir__lock_give(&a->lock);
 }
 
@@ -288,7 +288,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
 
     weir__lock_take(&a->lock);
     weir__suballoc_figures(&a->blocks, out);
-    out->reserve = a->blocks.total;
+    out->reserve = weir__arena_reserve(a);
     out->reserve_peak = a->reserve_peak;
     weir__lock_give(&a->lock);
 }

@@ -1668,6 +1668,41 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* What the driver does not unmap stays part of the reserve and counts against the limit, nothing else is
+ * mapped there, and it goes when the driver takes it. */
+START_TEST(what_cannot_be_unmapped_is_gone_round) {
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    uint64_t all = device_free();
+    weir_allocator *a;
+    void *first, *block, *none = NULL;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    a = make(&options);
+    first = take(a, 16 * MIB, A);
+    give(a, take(a, 8 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 24 * MIB);
+    block = take(a, 40 * MIB, A);
+    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    MUST_EQ(all - device_free(), 64 * MIB);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 20 * MIB, A, &none));
+    MUST_EQ(all - device_free(), 64 * MIB);
+    weir__model_faults_clear();
+    give(a, take(a, 8 * MIB, A), A);
+    give(a, block, A);
+    give(a, first, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 0);
+    MUST_EQ(device_free(), all);
+    destroy(a);
+}
+END_TEST
+
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
@@ -2528,6 +2563,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
