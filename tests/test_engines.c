@@ -24,6 +24,7 @@
 #include "allocator_internal.h"
 #include "calls.h"
 #include "result.h"
+#include "size.h"
 
 static int front = WEIR_SWITCH_OFF; /* of the options that `plain` makes */
 
@@ -1668,6 +1669,44 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* Each pin leaves a gap that is too small for what comes next.  When there are no addresses any more (the
+ * driver gave half of them) that is a refusal; nothing is mapped among the small blocks' addresses. */
+START_TEST(addresses_last_long_and_end_well) {
+    enum { PINS = 80, FEW = 40 };
+    weir_options options = plain(KIND_MAPPED, 0);
+    size_t bytes = 2 * GIB + 2 * MIB; /* the pin has the rest of its last handle */
+    void *pin[PINS], *large = NULL, *small[2];
+    weir_status status = WEIR_OK;
+    weir_allocator *a;
+    int pins = 0;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    if (_i)
+        weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    a = make(&options);
+    small[0] = take(a, 1000, A);
+    for (; pins < PINS; pins++, bytes += 8 * MIB) {
+        status = weir_alloc(a, bytes, A, &large);
+        if (status != WEIR_OK)
+            break;
+        pin[pins] = take(a, 6 * MIB, A);
+        give(a, large, A);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+    }
+    MUST_LE(FEW, pins);
+    ck_assert_int_eq(status, _i ? WEIR_E_NO_MEMORY : WEIR_OK);
+    small[1] = take(a, 100 * KIB, A);
+    give(a, small[0], A);
+    give(a, small[1], A);
+    while (pins > 0)
+        give(a, pin[--pins], A);
+    destroy(a);
+}
+END_TEST
+
 /* What the driver does not unmap stays part of the reserve and counts against the limit, nothing else is
  * mapped there, and it goes when the driver takes it. */
 START_TEST(what_cannot_be_unmapped_is_gone_round) {
@@ -2563,6 +2602,7 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_loop_test(tests, addresses_last_long_and_end_well, 0, 2);
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
