@@ -866,12 +866,31 @@ static void check_thread(void) {
     CU(driver->cuThreadExchangeStreamCaptureMode(&mode));
 }
 
+/* What was grown less what went, where nothing goes unseen: an arena's reserve. */
+static void check_events(const struct scene *s) {
+    enum { MOST = 1024 };
+    static weir_event events[MOST];
+    uint64_t bytes = 0;
+    size_t count = 0;
+
+    if (s->world->kind == KIND_POOL || s->world->kind == KIND_PLATFORM)
+        return;
+    OK(weir_events(s->a, 0, events, sizeof events[0], MOST, &count));
+    if (count == 0 || events[0].sequence > 1) /* the ring has not all of them */
+        return;
+    for (size_t i = 0; i < count; i++)
+        bytes += events[i].shrink ? 0 - events[i].got : events[i].got;
+    FAIL_UNLESS(bytes == stats_of(s->a).reserve, "");
+}
+
 static void check_accounts(const struct scene *s) {
     const char *fault = weir__model_pool_check();
 
     FAIL_UNLESS(!fault, fault);
-    if (s->a)
+    if (s->a) {
         check_identities(s->a);
+        check_events(s);
+    }
 }
 
 static int is_lost(const struct scene *s) {
