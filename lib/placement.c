@@ -1683,6 +1683,7 @@ void weir__placement_walk(const struct weir_placement *p,
             const struct weir__chunk *c = &p->all.chunk[id];
             struct weir_placement_span span = {.address = c->address << p->shift,
                                                .size = c->size << p->shift};
+            int told;
 
             if (p->all.kind[id] == HOLE) {
                 span.hole = 1;
@@ -1693,8 +1694,12 @@ void weir__placement_walk(const struct weir_placement *p,
                 span.stream = p->several ? p->all.tag[id].stream : p->only;
                 span.sequence = c->sequence;
             }
-            if (visit(context, &span) != 0) {
+            told = visit(context, &span);
+            if (told == WEIR_PLACEMENT_STOP) {
                 return;
+            }
+            if (told == WEIR_PLACEMENT_NEXT_REGION) {
+                break;
             }
         }
     }

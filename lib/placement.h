@@ -172,7 +172,9 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
-/* Calls visit for every chunk, regions by base, chunks by address, until visit returns nonzero. */
+/* What `visit` answers. */
+enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
+/* Calls visit for every chunk, regions by base, chunks by address, as far as it says. */
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context);

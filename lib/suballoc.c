@@ -155,17 +155,6 @@ int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
     return region_of(s, address) != NULL;
 }
 
-/* The region that has this place, which is one of them. */
-static struct weir_suballoc_region *region_at(const struct weir_suballoc *s, uint64_t place) {
-    struct weir_suballoc_region *r = s->regions;
-
-    if (!s->rule.newest_first)
-        return region_search(s, place);
-    while (place - r->place >= r->bytes)
-        r++;
-    return r;
-}
-
 /* As the placement's functions, of the block at an address. */
 static int find(struct weir_suballoc *s, CUdeviceptr block, struct weir_placement_block *out) {
     const struct weir_suballoc_region *r = region_of(s, block);
@@ -200,6 +189,11 @@ static size_t place_index(struct weir_suballoc *s, uint64_t place) {
     }
     *seen = (uint32_t)low;
     return low;
+}
+
+/* The region that has this place, which is one of them. */
+static struct weir_suballoc_region *region_at(struct weir_suballoc *s, uint64_t place) {
+    return region_search(s, s->rule.newest_first ? s->places[place_index(s, place)].base : place);
 }
 
 /* A block that was placed lies at a place; its address is the region's. */
@@ -531,26 +525,38 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 }
 
 struct survey {
-    const struct weir_suballoc *blocks;
+    struct weir_suballoc *blocks;
     struct weir_suballoc_region *region; /* the one that the walk is in; NULL: at its beginning */
+    int serves;                          /* so far */
     uint64_t id;
 };
 
 static int visit(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
-    struct weir_suballoc_region *r = v->region ? v->region : region_at(v->blocks, span->address);
+    struct weir_suballoc_region *r = v->region;
 
-    r->idle &= !span->live;
-    r->serves &= !span->live && (span->sequence == 0 || (span->stream == v->id && v->id != 0));
-    v->region = span->address + span->size == r->place + r->bytes ? NULL : r;
-    return 0;
+    if (span->live) { /* often at once: blocks lie low */
+        v->region = NULL;
+        return WEIR_PLACEMENT_NEXT_REGION;
+    }
+    if (!r) {
+        v->region = r = region_at(v->blocks, span->address);
+        v->serves = 1;
+    }
+    v->serves &= span->sequence == 0 || (span->stream == v->id && v->id != 0);
+    if (span->address + span->size == r->place + r->bytes) {
+        r->idle = 1;
+        r->serves = v->serves;
+        v->region = NULL;
+    }
+    return WEIR_PLACEMENT_GO_ON;
 }
 
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id) {
     struct survey v = {.blocks = s, .id = id};
 
     for (size_t i = 0; i < s->region_count; i++)
-        s->regions[i].idle = s->regions[i].serves = 1;
+        s->regions[i].idle = s->regions[i].serves = 0;
     for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
         weir__placement_walk(s->placement[i], visit, &v);
 }

@@ -166,8 +166,8 @@ void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream strea
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* 1 if the address lies in a region. */
 int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
-/* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
- * of the regions. */
+/* Sees which regions are idle and serve the stream of that id; linear in the regions, and in the free chunks
+ * that lie before their first block. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
 /* Takes the region at that place in the list away, idle and clean, or as the last survey found it for
  * the stream of that id. */
