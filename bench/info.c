@@ -96,6 +96,8 @@ static void without_ids(struct info *info) {
 /* An allocator would preallocate what its profile says. */
 static void learn(struct info *info) {
     weir_options *options = &info->settings.options, completed;
+    struct device_facts facts = {0};
+    struct weir_device_memory memory;
     struct weir_learn *learn;
     CUdevice handle;
     uint64_t target;
@@ -108,7 +110,9 @@ static void learn(struct info *info) {
         completed.log = WEIR_LOG_WARNING;
     learn = weir__learn_open(info->device.driver, handle, &completed);
     target = learn ? weir__profile_target(&learn->known) : 0;
-    if (target > 0) {
+    gather_device(info->device.driver, info->device.ordinal, &facts);
+    memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
+    if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) { /* that may be the least */
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
         snprintf(info->profile, sizeof info->profile, "profile of %llu runs",
                  (unsigned long long)learn->known.merged);
