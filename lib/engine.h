@@ -70,6 +70,7 @@ struct weir_host {
     size_t pace;
     /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
     struct weir_ahead *ahead;
+    int refuses_captured; /* requests under capture; set before the first request: see drop_in.h */
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };

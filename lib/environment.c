@@ -50,7 +50,7 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
 /* Names that begin so belong to a part of weir that reads them itself. */
-static const char *const own_prefixes[] = {"WEIR_MODEL_", "WEIR_TEST_"};
+static const char *const own_prefixes[] = {"WEIR_MODEL_", "WEIR_RUN_", "WEIR_TEST_"};
 #define OWN_PREFIXES (sizeof own_prefixes / sizeof own_prefixes[0])
 
 /* One reading of the environment. */

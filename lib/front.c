@@ -836,6 +836,8 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
+    if (f->host->refuses_captured)
+        return weir__engine_refuse(WEIR_E_CAPTURE);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
     if (status != WEIR_OK)
         return status;
@@ -1461,6 +1463,42 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     return WEIR_OK;
 }
 
+/* Takes what begins at `block` out of use: 1, or 0 if it is not live; the caller holds `lock`. */
+static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block) {
+    uint32_t slot;
+
+    if (s->slot_units) {
+        slot = weir__span_slot(s, block);
+        if (slot == WEIR_SLOT_NONE || !take_state(&s->slot[slot]))
+            return 0;
+        bring_home(f, &(struct weir_stray){s, slot});
+        return 1;
+    }
+    if (block != s->base || atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
+        return 0;
+    s->next = NULL;
+    give_spans(f, s, WEIR_ENGINE_OBSERVED);
+    return 1;
+}
+
+weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
+    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    int64_t requested, in_use;
+    int done;
+
+    if (!s || s->bytes == 0 || !is_live(s, block, &requested, &in_use))
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    pthread_mutex_lock(&f->lock);
+    done = end_use(f, s, block);
+    pthread_mutex_unlock(&f->lock);
+    if (!done)
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    account(f->loose, -requested, -in_use);
+    atomic_store_explicit(&f->past, 1, memory_order_relaxed);
+    count(f, WEIR_TALLY_FREES);
+    return WEIR_OK;
+}
+
 /* Into a cell that is biased to this thread and has nothing to catch up with: 1, or 0 and nothing was
  * done. */
 static inline __attribute__((always_inline)) int
@@ -1561,6 +1599,30 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
         unpin(c);
     }
     return status;
+}
+
+void weir__front_leave(struct weir_front *f, weir_stream stream) {
+    struct weir_cell *c = NULL;
+    uint64_t id = 0, key;
+
+    if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
+        return;
+    if (weir__engine_capture(f->host, stream) != WEIR_OK ||
+        weir__engine_stream_id(f->host, stream, &id) != CUDA_SUCCESS)
+        return;
+    pthread_mutex_lock(&f->lock);
+    key = key_of(stream, id);
+    c = key ? cell_of(f, key) : NULL;
+    if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
+        c = NULL;
+    if (c)
+        pin(c);
+    pthread_mutex_unlock(&f->lock);
+    if (!c)
+        return;
+    (void)give_all(f, c, stream);
+    tend(f, id, stream);
+    unpin(c);
 }
 
 /* ---- everything back --------------------------------------------------------------------------- */

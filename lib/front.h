@@ -30,6 +30,8 @@ weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_strea
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses);
 
+/* The same of a block whose last use is over, on every stream. */
+weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block);
 /* Reserve was taken beforehand there: makes the tables that its first blocks would have to, of the first `most`
  * bytes. */
 void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
@@ -46,6 +48,9 @@ int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *blo
 
 /* The program vouches for the stream once more, or, if not, once less. */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
+
+/* The stream, which lives, is about to end: its cell gives all it has, and is nobody's. */
+void weir__front_leave(struct weir_front *f, weir_stream stream);
 
 /* Takes everything that lies idle in the caches back to the engine.  Waits for the device if there is
  * anything: no event covers what lies in a cache.  Where the wait fails, what was taken stays unused

@@ -32,6 +32,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/decay.h \
 	lib/driver.c \
 	lib/detour.h \
+	lib/drop_in.c \
+	lib/drop_in.h \
 	lib/driver.h \
 	lib/driver_count.c \
 	lib/driver_cuda.c \
@@ -154,3 +156,20 @@ lib/model/h200_profile.h: lib/model/h200.profile
 	  echo '    "";'; } >$@.new && mv $@.new $@
 # Also where a program is built alone, without `make all'.
 lib/model/model_profile.lo: lib/model/h200_profile.h
+
+# What programs that know nothing of weir are started with (`weir run'): see doc/design.md, Drop-in.  It is
+# loaded with the program and never linked to, so it stands beside the libraries, not among them.
+if WEIR_SHARED
+if HAVE_VERSION_SCRIPT
+pkglib_LTLIBRARIES += lib/libweir-preload.la
+endif
+endif
+lib_libweir_preload_la_SOURCES = \
+	lib/adapters/interpose.c \
+	lib/adapters/interpose.h \
+	lib/adapters/preload.c
+lib_libweir_preload_la_LIBADD = lib/libweir-core.la
+lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
+	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
+EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map
+EXTRA_DIST += lib/libweir-preload.map

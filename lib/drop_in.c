@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* drop_in.c: see drop_in.h. */
+#include "drop_in.h"
+
+#include "allocator_internal.h"
+#include "result.h"
+
+void weir__drop_in_refuse_captured(weir_allocator *a) {
+    a->host.refuses_captured = 1;
+}
+
+int weir__drop_in_knows_blocks(const weir_allocator *a) {
+    return a->front != NULL || a->ops->find != NULL;
+}
+
+int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
+    CUdeviceptr base;
+
+    return a->ops->holds && a->ops->holds(a->engine, address, &base);
+}
+
+weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {
+    if (a->front && !a->harden && !weir__driver_forked() &&
+        !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        return weir__front_free_done(a->front, (uintptr_t)block);
+    return weir_free(a, block, (weir_stream)(uintptr_t)WEIR_STREAM_LEGACY_VALUE);
+}
+
+void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
+    int before = weir__driver_result;
+
+    if (a->front && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        weir__front_leave(a->front, stream);
+    weir__set_driver_result(before);
+}
