@@ -285,6 +285,18 @@ static inline CUresult finish(const struct call *call) {
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
 
+/* Those that weir never calls count and cost as their likes do. */
+#define WEIR_PROGRAM(name, like, symbol, version, params, args)                                    \
+    CUresult weir__program_##name params {                                                         \
+        struct call call;                                                                          \
+        call.result = begin(WEIR_ENTRY_##like, &call);                                             \
+        if (call.result == CUDA_SUCCESS)                                                           \
+            call.result = weir__model_##name args;                                                 \
+        return finish(&call);                                                                      \
+    }
+WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
+#undef WEIR_PROGRAM
+
 /* What measuring a call costs beyond what the measurement sees: parts of both clock readings, and
  * the addition.  The least of several rounds, since any of them may be interrupted.  Nobody
  * measures yet, so host_ns may be used and put back. */

@@ -229,6 +229,44 @@ CUresult weir__model_cuCtxPushCurrent(CUcontext handle) {
     return CUDA_SUCCESS;
 }
 
+/* The context on top, if any, gives way. */
+CUresult weir__model_cuCtxSetCurrent(CUcontext handle) {
+    struct model_thread *self = weir__model_thread();
+    int depth = self->depth;
+    CUresult result;
+
+    self->depth = depth > 0 ? depth - 1 : 0;
+    result = handle ? weir__model_cuCtxPushCurrent(handle) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        self->depth = depth;
+    return result;
+}
+
+CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
+    CUresult result = weir__model_device_check(device);
+
+    if (!flags || !active)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        *flags = 0;
+        *active = is_alive(&weir__model.devices[device].context);
+    }
+    return result;
+}
+
+/* Any two reach each other's pools, once a pool says so. */
+CUresult weir__model_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    CUresult result = weir__model_device_check(device);
+
+    if (!can)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = weir__model_device_check(peer);
+    if (result == CUDA_SUCCESS)
+        *can = device != peer;
+    return result;
+}
+
 CUresult weir__model_cuCtxPopCurrent(CUcontext *handle) {
     struct model_thread *self = weir__model_thread();
 

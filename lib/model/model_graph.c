@@ -137,7 +137,7 @@ static void allocate(struct model_graph_block *block) {
     block->allocated = 1;
     block->holders++;
     block->device->graph_used += block->mapped;
-    weir__model_tree_insert(&weir__model.blocks, &block->block.node);
+    weir__model_block_enter(&block->block, block->device->context.device);
 }
 
 void weir__model_graph_block_free(struct model_block *freed, const struct model_stream *stream) {
@@ -415,8 +415,8 @@ static CUresult run_step(const struct model_step *step, struct model_stream *str
         weir__model_oracle_use(stream, step->address, step->bytes, step->owner);
         return CUDA_SUCCESS;
     default:
-        if (step->bytes > 0 &&
-            !weir__model_allows(step->address, step->bytes, weir__model_step_access(step)))
+        if (step->bytes > 0 && !weir__model_allows(stream->context->device, step->address,
+                                                   step->bytes, weir__model_step_access(step)))
             return CUDA_ERROR_ILLEGAL_ADDRESS;
         weir__model_stream_work(stream, step->duration_ns);
         weir__model_step_run(step, stream);

@@ -13,6 +13,7 @@
 
 struct model_host_block {
     void *base;
+    size_t bytes;
     struct model_host_block *next; /* of the device */
 };
 
@@ -27,6 +28,7 @@ static CUresult alloc_host(struct model_device *device, size_t bytes, void **hos
         free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    block->bytes = bytes;
     block->next = device->host_blocks;
     device->host_blocks = block;
     *host = block->base;
@@ -44,6 +46,19 @@ static void release_host(struct model_host_block **link) {
 void weir__model_host_drop(struct model_device *device) {
     while (device->host_blocks)
         release_host(&device->host_blocks);
+}
+
+int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device) {
+    const struct model_host_block *block;
+
+    for (*device = 0; *device < weir__model.device_count; ++*device)
+        for (block = weir__model.devices[*device].host_blocks; block; block = block->next)
+            if (address - (uintptr_t)block->base < block->bytes) {
+                *base = (uintptr_t)block->base;
+                *bytes = block->bytes;
+                return 1;
+            }
+    return 0;
 }
 
 /* The caller holds the lock. */

@@ -284,7 +284,13 @@ const char *weir__model_direct_check(const struct model_device *device, uint64_t
     return live > small ? "pages hold more small blocks than there are" : NULL;
 }
 
-static const struct model_block *block_around(uint64_t address, uint64_t bytes) {
+void weir__model_block_enter(struct model_block *block, int device) {
+    block->device = device;
+    block->id = weir__model.next_object_id++;
+    weir__model_tree_insert(&weir__model.blocks, &block->node);
+}
+
+const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes) {
     struct model_node *node = weir__model_tree_floor(weir__model.blocks, address, 0);
     const struct model_block *block = (struct model_block *)(void *)node;
 
@@ -292,8 +298,12 @@ static const struct model_block *block_around(uint64_t address, uint64_t bytes) 
                                                                                          : NULL;
 }
 
-int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
-    return block_around(address, bytes) || weir__model_virtual_allows(address, bytes, access);
+int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+    const struct model_block *block = weir__model_block_around(address, bytes);
+
+    if (block && block->pool)
+        return weir__model_pool_allows(block->pool, device, access);
+    return block || weir__model_virtual_allows(address, bytes, access);
 }
 
 static struct model_block *find_block(CUdeviceptr address) {
@@ -324,7 +334,7 @@ static CUresult alloc_direct(struct model_device *device, size_t bytes, CUdevice
     }
     direct->block.bytes = bytes;
     direct->block.node.key = (uintptr_t)direct->base;
-    weir__model_tree_insert(&weir__model.blocks, &direct->block.node);
+    weir__model_block_enter(&direct->block, device->context.device);
     link_direct(&device->blocks, direct);
     *address = (uintptr_t)direct->base;
     return CUDA_SUCCESS;
@@ -441,7 +451,7 @@ CUresult weir__model_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUde
     if (!weir__model_current(&result))
         return result;
     weir__model_lock();
-    block = block_around(address, 1);
+    block = weir__model_block_around(address, 1);
     if (block && base)
         *base = block->node.key;
     if (block && bytes)
@@ -475,12 +485,24 @@ CUmemAccess_flags weir__model_step_access(const struct model_step *step) {
                                                 : CU_MEM_ACCESS_FLAGS_PROT_READ;
 }
 
+static void fill(void *to, uint32_t value, uint64_t bytes) {
+    uint32_t *word = to;
+    uint64_t i;
+
+    if (value == (value & 0xff) * 0x01010101u) {
+        memset(to, (int)(value & 0xff), bytes);
+        return;
+    }
+    for (i = 0; i < bytes / sizeof value; i++)
+        word[i] = value;
+}
+
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream) {
     if (step->bytes == 0)
         return;
     weir__model_virtual_touch(step->address, step->bytes, stream);
     if (step->kind == STEP_FILL)
-        memset(step->to, step->value, step->bytes);
+        fill(step->to, step->value, step->bytes);
     else
         memcpy(step->to, step->from, step->bytes);
 }
@@ -493,7 +515,8 @@ static CUresult submit(struct model_stream *stream, const struct model_step *ste
     if (result != CUDA_SUCCESS)
         return result;
     if (step->bytes > 0 &&
-        !weir__model_allows(step->address, step->bytes, weir__model_step_access(step)) &&
+        !weir__model_allows(stream->context->device, step->address, step->bytes,
+                            weir__model_step_access(step)) &&
         !(branch && weir__model_graph_holds(step->address, step->bytes)))
         return CUDA_ERROR_INVALID_VALUE;
     if (branch)
@@ -523,11 +546,24 @@ static void *host_address(CUdeviceptr address) {
 CUresult weir__model_cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
                                      CUstream handle) {
     struct model_step step = {.kind = STEP_FILL,
-                              .value = value,
+                              .value = value * 0x01010101u,
                               .address = address,
                               .bytes = bytes,
                               .to = host_address(address)};
 
+    return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
+}
+
+CUresult weir__model_cuMemsetD32Async(CUdeviceptr address, unsigned int value, size_t count,
+                                      CUstream handle) {
+    struct model_step step = {.kind = STEP_FILL,
+                              .value = value,
+                              .address = address,
+                              .bytes = count * sizeof value,
+                              .to = host_address(address)};
+
+    if (address % sizeof value != 0 || count > SIZE_MAX / sizeof value)
+        return CUDA_ERROR_INVALID_VALUE;
     return submit_on(handle, &step, weir__model.profile.memset_bytes_per_us);
 }
 

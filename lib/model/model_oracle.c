@@ -278,7 +278,8 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
     size_t length = 0;
 
     oracle.uses++;
-    if (!weir__model_allows(address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+    if (!weir__model_allows(stream->context->device, address, bytes,
+                            CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         if (!oracle.fault[0])
             say(&length,
                 "use of memory that the driver has not given out: %" PRIu64 " bytes at %#" PRIx64

@@ -22,7 +22,9 @@
  * kernel; a request that cannot be met costs as much as taking all that the device has.
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
  * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
- * stream capture belongs to the graph and takes nothing from the pool.
+ * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
+ * with threshold 0, that cannot be destroyed and is current again when the current one is; blocks
+ * are their own device's until the pool gives others access, which no pool takes from its own.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -38,6 +40,7 @@ struct model_pool {
     uint64_t most_units; /* maxSize; UINT64_MAX: none */
     uint64_t threshold;
     int follow_events, opportunistic, internal; /* the reuse attributes */
+    CUmemAccess_flags access[MODEL_DEVICES];    /* of each device's work to the blocks */
     int destroyed;
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
@@ -92,6 +95,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     }
     pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
     pool->follow_events = pool->opportunistic = pool->internal = 1;
+    pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->next = weir__model.live_pools;
     if (pool->next)
         pool->next->prev = pool;
@@ -151,6 +155,12 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
 
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
+    if (pool == pool->device->default_pool) {
+        weir__model_unlock();
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (pool == pool->device->current_pool)
+        pool->device->current_pool = NULL;
     weir__model_charge(weir__model.profile.pool_destroy_ns +
                        weir__model_curve(&weir__model.profile.pool_trim_ns, pool->range.units));
     pool->destroyed = 1;
@@ -158,6 +168,170 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
         drop_pool(pool);
     weir__model_unlock();
     return CUDA_SUCCESS;
+}
+
+CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {
+    return (CUmemoryPool)(uintptr_t)pool;
+}
+
+/* ---- The pools of a device ---- */
+
+/* Made when it is first wanted; NULL without memory for it.  The caller holds the lock. */
+static struct model_pool *default_pool(struct model_device *device) {
+    CUmemPoolProps properties = {
+        .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->context.device}};
+
+    if (!device->default_pool)
+        device->default_pool = make_pool(&properties);
+    return device->default_pool;
+}
+
+static struct model_pool *current_pool(struct model_device *device) {
+    return device->current_pool ? device->current_pool : default_pool(device);
+}
+
+static CUresult answer_pool(struct model_pool *(*which)(struct model_device *),
+                            CUmemoryPool *handle, CUdevice device) {
+    CUresult result = weir__model_device_check(device);
+    struct model_pool *pool;
+
+    if (!handle)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (result != CUDA_SUCCESS)
+        return result;
+    weir__model_lock();
+    pool = which(&weir__model.devices[device]);
+    *handle = weir__model_pool_handle(pool);
+    weir__model_unlock();
+    return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult weir__model_cuDeviceGetDefaultMemPool(CUmemoryPool *handle, CUdevice device) {
+    return answer_pool(default_pool, handle, device);
+}
+
+CUresult weir__model_cuDeviceGetMemPool(CUmemoryPool *handle, CUdevice device) {
+    return answer_pool(current_pool, handle, device);
+}
+
+CUresult weir__model_cuDeviceSetMemPool(CUdevice device, CUmemoryPool handle) {
+    CUresult result = weir__model_device_check(device);
+    struct model_pool *pool;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->device == &weir__model.devices[device])
+        pool->device->current_pool = pool;
+    else
+        result = CUDA_ERROR_INVALID_VALUE;
+    weir__model_unlock();
+    return result;
+}
+
+/* The same by location; other kinds of memory than a device's have no pool here. */
+static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
+    if (!location)
+        return CUDA_ERROR_INVALID_VALUE;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult weir__model_cuMemGetDefaultMemPool(CUmemoryPool *handle, CUmemLocation *location,
+                                            CUmemAllocationType type) {
+    CUresult result = check_place(location, type);
+
+    return result == CUDA_SUCCESS ? answer_pool(default_pool, handle, location->id) : result;
+}
+
+CUresult weir__model_cuMemGetMemPool(CUmemoryPool *handle, CUmemLocation *location,
+                                     CUmemAllocationType type) {
+    CUresult result = check_place(location, type);
+
+    return result == CUDA_SUCCESS ? answer_pool(current_pool, handle, location->id) : result;
+}
+
+CUresult weir__model_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
+                                     CUmemoryPool handle) {
+    CUresult result = check_place(location, type);
+
+    return result == CUDA_SUCCESS ? weir__model_cuDeviceSetMemPool(location->id, handle) : result;
+}
+
+/* ---- Who may reach the blocks ---- */
+
+int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access) {
+    return (pool->access[device] & access) == access;
+}
+
+static CUresult check_access(const struct model_pool *pool, const CUmemAccessDesc *access) {
+    if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        weir__model_device_check(access->location.id) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+        access->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+        access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        return CUDA_ERROR_INVALID_VALUE;
+    return access->location.id == pool->device->context.device &&
+                   access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+               ? CUDA_ERROR_INVALID_DEVICE
+               : CUDA_SUCCESS;
+}
+
+/* All or nothing. */
+CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *access,
+                                        size_t count) {
+    struct model_pool *pool;
+    CUresult result = CUDA_SUCCESS;
+    size_t i;
+
+    if (!access)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = check_access(pool, &access[i]);
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        pool->access[access[i].location.id] = access[i].flags;
+    weir__model_unlock();
+    return result;
+}
+
+CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool handle,
+                                        CUmemLocation *location) {
+    struct model_pool *pool;
+
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        weir__model_device_check(location->id) != CUDA_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool = find_pool(handle);
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = pool->access[location->id];
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
+/* No pool here was made for that: none has a handle type (documented: invalid value). */
+CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
+                                                      CUmemAllocationHandleType type,
+                                                      unsigned long long flags) {
+    (void)shared;
+    (void)handle;
+    (void)type;
+    (void)flags;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
+    (void)data;
+    (void)address;
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- What the host has seen ---- */
@@ -519,7 +693,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     span->block.pool = pool;
     span->block.node.key = (uintptr_t)pool->range.base + span->offset;
     span->block.node.tie = 0;
-    weir__model_tree_insert(&weir__model.blocks, &span->block.node);
+    weir__model_block_enter(&span->block, pool->device->context.device);
     return span;
 }
 
@@ -561,6 +735,22 @@ CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     why = alloc_on(pool, stream, bytes, address);
+    weir__model_unlock();
+    return why;
+}
+
+CUresult weir__model_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream_handle) {
+    CUresult why = CUDA_ERROR_OUT_OF_MEMORY;
+    struct model_stream *stream = weir__model_stream(stream_handle, &why);
+    struct model_pool *pool;
+
+    if (!address)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!stream)
+        return why;
+    weir__model_lock();
+    pool = current_pool(&weir__model.devices[stream->context->device]);
+    why = pool ? alloc_on(pool, stream, bytes, address) : CUDA_ERROR_OUT_OF_MEMORY;
     weir__model_unlock();
     return why;
 }

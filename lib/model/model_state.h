@@ -16,6 +16,7 @@
 #include "driver.h"
 #include "model/model.h"
 #include "model/model_profile.h"
+#include "model/model_program.h"
 #include "model/model_tree.h"
 
 #include <pthread.h>
@@ -101,17 +102,19 @@ struct model_context {
 
 struct model_device {
     struct model_context context;
-    uint64_t capacity;            /* bytes; never changes */
-    uint64_t context_bytes;       /* what a context takes; never changes */
-    uint64_t physical;            /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
-    uint64_t graph_bytes;         /* of them, taken for memory of graphs */
-    uint64_t graph_used;          /* of these, in allocations of graphs */
-    uint64_t graph_end_ns;        /* when the last free of such an allocation is done */
-    uint64_t work_end_ns;         /* when all work submitted so far is done */
-    struct model_page *pages;     /* of small cuMemAlloc blocks, with room left */
-    uint64_t page_count;          /* full ones too */
-    struct model_direct *blocks;  /* all cuMemAlloc blocks */
-    struct model_direct *leaving; /* freed in stream order, behind work */
+    uint64_t capacity;               /* bytes; never changes */
+    uint64_t context_bytes;          /* what a context takes; never changes */
+    uint64_t physical;               /* bytes taken: context, cuMemAlloc, pools, graphs, handles */
+    uint64_t graph_bytes;            /* of them, taken for memory of graphs */
+    uint64_t graph_used;             /* of these, in allocations of graphs */
+    uint64_t graph_end_ns;           /* when the last free of such an allocation is done */
+    uint64_t work_end_ns;            /* when all work submitted so far is done */
+    struct model_page *pages;        /* of small cuMemAlloc blocks, with room left */
+    uint64_t page_count;             /* full ones too */
+    struct model_direct *blocks;     /* all cuMemAlloc blocks */
+    struct model_direct *leaving;    /* freed in stream order, behind work */
+    struct model_pool *default_pool; /* NULL until a program asks for it */
+    struct model_pool *current_pool; /* what cuMemAllocAsync uses; NULL: the default one */
     struct model_host_block *host_blocks;
 };
 
@@ -123,6 +126,8 @@ struct model_block {
     uint64_t bytes;          /* as requested */
     struct model_pool *pool; /* NULL: from cuMemAlloc, or */
     int of_graph;            /* memory of a graph */
+    int device;
+    uint64_t id; /* of this allocation alone */
 };
 
 /* ---- Captures and graphs ---- */
@@ -132,7 +137,7 @@ enum model_step_kind { STEP_KERNEL, STEP_USE, STEP_FILL, STEP_COPY, STEP_ALLOC, 
 /* What a stream runs, at once or when a graph is launched. */
 struct model_step {
     enum model_step_kind kind;
-    unsigned char value;             /* of a fill */
+    uint32_t value;                  /* of a fill, in each four bytes */
     uint64_t duration_ns;            /* of all but an allocation or a free */
     uint64_t address, bytes;         /* on the device, of a use, a fill or a copy */
     uint64_t owner;                  /* of a use */
@@ -315,12 +320,23 @@ void weir__model_pool_free_now(struct model_block *block);
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream);
 void weir__model_pools_drop(void);
 
-/* May work on the device do that with all of [address, address + bytes)?  It lies in one live block, or
- * in mappings side by side. */
-int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+/* A block lives from now on: found by its address, with an id of its own. */
+void weir__model_block_enter(struct model_block *block, int device);
+/* The live block around all of [address, address + bytes), or NULL. */
+const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
+int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
+
+/* May work on the device do that with all of [address, address + bytes)?  It lies in one live block,
+ * whose pool lets that device, or in mappings side by side. */
+int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
 /* Of mappings alone. */
 int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+/* The mapping around an address and the device of its memory.  Is there one? */
+int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
+/* Page-locked memory of the host around an address.  Is there any? */
+int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
 /* Work of the stream, the latest, fills or copies these bytes. */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
 /* The other addresses at which what [address, address + bytes) holds of mappings is mapped as well. */
@@ -352,5 +368,10 @@ void weir__model_oracle_reset(void);
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult weir__model_##name params;
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
+
+/* And of those that programs alone call. */
+#define WEIR_PROGRAM(name, like, symbol, version, params, args) CUresult weir__model_##name params;
+WEIR_PROGRAM_ENTRIES(WEIR_PROGRAM)
+#undef WEIR_PROGRAM
 
 #endif

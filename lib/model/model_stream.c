@@ -475,6 +475,25 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
     return result;
 }
 
+CUresult weir__model_cuEventSynchronize(CUevent handle) {
+    struct model_event *event = weir__model_slab_find(&weir__model.events, handle);
+    CUresult result;
+
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    weir__model_lock();
+    result = weir__model_capture_asks_event(event);
+    if (result == CUDA_SUCCESS)
+        result = weir__model_capture_unsafe();
+    if (result == CUDA_SUCCESS && event->stream_id) {
+        weir__model_wait_until(event->end_ns);
+        observe(event->stream_id, event->seq, &event->after);
+        weir__model_pools_synchronised(event->context->device);
+    }
+    weir__model_unlock();
+    return result;
+}
+
 static CUresult elapsed(const struct model_event *from, const struct model_event *to,
                         float *milliseconds) {
     if (from->capture_id || to->capture_id) /* which harms the capture no further (measured) */

@@ -388,6 +388,17 @@ int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_fla
     return 0;
 }
 
+int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device) {
+    const struct model_mapping *mapping = mapping_before(address);
+
+    if (!mapping || end_of(mapping) <= address)
+        return 0;
+    *base = mapping->node.key;
+    *bytes = mapping->memory->bytes;
+    *device = mapping->memory->device->context.device;
+    return 1;
+}
+
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes,
                                const struct model_stream *stream) {
     const struct model_mapping *mapping = mapping_before(address);
