@@ -116,12 +116,43 @@ tests_fake_resolver_2_libcuda_la_SOURCES = tests/fake_libcuda.c
 tests_fake_resolver_2_libcuda_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_RESOLVER=2
 tests_fake_resolver_2_libcuda_la_LDFLAGS = $(fake_ldflags)
 
+# A driver whose device is the device model, for programs that know nothing of weir; see
+# tests/libcuda/libcuda.c.  As NVIDIA's, it stays loaded once it is.
+model_driver = tests/libcuda/libcuda.la
+tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
+tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
+tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete
+
+# Such programs, which tests/check-drop-in runs: what they print is the same whoever serves them.
+victims = \
+	tests/victims/closes \
+	tests/victims/forks \
+	tests/victims/linked \
+	tests/victims/resolved \
+	tests/victims/suffixed \
+	tests/victims/threads
+victim_work = tests/victims/work.c tests/victims/work.h
+tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
+tests_victims_closes_LDADD =
+tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
+tests_victims_forks_LDADD =
+tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
+tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
+EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
+tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
+tests_victims_resolved_LDADD =
+tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
+tests_victims_suffixed_LDADD =
+tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
+tests_victims_threads_LDADD =
+
 # Programs without an LDADD of their own are unit tests.
 LDADD = lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
 	tests/check-apart \
+	tests/check-drop-in \
 	tests/check-examples \
 	tests/check-exports \
 	tests/check-headers \
@@ -285,7 +316,8 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers)
+check_LTLIBRARIES = $(fake_drivers) $(model_driver)
+check_DATA = $(victims)
 check_PROGRAMS += $(unit_tests) $(fuzz_tests) $(stress_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)

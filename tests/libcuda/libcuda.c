@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* libcuda.c: a libcuda.so.1 whose device is the device model.
+ *
+ * For tests alone, found by LD_LIBRARY_PATH and never installed: programs that know nothing of weir
+ * run on it, and weir beside them, which opens it as it opens any driver, is on the same devices.
+ * It exports what NVIDIA's library exports under the same names, as far as the model can do what the
+ * name says: the entries of weir's table, what programs ask beyond it (model_program.h), plain
+ * copies and fills, and the two resolvers.  A name that is not here has no symbol, which is what a
+ * driver without it says.  The first forms of entries that have a second one are not here either.
+ *
+ * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0
+ * is the thread's own; a resolver gives it for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE
+ * set the model up.  The driver version is the profile's: above it a resolver knows nothing.
+ *
+ * Must not know: weir above driver.h; who loads it.
+ */
+#include "driver.h"
+#include "model/model.h"
+#include "model/model_program.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { FLAG_PER_THREAD = 2 }; /* of a resolver; 0 and 1: legacy */
+enum { STATUS_SUCCESS, STATUS_NOT_FOUND, STATUS_VERSION };
+
+/* ---- The model ---- */
+
+static const struct weir_driver *driver;
+
+static void make(void) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_model(&failure);
+}
+
+/* NULL: the model cannot be made (a bad setting, no memory). */
+static const struct weir_driver *model(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, make);
+    return driver;
+}
+
+static int version_of_driver(void) {
+    return model() ? model()->version : 0;
+}
+
+static inline CUstream own_stream(CUstream stream) {
+    return stream ? stream : (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+}
+
+/* ---- Which entries have a second form ---- */
+
+#define SECOND(first, second, ...) second
+#define IS(...) SECOND(__VA_ARGS__, 0, 0)
+#define JOIN(a, b) a##b
+#define CHOOSE(yes) JOIN(CHOOSE_, yes)
+#define CHOOSE_0(a, b) b
+#define CHOOSE_1(a, b) a
+#define YES ~, 1
+
+#define STREAM_cuMemAllocFromPoolAsync YES
+#define STREAM_cuMemAllocAsync YES
+#define STREAM_cuMemFreeAsync YES
+#define STREAM_cuStreamSynchronize YES
+#define STREAM_cuStreamQuery YES
+#define STREAM_cuStreamGetCtx YES
+#define STREAM_cuStreamGetId YES
+#define STREAM_cuStreamWaitEvent YES
+#define STREAM_cuStreamIsCapturing YES
+#define STREAM_cuStreamBeginCapture YES
+#define STREAM_cuStreamEndCapture YES
+#define STREAM_cuEventRecord YES
+#define STREAM_cuMemsetD8Async YES
+#define STREAM_cuMemsetD32Async YES
+#define STREAM_cuMemcpyHtoDAsync YES
+#define STREAM_cuMemcpyDtoHAsync YES
+#define STREAM_cuGraphLaunch YES
+#define STREAM_cuLaunchKernel YES
+
+#define HAS_STREAM(name) IS(STREAM_##name)
+
+/* ---- The entries of weir's table ---- */
+
+#define DEFINE(name, suffix, params, enter, call)                                                  \
+    EXPORT CUresult exported_##name params __asm__(suffix);                                        \
+    CUresult exported_##name params {                                                              \
+        enter;                                                                                     \
+        return call;                                                                               \
+    }
+
+#define NOTHING (void)0
+#define FROM_TABLE(name, args)                                                                     \
+    (!model() ? CUDA_ERROR_NO_DEVICE : !driver->name ? CUDA_ERROR_NOT_SUPPORTED : driver->name args)
+#define OWN_STREAM(name, symbol, params, call)                                                     \
+    DEFINE(name##_ptsz, symbol "_ptsz", params, stream = own_stream(stream), call)
+#define NO_OWN_STREAM(name, symbol, params, call)
+
+#define TABLE_ENTRY(group, name, symbol, version, params, args)                                    \
+    DEFINE(name, symbol, params, NOTHING, FROM_TABLE(name, args))                                  \
+    CHOOSE(HAS_STREAM(name))                                                                       \
+    (OWN_STREAM, NO_OWN_STREAM)(name, symbol, params, FROM_TABLE(name, args))
+WEIR_DRIVER_ENTRIES(TABLE_ENTRY)
+
+/* ---- What programs ask beyond it ---- */
+
+#define FROM_MODEL(name, args) (model() ? weir__program_##name args : CUDA_ERROR_NO_DEVICE)
+
+#define PROGRAM_ENTRY(name, like, symbol, version, params, args)                                   \
+    DEFINE(name, symbol, params, NOTHING, FROM_MODEL(name, args))                                  \
+    CHOOSE(HAS_STREAM(name))                                                                       \
+    (OWN_STREAM, NO_OWN_STREAM)(name, symbol, params, FROM_MODEL(name, args))
+WEIR_PROGRAM_ENTRIES(PROGRAM_ENTRY)
+
+/* ---- Copies and fills on the default stream ---- */
+
+/* A copy waits for its end; a fill of device memory does not. */
+static CUresult wait_after(CUresult result, CUstream stream) {
+    return result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
+}
+
+static CUresult copy_in(CUdeviceptr block, const void *host, size_t bytes, CUstream stream) {
+    return wait_after(FROM_TABLE(cuMemcpyHtoDAsync, (block, host, bytes, stream)), stream);
+}
+
+static CUresult copy_out(void *host, CUdeviceptr block, size_t bytes, CUstream stream) {
+    return wait_after(FROM_TABLE(cuMemcpyDtoHAsync, (host, block, bytes, stream)), stream);
+}
+
+static CUresult fill_bytes(CUdeviceptr block, unsigned char value, size_t bytes, CUstream stream) {
+    return FROM_TABLE(cuMemsetD8Async, (block, value, bytes, stream));
+}
+
+static CUresult fill_words(CUdeviceptr block, unsigned int value, size_t count, CUstream stream) {
+    return FROM_MODEL(cuMemsetD32Async, (block, value, count, stream));
+}
+
+/* X(base name, exported symbol, first version, (parameters), call with a stream) */
+/* clang-format off */
+#define PLAIN_ENTRIES(X)                                                                           \
+    X(cuMemcpyHtoD, "cuMemcpyHtoD_v2", 3020,                                                       \
+      (CUdeviceptr block, const void *host, size_t bytes), copy_in(block, host, bytes, stream))    \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", 3020,                                                       \
+      (void *host, CUdeviceptr block, size_t bytes), copy_out(host, block, bytes, stream))         \
+    X(cuMemsetD8, "cuMemsetD8_v2", 3020,                                                           \
+      (CUdeviceptr block, unsigned char value, size_t bytes),                                      \
+      fill_bytes(block, value, bytes, stream))                                                     \
+    X(cuMemsetD32, "cuMemsetD32_v2", 3020,                                                         \
+      (CUdeviceptr block, unsigned int value, size_t count),                                       \
+      fill_words(block, value, count, stream))
+/* clang-format on */
+
+#define PLAIN_ENTRY(name, symbol, version, params, call)                                           \
+    DEFINE(name, symbol, params, CUstream stream = NULL, call)                                     \
+    DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = own_stream(NULL), call)
+PLAIN_ENTRIES(PLAIN_ENTRY)
+
+/* ---- The resolvers ---- */
+
+EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
+                                    unsigned *status);
+EXPORT CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags);
+
+/* Two ABIs under one name: the later wins from its version on. */
+struct row {
+    const char *name;
+    int version;
+    void *legacy, *per_thread; /* the same where there is no second form */
+};
+
+/* A cast from function to object pointer is POSIX, not ISO C. */
+#define ADDRESS(function) __extension__(void *) function
+#define ROW_OWN(name, version)                                                                     \
+    {#name, version, ADDRESS(exported_##name), ADDRESS(exported_##name##_ptsz)},
+#define ROW_ONE(name, version) {#name, version, ADDRESS(exported_##name), ADDRESS(exported_##name)},
+#define TABLE_ROW(group, name, symbol, version, params, args)                                      \
+    CHOOSE(HAS_STREAM(name))(ROW_OWN, ROW_ONE)(name, version)
+#define PROGRAM_ROW(name, like, symbol, version, params, args)                                     \
+    CHOOSE(HAS_STREAM(name))(ROW_OWN, ROW_ONE)(name, version)
+#define PLAIN_ROW(name, symbol, version, params, call)                                             \
+    {#name, version, ADDRESS(exported_##name), ADDRESS(exported_##name##_ptds)},
+
+static const struct row rows[] = {
+    WEIR_DRIVER_ENTRIES(TABLE_ROW) WEIR_PROGRAM_ENTRIES(PROGRAM_ROW) PLAIN_ENTRIES(PLAIN_ROW){
+        "cuGetProcAddress", 11030, ADDRESS(cuGetProcAddress), ADDRESS(cuGetProcAddress)},
+    {"cuGetProcAddress", 12000, ADDRESS(cuGetProcAddress_v2), ADDRESS(cuGetProcAddress_v2)},
+};
+
+/* Of the rows that the driver has; *known: the name is one of theirs. */
+static const struct row *find(const char *name, int version, int *known) {
+    const struct row *best = NULL;
+
+    *known = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (rows[i].version > version_of_driver() || strcmp(rows[i].name, name) != 0)
+            continue;
+        *known = 1;
+        if (rows[i].version <= version && (!best || rows[i].version > best->version))
+            best = &rows[i];
+    }
+    return best;
+}
+
+/* Documented: an unknown name, and a name that came later than the version asked for, are a success
+ * with NULL; a version above the driver's is an invalid value. */
+static CUresult resolve(const char *name, void **address, int version, uint64_t flags,
+                        unsigned *status) {
+    const struct row *row;
+    int known;
+
+    if (!name || !address || flags > FLAG_PER_THREAD || !model() || version > version_of_driver())
+        return CUDA_ERROR_INVALID_VALUE;
+    row = find(name, version, &known);
+    *address = !row ? NULL : flags & FLAG_PER_THREAD ? row->per_thread : row->legacy;
+    if (status)
+        *status = row ? STATUS_SUCCESS : known ? STATUS_VERSION : STATUS_NOT_FOUND;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
+                             unsigned *status) {
+    return resolve(name, address, version, flags, status);
+}
+
+CUresult cuGetProcAddress(const char *name, void **address, int version, uint64_t flags) {
+    return resolve(name, address, version, flags, NULL);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* forks.c: a program that forks in the middle of its work.  One child goes on to be another program
+ * (this one, with a word), one only asks the driver for memory, which no child may have, and one
+ * never asks anything; the parent's blocks live through all of it. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 100000, STATUS_CHILD = 7 };
+
+static void *library;
+static struct cuda cuda;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static int status_of(pid_t child) {
+    int status = 0;
+
+    HOLDS(child > 0);
+    HOLDS(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void load(void) {
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+}
+
+int main(int argc, char **argv) {
+    static unsigned char host[BYTES];
+    CUdeviceptr block, other;
+    pid_t child;
+
+    if (argc > 1 && strcmp(argv[1], "child") == 0) {
+        load();
+        victim_work(&cuda, "child", 11);
+        return STATUS_CHILD;
+    }
+    load();
+    CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
+    CU(cuda.cuMemsetD8Async(block, 0x5a, BYTES, NULL));
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        _exit(cuda.cuMemAllocAsync(&other, BYTES, NULL) != CUDA_SUCCESS ? 3 : 4);
+    printf("a child that asks: %d\n", status_of(child));
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        exit(5); /* with all that runs at an exit */
+    printf("a child that does not: %d\n", status_of(child));
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        execl("/proc/self/exe", argv[0], "child", (char *)NULL);
+        _exit(98);
+    }
+    printf("a child that becomes another: %d\n", status_of(child));
+    CU(cuda.cuMemcpyDtoH(host, block, BYTES));
+    for (size_t i = 0; i < BYTES; i++)
+        HOLDS(host[i] == 0x5a);
+    CU(cuda.cuMemFreeAsync(block, NULL));
+    victim_work(&cuda, "parent", 12);
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}

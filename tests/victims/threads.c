@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* threads.c: a program whose threads allocate on the default stream of each, found by dlsym of the
+ * _ptsz names; every other thread leaves its last block to the main one, which frees it. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+enum { THREADS = 6, LEFT_BYTES = 40000 };
+
+static void *library;
+static struct cuda cuda;
+static CUcontext context;
+
+struct worker {
+    pthread_t thread;
+    unsigned seed, sum;
+    CUdeviceptr left;
+};
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void *run(void *pointer) {
+    struct worker *self = pointer;
+
+    CU(cuda.cuCtxSetCurrent(context));
+    self->sum = victim_churn(&cuda, NULL, self->seed);
+    if (self->seed % 2) {
+        CU(cuda.cuMemAllocAsync(&self->left, LEFT_BYTES, NULL));
+        CU(cuda.cuMemsetD8Async(self->left, (unsigned char)self->seed, LEFT_BYTES, NULL));
+        CU(cuda.cuStreamSynchronize(NULL));
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    static unsigned char host[LEFT_BYTES];
+    struct worker workers[THREADS];
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 1);
+    CU(cuda.cuInit(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    for (unsigned i = 0; i < THREADS; i++) {
+        workers[i] = (struct worker){.seed = 10 + i};
+        HOLDS(pthread_create(&workers[i].thread, NULL, run, &workers[i]) == 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        printf("thread %u: %08x\n", i, workers[i].sum);
+        if (!workers[i].left)
+            continue;
+        CU(cuda.cuMemcpyDtoH(host, workers[i].left, sizeof host));
+        for (size_t byte = 0; byte < sizeof host; byte++)
+            HOLDS(host[byte] == (unsigned char)workers[i].seed);
+        CU(cuda.cuMemFreeAsync(workers[i].left, NULL));
+    }
+    victim_work(&cuda, "threads", 9);
+    victim_graph(&cuda, "threads", 10);
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* work.h: what the programs here do on a device, however each of them reached the driver.
+ *
+ * They know nothing of weir: cuda_abi.h is their cuda.h.  Each does the same work, checks every byte
+ * that comes back and prints sums of contents and counts, never an address, a time or a figure of
+ * the pool; so what it prints is the same to the byte whoever serves the memory.
+ */
+#ifndef VICTIM_WORK_H
+#define VICTIM_WORK_H
+
+#include "cuda_abi.h"
+
+/* X(base name, symbol, symbol with per-thread streams, first version, (parameters)) */
+/* clang-format off */
+#define VICTIM_ENTRIES(X)                                                                          \
+    X(cuInit, "cuInit", "cuInit", 2000, (unsigned int flags))                                      \
+    X(cuDeviceGet, "cuDeviceGet", "cuDeviceGet", 2000, (CUdevice * device, int ordinal))           \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", 7000,      \
+      (CUcontext * context, CUdevice device))                                                      \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease_v2",   \
+      11000, (CUdevice device))                                                                    \
+    X(cuCtxSetCurrent, "cuCtxSetCurrent", "cuCtxSetCurrent", 4000, (CUcontext context))            \
+    X(cuCtxSynchronize, "cuCtxSynchronize", "cuCtxSynchronize", 2000, (void))                      \
+    X(cuStreamCreate, "cuStreamCreate", "cuStreamCreate", 2000,                                    \
+      (CUstream * stream, unsigned int flags))                                                     \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", "cuStreamDestroy_v2", 4000, (CUstream stream))        \
+    X(cuStreamSynchronize, "cuStreamSynchronize", "cuStreamSynchronize_ptsz", 2000,                \
+      (CUstream stream))                                                                           \
+    X(cuStreamWaitEvent, "cuStreamWaitEvent", "cuStreamWaitEvent_ptsz", 3020,                      \
+      (CUstream stream, CUevent event, unsigned int flags))                                        \
+    X(cuEventCreate, "cuEventCreate", "cuEventCreate", 2000,                                       \
+      (CUevent * event, unsigned int flags))                                                       \
+    X(cuEventRecord, "cuEventRecord", "cuEventRecord_ptsz", 2000,                                  \
+      (CUevent event, CUstream stream))                                                            \
+    X(cuEventDestroy, "cuEventDestroy_v2", "cuEventDestroy_v2", 4000, (CUevent event))             \
+    X(cuMemAlloc, "cuMemAlloc_v2", "cuMemAlloc_v2", 3020, (CUdeviceptr * block, size_t bytes))     \
+    X(cuMemFree, "cuMemFree_v2", "cuMemFree_v2", 3020, (CUdeviceptr block))                        \
+    X(cuMemAllocAsync, "cuMemAllocAsync", "cuMemAllocAsync_ptsz", 11020,                           \
+      (CUdeviceptr * block, size_t bytes, CUstream stream))                                        \
+    X(cuMemAllocFromPoolAsync, "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", 11020,   \
+      (CUdeviceptr * block, size_t bytes, CUmemoryPool pool, CUstream stream))                     \
+    X(cuMemFreeAsync, "cuMemFreeAsync", "cuMemFreeAsync_ptsz", 11020,                              \
+      (CUdeviceptr block, CUstream stream))                                                        \
+    X(cuMemPoolCreate, "cuMemPoolCreate", "cuMemPoolCreate", 11020,                                \
+      (CUmemoryPool * pool, const CUmemPoolProps *properties))                                     \
+    X(cuMemPoolDestroy, "cuMemPoolDestroy", "cuMemPoolDestroy", 11020, (CUmemoryPool pool))        \
+    X(cuMemPoolTrimTo, "cuMemPoolTrimTo", "cuMemPoolTrimTo", 11020,                                \
+      (CUmemoryPool pool, size_t keep))                                                            \
+    X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", "cuMemPoolSetAttribute", 11020,              \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value))                             \
+    X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", "cuMemPoolGetAttribute", 11020,              \
+      (CUmemoryPool pool, CUmemPool_attribute attribute, void *value))                             \
+    X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", "cuDeviceGetDefaultMemPool", 11020,  \
+      (CUmemoryPool * pool, CUdevice device))                                                      \
+    X(cuMemGetAddressRange, "cuMemGetAddressRange_v2", "cuMemGetAddressRange_v2", 3020,            \
+      (CUdeviceptr * base, size_t *bytes, CUdeviceptr address))                                    \
+    X(cuPointerGetAttribute, "cuPointerGetAttribute", "cuPointerGetAttribute", 4000,               \
+      (void *value, CUpointer_attribute attribute, CUdeviceptr address))                           \
+    X(cuMemsetD8Async, "cuMemsetD8Async", "cuMemsetD8Async_ptsz", 3020,                            \
+      (CUdeviceptr block, unsigned char value, size_t bytes, CUstream stream))                     \
+    X(cuMemsetD32Async, "cuMemsetD32Async", "cuMemsetD32Async_ptsz", 3020,                         \
+      (CUdeviceptr block, unsigned int value, size_t count, CUstream stream))                      \
+    X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync_v2_ptsz", 3020,                \
+      (CUdeviceptr block, const void *host, size_t bytes, CUstream stream))                        \
+    X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoHAsync_v2_ptsz", 3020,                \
+      (void *host, CUdeviceptr block, size_t bytes, CUstream stream))                              \
+    X(cuMemcpyDtoH, "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds", 3020,                               \
+      (void *host, CUdeviceptr block, size_t bytes))                                               \
+    X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", "cuStreamBeginCapture_v2_ptsz", 10010,      \
+      (CUstream stream, CUstreamCaptureMode mode))                                                 \
+    X(cuStreamEndCapture, "cuStreamEndCapture", "cuStreamEndCapture_ptsz", 10000,                  \
+      (CUstream stream, CUgraph *graph))                                                           \
+    X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithFlags",   \
+      11040, (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                        \
+    X(cuGraphLaunch, "cuGraphLaunch", "cuGraphLaunch_ptsz", 10000,                                 \
+      (CUgraphExec exec, CUstream stream))                                                         \
+    X(cuGraphExecDestroy, "cuGraphExecDestroy", "cuGraphExecDestroy", 10000, (CUgraphExec exec))   \
+    X(cuGraphDestroy, "cuGraphDestroy", "cuGraphDestroy", 10000, (CUgraph graph))
+/* clang-format on */
+
+struct cuda {
+#define VICTIM_POINTER(name, symbol, own, version, params) CUresult(*name) params;
+    VICTIM_ENTRIES(VICTIM_POINTER)
+#undef VICTIM_POINTER
+};
+
+/* A call that must succeed, and a fact that must hold; else the program ends with status 99. */
+#define CU(call) victim_must(#call, (call))
+#define HOLDS(fact) ((fact) ? (void)0 : victim_fail(#fact))
+void victim_must(const char *call, CUresult result);
+_Noreturn void victim_fail(const char *what);
+
+/* Fills *cuda with what `find` answers for each entry: its base name and first version, or the symbol;
+ * all must be there. */
+void victim_load(struct cuda *cuda,
+                 void *(*find)(const char *name, int version, const char *symbol), int own_streams);
+
+/* Starts the driver and makes the context of device 0 current for this thread. */
+void victim_start(const struct cuda *cuda);
+
+/* The work: `seed` decides the contents.  Prints its sum behind `who`. */
+void victim_work(const struct cuda *cuda, const char *who, unsigned seed);
+/* One thread's: blocks of `stream` in turn, some held, each checked before its free.  The sum. */
+unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed);
+/* Captured allocation, fill and free, launched three times. */
+void victim_graph(const struct cuda *cuda, const char *who, unsigned seed);
+
+/* What main returns: the word behind --status on the command line, else 0. */
+int victim_status(int argc, char **argv);
+
+#endif
