@@ -47,7 +47,12 @@
 #define CUmemAllocationProp weir_CUmemAllocationProp
 #define CUmemAccessDesc_st weir_CUmemAccessDesc_st
 #define CUmemAccessDesc weir_CUmemAccessDesc
+#define CUipcMemHandle_st weir_CUipcMemHandle_st
+#define CUipcMemHandle weir_CUipcMemHandle
+#define CUmemPoolPtrExportData_st weir_CUmemPoolPtrExportData_st
+#define CUmemPoolPtrExportData weir_CUmemPoolPtrExportData
 #include "cuda_abi.h"
+#include "model/model_program.h"
 #undef CUresult
 #undef CUdevice
 #undef CUdeviceptr
@@ -80,6 +85,10 @@
 #undef CUmemAllocationProp
 #undef CUmemAccessDesc_st
 #undef CUmemAccessDesc
+#undef CUipcMemHandle_st
+#undef CUipcMemHandle
+#undef CUmemPoolPtrExportData_st
+#undef CUmemPoolPtrExportData
 
 #include <cuda.h>
 #include <stdio.h>
@@ -110,6 +119,7 @@
 
 #define CHECK_CONSTANT(name, value) _Static_assert((long long)(name) == (value), #name);
 WEIR_CUDA_CONSTANTS(CHECK_CONSTANT)
+WEIR_PROGRAM_CONSTANTS(CHECK_CONSTANT)
 
 /* ----------------------------------------------------------------- types ---- */
 
@@ -192,6 +202,9 @@ CHECK_SIZE(CUmemAccessDesc);
 CHECK_FIELD(CUmemAccessDesc, location);
 CHECK_FIELD(CUmemAccessDesc, flags);
 
+CHECK_SIZE(CUipcMemHandle);
+CHECK_SIZE(CUmemPoolPtrExportData);
+
 /* ---------------------------------------------------------- entry points ---- */
 
 /* From 13.0 on cuda.h maps cuDeviceGetUuid to _v2, whose parameters are the same, and declares the
@@ -240,12 +253,33 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
         _Static_assert(__builtin_strcmp(TEXT(base), symbol) == 0, symbol ": the exported name");)
 WEIR_DRIVER_ENTRIES(CHECK_ENTRY)
 
+/* What programs ask of the model beyond weir's table, by the version that has it. */
+#define GROUP_13000(...)
+#if CUDA_VERSION >= 13000
+#undef GROUP_13000
+#define GROUP_13000(...) __VA_ARGS__
+#endif
+#define GROUP_2000(...) __VA_ARGS__
+#define GROUP_3020(...) __VA_ARGS__
+#define GROUP_4000(...) __VA_ARGS__
+#define GROUP_4010(...) __VA_ARGS__
+#define GROUP_7000(...) __VA_ARGS__
+#define GROUP_11020(...) __VA_ARGS__
+#define CHECK_PROGRAM(base, like, symbol, version, params, args)                                   \
+    CHECK_ENTRY(version, base, symbol, version, params, args)
+WEIR_PROGRAM_ENTRIES(CHECK_PROGRAM)
+
 #ifdef HAVE_TYPEDEFS
 #define CHECK_VERSION(group, base, symbol, version, params, args)                                  \
     GROUP_##group(_Static_assert(__builtin_types_compatible_p(PFN_##base##_v##version,             \
                                                               CUresult(CUDAAPI *) params),         \
                                  symbol ": the version");)
 WEIR_DRIVER_ENTRIES(CHECK_VERSION)
+#define CHECK_PROGRAM_VERSION(base, like, symbol, version, params, args)                           \
+    GROUP_##version(_Static_assert(__builtin_types_compatible_p(PFN_##base##_v##version,           \
+                                                                CUresult(CUDAAPI *) params),       \
+                                   symbol ": the version");)
+WEIR_PROGRAM_ENTRIES(CHECK_PROGRAM_VERSION)
 #endif
 
 /* What no constant expression can hold is left for main: pointers made from numbers. */

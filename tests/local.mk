@@ -44,10 +44,12 @@ unit_tests = \
 	tests/test_histogram \
 	tests/test_ladder \
 	tests/test_low_memory \
+	tests/test_libcuda \
 	tests/test_map \
 	tests/test_misuse \
 	tests/test_model \
 	tests/test_model_graph \
+	tests/test_model_program \
 	tests/test_model_virtual \
 	tests/test_options \
 	tests/test_oracle \

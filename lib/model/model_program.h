@@ -21,23 +21,30 @@ typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
 
-/* What may be asked of a pointer, and kinds of memory. */
+/* What may be asked of a pointer, and kinds of memory: X(name, value). */
+#define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
+    X(CU_POINTER_ATTRIBUTE_CONTEXT, 1)                     /* CUcontext; NULL of a pool's block */ \
+    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                 /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3)              /* CUdeviceptr */                       \
+    X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)                /* void * */                            \
+    X(CU_POINTER_ATTRIBUTE_BUFFER_ID, 7)                   /* unsigned long long */                \
+    X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)                  /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)              /* int */                               \
+    X(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, 10) /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, 11)           /* CUdeviceptr */                       \
+    X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
+    X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                     /* unsigned int */                      \
+    X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)       /* unsigned long long */                \
+    X(CU_MEMORYTYPE_HOST, 1)                                                                       \
+    X(CU_MEMORYTYPE_DEVICE, 2)
+
+#ifndef WEIR_CUDA_ABI_CHECK
 enum {
-    CU_POINTER_ATTRIBUTE_CONTEXT = 1,                     /* CUcontext; NULL of a pool's block */
-    CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,                 /* unsigned int */
-    CU_POINTER_ATTRIBUTE_DEVICE_POINTER = 3,              /* CUdeviceptr */
-    CU_POINTER_ATTRIBUTE_HOST_POINTER = 4,                /* void * */
-    CU_POINTER_ATTRIBUTE_BUFFER_ID = 7,                   /* unsigned long long */
-    CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,                  /* unsigned int */
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,              /* int */
-    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10, /* unsigned int */
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR = 11,           /* CUdeviceptr */
-    CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,                 /* size_t */
-    CU_POINTER_ATTRIBUTE_MAPPED = 13,                     /* unsigned int */
-    CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES = 14,       /* unsigned long long */
-    CU_MEMORYTYPE_HOST = 1,
-    CU_MEMORYTYPE_DEVICE = 2
+#define WEIR_PROGRAM_CONSTANT(name, value) name = (value),
+    WEIR_PROGRAM_CONSTANTS(WEIR_PROGRAM_CONSTANT)
+#undef WEIR_PROGRAM_CONSTANT
 };
+#endif
 
 /* X(base name, the entry of the table it is like, exported symbol, first version, (parameters),
  * (arguments)) */
