@@ -171,7 +171,8 @@ static const struct row *row_of_request(const char *base, int version, uint64_t 
 static void *answer(const struct row *row, void *real, const void *same) {
     if (real != same)
         return real;
-    note(row, real);
+    if (!is_ours(row, real)) /* a driver may see its own names as the program does */
+        note(row, real);
     return row->serves;
 }
 

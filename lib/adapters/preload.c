@@ -50,6 +50,7 @@ enum pool_state {
 struct pool {
     _Atomic(CUmemoryPool) handle; /* NULL: none */
     int device;
+    size_t most; /* bytes, as its maker wants it; 0: no such wish */
     _Atomic int state;
     _Atomic(struct served *) served;
     struct pool *next;
@@ -101,7 +102,7 @@ static struct pool *pool_of(CUmemoryPool handle) {
 }
 
 /* A pool that may be served.  NULL: there is no host memory for its record, and it is left alone. */
-static struct pool *add_pool(CUmemoryPool handle, int device) {
+static struct pool *add_pool(CUmemoryPool handle, int device, size_t most) {
     _Atomic(struct pool *) *bucket = bucket_of(handle);
     struct pool *p;
 
@@ -117,6 +118,7 @@ static struct pool *add_pool(CUmemoryPool handle, int device) {
         }
         if (p) {
             p->device = device;
+            p->most = most;
             atomic_store_explicit(&p->state, POOL_OPEN, memory_order_relaxed);
             atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
             atomic_store_explicit(&p->handle, handle, memory_order_release);
@@ -141,8 +143,9 @@ static int is_wanted(const weir_amount *amount) {
     return amount->kind != WEIR_AMOUNT_DEFAULT && amount->value > 0;
 }
 
-/* The settings of the environment, for one device; preallocation is the first pool's. */
-static weir_status read_options(weir_options *options, struct served *s) {
+/* The settings of the environment, for one device; preallocation is the first pool's.  A pool that may hold no
+ * more than `most` bytes (0: any number) may not here either, unless the environment sets a limit. */
+static weir_status read_options(weir_options *options, struct served *s, size_t most) {
     char message[320];
     weir_status status;
 
@@ -156,6 +159,8 @@ static weir_status read_options(weir_options *options, struct served *s) {
     options->device = s->device_text;
     if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    if (most > 0 && options->limit.kind == WEIR_AMOUNT_DEFAULT)
+        options->limit = (weir_amount){.value = most, .kind = WEIR_AMOUNT_BYTES};
     if (is_wanted(&options->prealloc) && !is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_min = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
@@ -166,16 +171,17 @@ static weir_status read_options(weir_options *options, struct served *s) {
 static void report(void);
 
 /* The caller holds `lock`. */
-static struct served *make_served(int device, CUmemoryPool pool) {
+static struct served *make_served(const struct pool *p) {
     unsigned known = atomic_load_explicit(&served_count, memory_order_relaxed);
     struct served *s = known < MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
 
     if (!s)
         return NULL;
-    s->device = device;
-    atomic_store_explicit(&s->pool, pool, memory_order_relaxed);
-    if (read_options(&options, s) != WEIR_OK ||
+    s->device = p->device;
+    atomic_store_explicit(&s->pool, atomic_load_explicit(&p->handle, memory_order_relaxed),
+                          memory_order_relaxed);
+    if (read_options(&options, s, p->most) != WEIR_OK ||
         weir_allocator_create(&options, &s->allocator) != WEIR_OK) { /* which has said why */
         free(s);
         return NULL;
@@ -203,7 +209,7 @@ static __attribute__((noinline, cold)) struct served *begin_serving(struct pool 
     pthread_mutex_lock(&lock);
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == POOL_OPEN) {
-        s = make_served(p->device, atomic_load_explicit(&p->handle, memory_order_relaxed));
+        s = make_served(p);
         atomic_store_explicit(&p->served, s, memory_order_release);
         atomic_store_explicit(&p->state, s ? POOL_SERVED : POOL_LEFT, memory_order_release);
     }
@@ -272,7 +278,7 @@ static __attribute__((noinline)) struct pool *ask_current(int device) {
     if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
         return NULL;
     /* What is current and was not created is the device's own. */
-    p = add_pool(handle, device);
+    p = add_pool(handle, device, 0);
     atomic_store_explicit(&current[device], p, memory_order_release);
     return p;
 }
@@ -604,12 +610,11 @@ CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
 
 /* ---- pools --------------------------------------------------------------------------------------- */
 
-/* Plain memory of a device, for this process alone; a pool with a size of its own is the driver's too. */
+/* Plain memory of a device, for this process alone. */
 static int may_serve(const CUmemPoolProps *properties) {
     return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties->maxSize == 0 &&
-           properties->usage == 0;
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties->usage == 0;
 }
 
 /* The record is free for another pool; the allocator, if it has one, stays for the blocks that live. */
@@ -630,7 +635,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     p = pool_of(*pool);
     if (p) /* of one that has gone unseen */
         forget(p);
-    p = add_pool(*pool, properties->location.id);
+    p = add_pool(*pool, properties->location.id, properties->maxSize);
     if (p && !may_serve(properties))
         atomic_store_explicit(&p->state, POOL_LEFT, memory_order_release);
     return result;
@@ -715,7 +720,7 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
 
 /* The pool of a device that the program has set, or been told. */
 static void note_pool(CUmemoryPool pool, int device, int is_current) {
-    struct pool *p = add_pool(pool, device);
+    struct pool *p = add_pool(pool, device, 0);
 
     if (is_current && device >= 0 && device < MOST_DEVICES)
         atomic_store_explicit(&current[device], p, memory_order_release);
