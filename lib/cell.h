@@ -174,6 +174,15 @@ static inline int64_t weir__cell_now(const struct weir_cell_sum *sum) {
     return peak - room;
 }
 
+/* The peak begins anew; nobody reads meanwhile. */
+static inline void weir__cell_renew_peak(struct weir_cell_sum *sum) {
+    int64_t now = atomic_load_explicit(&sum->peak, memory_order_relaxed) -
+                  atomic_load_explicit(&sum->room, memory_order_relaxed);
+
+    atomic_store_explicit(&sum->peak, now < 0 ? 0 : now, memory_order_relaxed);
+    atomic_store_explicit(&sum->room, now < 0 ? -now : 0, memory_order_release);
+}
+
 /* A live block more. */
 static inline __attribute__((always_inline)) void
 weir__cell_account(struct weir_cell *c, int64_t requested, int64_t in_use) {

@@ -5,8 +5,8 @@
 #include "allocator_internal.h"
 #include "result.h"
 
-void weir__drop_in_refuse_captured(weir_allocator *a) {
-    a->host.refuses_captured = 1;
+void weir__drop_in_begin(weir_allocator *a) {
+    a->host.drop_in = 1;
 }
 
 int weir__drop_in_knows_blocks(const weir_allocator *a) {
@@ -32,4 +32,25 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     if (a->front && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
         weir__front_leave(a->front, stream);
     weir__set_driver_result(before);
+}
+
+uint64_t weir__drop_in_peak(weir_allocator *a) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (a->front && !a->harden)
+        return weir__front_peak_lately(a->front);
+    return weir_stats(a, &figures) == WEIR_OK ? figures.requested_peak : 0;
+}
+
+void weir__drop_in_renew_peak(weir_allocator *a) {
+    if (a->front)
+        weir__front_renew_peak(a->front);
+}
+
+CUmemoryPool weir__drop_in_backing(const weir_allocator *a) {
+    return a->host.backing;
+}
+
+CUresult weir__drop_in_wait(weir_allocator *a) {
+    return weir__engine_wait_for_device(&a->host);
 }

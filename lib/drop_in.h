@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* drop_in.h: what lib/adapters needs of an allocator beyond include/weir, when it stands in the place of
- * the driver's own pools.
+/* drop_in.h: what lib/adapters needs of an allocator beyond include/weir, where it stands in the place of the
+ * driver's own pools.
  *
- * A program that knows nothing of weir cannot keep what weir asks of its users, so it is kept for it here:
- * the adapter sees streams go and captures begin, because the program asks the driver for both.
+ * A program that knows nothing of weir keeps nothing of what weir asks of its users, so the adapter sees to it:
+ * streams end and captures begin by calls that it sees.  And such a program asks of pools what no user of
+ * weir's asks of an allocator.
  *
- * Must not know: how a call comes here; pools of the driver's.
+ * Must not know: how a call comes here.
  */
 #ifndef WEIR_DROP_IN_H
 #define WEIR_DROP_IN_H
@@ -19,11 +20,12 @@ static inline int weir__drop_in_forked(void) {
     return weir__driver_forked();
 }
 
-/* From now on a request on a stream that is being captured is refused (E_CAPTURE) rather than made a node
- * of the graph: it is for the driver. */
-void weir__drop_in_refuse_captured(weir_allocator *allocator);
+/* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
+ * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
+ * serves. */
+void weir__drop_in_begin(weir_allocator *allocator);
 
-/* 1 if weir_block_range tells all blocks. */
+/* 1 if weir_block_range can tell. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
 /* 1 if the address lies in memory that blocks are cut from, whether in a live one or not. */
@@ -32,8 +34,19 @@ int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 
-/* A stream that lives is about to end, or its context: what its cache holds goes back behind an event,
- * rather than to wait for the device.  Nothing if it is being captured, or unknown. */
+/* A stream that lives is about to end: what its cache holds goes back behind an event, rather than to wait for
+ * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
+
+/* The most bytes that were requested at once since this was last begun anew: a lower bound, as
+ * weir_statistics says of peaks.  Of the pool engine with the front off it cannot be begun anew. */
+uint64_t weir__drop_in_peak(weir_allocator *allocator);
+void weir__drop_in_renew_peak(weir_allocator *allocator);
+
+/* The driver's pool that all memory is from; NULL: other memory. */
+CUmemoryPool weir__drop_in_backing(const weir_allocator *allocator);
+
+/* Waits until the device has finished all work, and harms no capture. */
+CUresult weir__drop_in_wait(weir_allocator *allocator);
 
 #endif

@@ -70,7 +70,9 @@ struct weir_host {
     size_t pace;
     /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
     struct weir_ahead *ahead;
-    int refuses_captured; /* requests under capture; set before the first request: see drop_in.h */
+    int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
+    /* Set as the engine is opened: the driver's pool that its memory is from; NULL: it has none. */
+    CUmemoryPool backing;
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };

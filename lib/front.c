@@ -95,8 +95,9 @@ struct weir_front {
     size_t host_bytes;
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
-    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks; /* when this one began */
+    uint64_t requested_lately; /* the former since weir__front_renew_peak */
+    uint64_t lately[2];        /* the most in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks;       /* when this one began */
 };
 
 /* ---- whose cell -------------------------------------------------------------------------------- */
@@ -306,7 +307,7 @@ static uint64_t at_least_none(int64_t sum) {
 }
 
 static int is_above_peak(const struct weir_front *f) {
-    return at_least_none(f->requested) > f->requested_peak ||
+    return at_least_none(f->requested) > f->requested_lately ||
            at_least_none(f->in_use) > f->in_use_peak;
 }
 
@@ -321,6 +322,7 @@ static void tell(struct weir_front *f, struct weir_cell *c) {
         tell_sums(f, other);
     now = at_least_none(f->in_use);
     f->requested_peak = weir__size_larger(f->requested_peak, at_least_none(f->requested));
+    f->requested_lately = weir__size_larger(f->requested_lately, at_least_none(f->requested));
     f->in_use_peak = weir__size_larger(f->in_use_peak, now);
     f->lately[0] = weir__size_larger(f->lately[0], now);
     atomic_store_explicit(&c->most, share(f, weir__size_larger(f->lately[0], f->lately[1])),
@@ -836,7 +838,7 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
-    if (f->host->refuses_captured)
+    if (f->host->drop_in)
         return weir__engine_refuse(WEIR_E_CAPTURE);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
     if (status != WEIR_OK)
@@ -914,6 +916,15 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
     }
 }
 
+/* In the place of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+static void tell_miss(struct weir_front *f, struct weir_cell *c) {
+    if (!f->host->drop_in)
+        return;
+    pthread_mutex_lock(&f->lock);
+    tell(f, c ? c : f->loose);
+    pthread_mutex_unlock(&f->lock);
+}
+
 /* From the engine, for a stream that was just asked about. */
 static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, uint64_t id, size_t bytes,
                                weir_stream stream, void **block) {
@@ -924,6 +935,7 @@ static weir_status alloc_fresh(struct weir_front *f, struct weir_cell *c, uint64
     if (status != WEIR_OK)
         return status;
     count(f, c ? WEIR_TALLY_FRONT_EMPTY : WEIR_TALLY_FRONT_YOUNG);
+    tell_miss(f, c);
     *block = (void *)(uintptr_t)address;
     return WEIR_OK;
 }
@@ -984,6 +996,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
     account(c, (int64_t)bytes, (int64_t)rounded);
     count(f, WEIR_TALLY_FRONT_EMPTY);
+    tell_miss(f, c);
     *block = (void *)(uintptr_t)base;
     look_back(f, c, stream, id);
     return 1;
@@ -1822,10 +1835,37 @@ static void read_peaks(struct weir_front *f, weir_statistics *out) {
     out->in_use = at_least_none(f->in_use);
     if (only && !several) {
         raise_peak(&f->requested_peak, &only->requested);
+        raise_peak(&f->requested_lately, &only->requested);
         raise_peak(&f->in_use_peak, &only->in_use);
     }
     out->requested_peak = f->requested_peak;
     out->in_use_peak = f->in_use_peak;
+}
+
+uint64_t weir__front_peak_lately(struct weir_front *f) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t peak;
+
+    pthread_mutex_lock(&f->lock);
+    read_peaks(f, &figures);
+    peak = f->requested_lately;
+    pthread_mutex_unlock(&f->lock);
+    return peak;
+}
+
+void weir__front_renew_peak(struct weir_front *f) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    pthread_mutex_lock(&f->lock);
+    read_peaks(f, &figures); /* what was the most is kept there */
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        int taken = weir__bias_take(&c->lock);
+
+        weir__cell_renew_peak(&c->requested);
+        weir__bias_give(&c->lock, taken);
+    }
+    f->requested_lately = at_least_none(f->requested);
+    pthread_mutex_unlock(&f->lock);
 }
 
 /* Frees are read before allocations, so that never more blocks were freed than handed out. */

@@ -60,6 +60,11 @@ weir_status weir__front_empty(struct weir_front *f);
 /* 1 if a block that it handed out is live. */
 int weir__front_has_blocks(struct weir_front *f);
 
+/* The most that was requested at once since the peak began anew, as seen as requested_peak is; and has it
+ * begin anew, with what is live now.  That of weir__front_figures goes on. */
+uint64_t weir__front_peak_lately(struct weir_front *f);
+void weir__front_renew_peak(struct weir_front *f);
+
 /* Completes figures that already hold the books' and the engine's part. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out);
 

@@ -169,7 +169,11 @@ endif
 lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose.c \
 	lib/adapters/interpose.h \
-	lib/adapters/preload.c
+	lib/adapters/preload.c \
+	lib/adapters/preload.h \
+	lib/adapters/preload_blocks.c \
+	lib/adapters/preload_pools.c \
+	lib/adapters/preload_report.c
 lib_libweir_preload_la_LIBADD = lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map

@@ -101,7 +101,20 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
-    X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
+      (CUcontext *context, CUdevice device), (context, device))                                    \
+    X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \
+      (stream, flags))                                                                             \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
+    X(cuStreamWaitEvent, cuStreamWaitEvent, 3020,                                                  \
+      (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))                \
+    X(cuStreamGetDevice, cuStreamGetDevice, 12080, (CUstream stream, CUdevice *device),            \
+      (stream, device))                                                                            \
+    X(cuEventCreate, cuEventCreate, 2000, (CUevent *event, unsigned int flags), (event, flags))    \
+    X(cuEventRecord, cuEventRecord, 2000, (CUevent event, CUstream stream), (event, stream))       \
+    X(cuEventDestroy, cuEventDestroy_v2, 4000, (CUevent event), (event))                           \
+    X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010,                 \
+      (CUstreamCaptureMode *mode), (mode))                                                         \
     X(cuStreamGetCtx, cuStreamGetCtx, 9020, (CUstream stream, CUcontext *context),                 \
       (stream, context))                                                                           \
     X(cuStreamIsCapturing, cuStreamIsCapturing, 10000,                                             \

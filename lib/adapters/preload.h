@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* preload.h: what the files of the preload library share; doc/design.md (Drop-in) tells how it is put together.
+ *
+ * Glossary
+ *   pool     a memory pool of the program's, which the driver has made and knows
+ *   served   an allocator of weir's, and for what it stands: a pool, or the plain memory of a device
+ *   left     to the driver: weir does not serve it
+ *   inside   the thread is in one of these functions, below the program's call; what it calls, or the driver on
+ *            its behalf, goes to the driver (interpose.h)
+ *
+ * Pools stand in lists that are only added to, served in a table of which places are only taken, so that both
+ * are read without a lock.  Neither is ever freed.  Functions are called inside unless they say otherwise.
+ *
+ * Must not know: how an allocator works; how a call gets here.
+ */
+#ifndef WEIR_PRELOAD_H
+#define WEIR_PRELOAD_H
+
+#include <stdatomic.h>
+
+#include <weir/weir.h>
+
+#include "interpose.h"
+
+enum {
+    WEIR_MOST_DEVICES = 64,
+    WEIR_MOST_SERVED = 256,
+    WEIR_DEVICE_TEXT = 16 /* "cuda:63" */
+};
+
+enum weir_served_state {
+    WEIR_SERVED_LIVE,
+    WEIR_SERVED_ENDING, /* its pool has gone, and blocks live */
+    WEIR_SERVED_SPARE   /* nothing lives: the next pool of the device may have it */
+};
+
+struct weir_served {
+    weir_allocator *allocator;
+    int device;
+    int is_plain; /* it serves cuMemAlloc */
+    size_t most;  /* bytes that its pool may hold, at its maker's wish; 0: any */
+    _Atomic int state;
+    _Atomic int has_access;     /* other devices have access to its memory */
+    _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */
+    CUcontext context;          /* the device's primary one; NULL: not asked for yet */
+    CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
+    char device_text[WEIR_DEVICE_TEXT];
+    /* The peak of the reserve since it was last begun anew: */
+    _Atomic uint64_t high_from;  /* the first event that counts, */
+    _Atomic uint64_t high_least; /* and what was there then */
+};
+
+enum weir_pool_state {
+    WEIR_POOL_OPEN,   /* no request yet */
+    WEIR_POOL_SERVED, /* by its allocator */
+    WEIR_POOL_LEFT
+};
+
+struct weir_pool {
+    _Atomic(CUmemoryPool) handle; /* NULL: the record is free for another */
+    int device;
+    size_t most; /* as above */
+    _Atomic int state;
+    _Atomic(struct weir_served *) served;
+    _Atomic unsigned access[WEIR_MOST_DEVICES]; /* that other devices have */
+    struct weir_pool *next;
+};
+
+/* ---- preload_pools.c ------------------------------------------------------------------------------ */
+
+/* The record of a pool; NULL: it is none of the program's, as far as was seen. */
+struct weir_pool *weir__pool_of(CUmemoryPool handle);
+/* The same, made if there is none.  NULL: no host memory. */
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most);
+/* The pool has gone.  Its allocator stays for the blocks that live. */
+void weir__pool_end(struct weir_pool *p);
+/* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
+CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
+
+/* Which pool cuMemAllocAsync takes from, on a device; NULL: what the driver has against it, it says itself. */
+struct weir_pool *weir__pool_current(int device);
+void weir__pool_set_current(int device, struct weir_pool *p);
+
+/* Makes the allocator at the first request; see weir__served_of. */
+struct weir_served *weir__pool_begin(struct weir_pool *p);
+/* That of cuMemAlloc on a device; NULL: it cannot be. */
+struct weir_served *weir__served_plain(int device);
+/* Its own stream, made if there is none.  NULL: it cannot be. */
+CUstream weir__served_apart(struct weir_served *s);
+/* A block of it was freed, and its state is not LIVE. */
+void weir__served_freed(struct weir_served *s);
+
+extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
+extern atomic_uint weir__served_count;
+
+/* Those that there are. */
+static inline unsigned weir__served_known(void) {
+    return atomic_load_explicit(&weir__served_count, memory_order_acquire);
+}
+static inline struct weir_served *weir__served_at(unsigned i) {
+    return atomic_load_explicit(&weir__served[i], memory_order_acquire);
+}
+
+/* The allocator of a pool, or NULL: it is left. */
+static inline struct weir_served *weir__served_of(struct weir_pool *p) {
+    struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
+
+    if (__builtin_expect(s != NULL, 1))
+        return s;
+    return atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_LEFT
+               ? NULL
+               : weir__pool_begin(p);
+}
+
+/* ---- preload_blocks.c ----------------------------------------------------------------------------- */
+
+struct weir_found {
+    struct weir_served *by;
+    CUdeviceptr base;
+    size_t bytes;
+};
+
+/* 1 if the address lies in a block that weir handed out. */
+int weir__block_find(CUdeviceptr address, struct weir_found *found);
+/* 1 if it lies in memory of weir's that is no block: freed, or never handed out.  The driver, which knows it as
+ * part of a larger block, must not be asked about it. */
+int weir__block_is_none(CUdeviceptr address);
+/* An allocator that does not know its blocks handed one out: 1, or 0: no host memory. */
+int weir__block_note(struct weir_served *s, CUdeviceptr block);
+/* The block is about to be freed, and was not after all. */
+void weir__block_end(const struct weir_found *found);
+void weir__block_goes_on(const struct weir_found *found);
+/* A number that no other block has or had; 0: no host memory. */
+uint64_t weir__block_number(const struct weir_found *found);
+
+/* ---- preload_report.c ----------------------------------------------------------------------------- */
+
+/* What was not served. */
+enum weir_unserved {
+    WEIR_UNSERVED_POOL, /* a request of a pool */
+    WEIR_UNSERVED_ALLOC,
+    WEIR_UNSERVED_PITCH,
+    WEIR_UNSERVED_MANAGED,
+    WEIR_UNSERVED_CREATE,
+    WEIR_UNSERVED_COUNT
+};
+extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
+
+/* Outside too. */
+static inline void weir__count_unserved(enum weir_unserved which) {
+    atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
+}
+
+/* 1 if `weir run' was told so. */
+int weir__run_flag(const char *variable);
+/* A line, if `weir run' was told to be verbose. */
+void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The first allocator was made: statistics are due at the end. */
+void weir__report_due(void);
+
+#endif

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_pools.c: the program's pools, and the allocators that stand in their places.
+ *
+ * A pool gets its allocator at its first request.  When the pool goes, the allocator stays until its last
+ * block is freed, gives its memory back, and is kept for the next pool: whoever looks through the table
+ * without a lock may be looking at it.
+ *
+ * Locks: `lock` guards additions, and the making of allocators; under it the driver is called, and weir.
+ *
+ * Must not know: what the program calls.
+ */
+#include "preload.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drop_in.h"
+#include "log.h"
+
+enum { BUCKETS = 64, BUCKET_BITS = 6 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct weir_pool *) pools[BUCKETS];
+static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
+static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
+static _Atomic int plain_is_left[WEIR_MOST_DEVICES];
+
+_Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
+atomic_uint weir__served_count;
+
+/* ---- pools --------------------------------------------------------------------------------------- */
+
+static _Atomic(struct weir_pool *) *bucket_of(CUmemoryPool handle) {
+    uint64_t hash = (uintptr_t)handle * UINT64_C(0x9E3779B97F4A7C15);
+
+    return &pools[hash >> (64 - BUCKET_BITS)];
+}
+
+struct weir_pool *weir__pool_of(CUmemoryPool handle) {
+    struct weir_pool *p = atomic_load_explicit(bucket_of(handle), memory_order_acquire);
+
+    while (p && atomic_load_explicit(&p->handle, memory_order_acquire) != handle)
+        p = p->next;
+    return handle ? p : NULL;
+}
+
+/* A record without a pool in that bucket; the caller holds `lock`. */
+static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
+    struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
+
+    while (p && atomic_load_explicit(&p->handle, memory_order_relaxed))
+        p = p->next;
+    if (p)
+        return p;
+    p = calloc(1, sizeof *p);
+    if (p) {
+        p->next = first;
+        atomic_store_explicit(bucket, p, memory_order_release);
+    }
+    return p;
+}
+
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most) {
+    struct weir_pool *p = weir__pool_of(handle);
+
+    if (p)
+        return p;
+    pthread_mutex_lock(&lock);
+    p = weir__pool_of(handle);
+    if (!p && (p = free_record(bucket_of(handle)))) {
+        p->device = device;
+        p->most = most;
+        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
+        atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
+        for (int i = 0; i < WEIR_MOST_DEVICES; i++)
+            atomic_store_explicit(&p->access[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&p->handle, handle, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+void weir__pool_set_current(int device, struct weir_pool *p) {
+    if (device >= 0 && device < WEIR_MOST_DEVICES)
+        atomic_store_explicit(&current[device], p, memory_order_release);
+}
+
+/* What is current and was not made by the program is the device's own. */
+static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
+    CUmemoryPool handle = NULL;
+    struct weir_pool *p;
+
+    if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
+        return NULL;
+    p = weir__pool_add(handle, device, 0);
+    weir__pool_set_current(device, p);
+    return p;
+}
+
+struct weir_pool *weir__pool_current(int device) {
+    struct weir_pool *p;
+
+    if (device < 0 || device >= WEIR_MOST_DEVICES)
+        return NULL;
+    p = atomic_load_explicit(&current[device], memory_order_acquire);
+    return p ? p : ask_current(device);
+}
+
+/* ---- allocators ---------------------------------------------------------------------------------- */
+
+static int is_first_of_device(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->device == device)
+            return 0;
+    return 1;
+}
+
+/* The settings of the environment.  Preallocation is for the first allocator of a device; a pool that may
+ * hold so many bytes may not hold more here, unless the environment sets a limit. */
+static weir_status read_options(weir_options *options, struct weir_served *s) {
+    char message[320];
+    weir_status status;
+
+    weir_options_init(options);
+    status = weir_options_from_env(options, message, sizeof message);
+    if (status != WEIR_OK) {
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
+        return status;
+    }
+    snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
+    options->device = s->device_text;
+    if (s->most > 0 && options->limit.kind == WEIR_AMOUNT_DEFAULT)
+        options->limit = (weir_amount){.value = s->most, .kind = WEIR_AMOUNT_BYTES};
+    if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
+        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    if (!is_first_of_device(s->device)) {
+        options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
+        options->prealloc_min = options->prealloc;
+    }
+    return WEIR_OK;
+}
+
+/* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place. */
+static struct weir_served *make(int device, size_t most) {
+    unsigned known = weir__served_known();
+    struct weir_served *s = known < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
+    weir_options options;
+
+    if (!s)
+        return NULL;
+    s->device = device;
+    s->most = most;
+    if (read_options(&options, s) != WEIR_OK ||
+        weir_allocator_create(&options, &s->allocator) != WEIR_OK) {
+        free(s);
+        return NULL;
+    }
+    weir__drop_in_begin(s->allocator);
+    atomic_store_explicit(&weir__served[known], s, memory_order_release);
+    atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
+    if (known == 0)
+        weir__report_due();
+    return s;
+}
+
+/* One whose pool has gone, for the same device and of the same size; the caller holds `lock`. */
+static struct weir_served *take_spare(int device, size_t most) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        int spare = WEIR_SERVED_SPARE;
+
+        if (s->device != device || s->most != most ||
+            !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
+            continue;
+        weir__drop_in_renew_peak(s->allocator);
+        atomic_store_explicit(&s->high_from, UINT64_MAX, memory_order_relaxed);
+        return s;
+    }
+    return NULL;
+}
+
+/* ---- access of other devices --------------------------------------------------------------------- */
+
+static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
+    return access->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           access->location.id != p->device && access->location.id >= 0 &&
+           access->location.id < WEIR_MOST_DEVICES;
+}
+
+/* What was set before there was an allocator: 1, or 0 if its memory cannot be given access to. */
+static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
+    CUmemoryPool backing = weir__drop_in_backing(s->allocator);
+
+    for (int device = 0; device < WEIR_MOST_DEVICES; device++) {
+        CUmemAccessDesc access = {
+            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+            .flags = atomic_load_explicit(&p->access[device], memory_order_relaxed)};
+
+        if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            continue;
+        if (!backing || REAL(cuMemPoolSetAccess)(backing, &access, 1) != CUDA_SUCCESS)
+            return 0;
+        atomic_store_explicit(&s->has_access, 1, memory_order_relaxed);
+    }
+    return 1;
+}
+
+CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count) {
+    struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
+    CUmemoryPool backing = s ? weir__drop_in_backing(s->allocator) : NULL;
+
+    for (size_t i = 0; i < count; i++)
+        if (is_other(p, &access[i])) {
+            if (s && !backing && access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+                return CUDA_ERROR_NOT_SUPPORTED;
+            atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
+                                  memory_order_relaxed);
+        }
+    if (!backing)
+        return CUDA_SUCCESS;
+    atomic_store_explicit(&s->has_access, 1, memory_order_relaxed);
+    return REAL(cuMemPoolSetAccess)(backing, access, count);
+}
+
+/* ---- from a pool to its allocator ---------------------------------------------------------------- */
+
+/* The first pool that is left for a reason of weir's is said. */
+static void say_left(const char *what, int device) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&said))
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: requests are left to the driver",
+                  what, device);
+}
+
+/* The caller holds `lock`. */
+static struct weir_served *find_served(struct weir_pool *p) {
+    struct weir_served *s = take_spare(p->device, p->most);
+
+    if (!s)
+        s = make(p->device, p->most);
+    if (s && !hand_access_on(p, s)) {
+        atomic_store_explicit(&s->state,
+                              atomic_load_explicit(&s->has_access, memory_order_relaxed)
+                                  ? WEIR_SERVED_ENDING
+                                  : WEIR_SERVED_SPARE,
+                              memory_order_relaxed);
+        s = NULL;
+    }
+    if (s)
+        atomic_store_explicit(&s->pool, atomic_load_explicit(&p->handle, memory_order_relaxed),
+                              memory_order_relaxed);
+    return s;
+}
+
+struct weir_served *weir__pool_begin(struct weir_pool *p) {
+    struct weir_served *s;
+    int begun = 0;
+
+    if (weir__drop_in_forked())
+        return NULL;
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
+        s = find_served(p);
+        begun = 1;
+        atomic_store_explicit(&p->served, s, memory_order_release);
+        atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : WEIR_POOL_LEFT,
+                              memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    if (begun && s)
+        weir__run_tell("a memory pool of %s is served", s->device_text);
+    else if (begun)
+        say_left("a memory pool", p->device);
+    return s;
+}
+
+struct weir_served *weir__served_plain(int device) {
+    struct weir_served *s;
+
+    if (device < 0 || device >= WEIR_MOST_DEVICES || weir__drop_in_forked())
+        return NULL;
+    s = atomic_load_explicit(&plain[device], memory_order_acquire);
+    if (s || atomic_load_explicit(&plain_is_left[device], memory_order_relaxed))
+        return s;
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&plain[device], memory_order_relaxed);
+    if (!s && (s = make(device, 0))) {
+        s->is_plain = 1;
+        atomic_store_explicit(&plain[device], s, memory_order_release);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!s && !atomic_exchange(&plain_is_left[device], 1))
+        say_left("plain memory", device);
+    return s;
+}
+
+/* The caller holds `lock`. */
+static void make_stream(struct weir_served *s) {
+    CUcontext popped;
+
+    /* The allocator has the context retained already. */
+    if (!s->context && REAL(cuDevicePrimaryCtxRetain)(&s->context, s->device) != CUDA_SUCCESS) {
+        s->context = NULL;
+        return;
+    }
+    if (REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
+        return;
+    if (REAL(cuStreamCreate)(&s->apart, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        s->apart = NULL;
+    (void)REAL(cuCtxPopCurrent_v2)(&popped);
+}
+
+CUstream weir__served_apart(struct weir_served *s) {
+    CUstream apart;
+
+    pthread_mutex_lock(&lock);
+    if (!s->apart)
+        make_stream(s);
+    apart = s->apart;
+    pthread_mutex_unlock(&lock);
+    return apart;
+}
+
+/* ---- the end of a pool --------------------------------------------------------------------------- */
+
+/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
+static void rest(struct weir_served *s) {
+    weir_statistics figures = {.size = sizeof figures};
+    int ending = WEIR_SERVED_ENDING;
+
+    if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
+        return;
+    (void)weir_trim(s->allocator, 0, NULL);
+    if (!atomic_load_explicit(&s->has_access, memory_order_relaxed))
+        atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+}
+
+void weir__served_freed(struct weir_served *s) {
+    if (atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING)
+        rest(s);
+}
+
+void weir__pool_end(struct weir_pool *p) {
+    struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
+
+    for (int i = 0; i < WEIR_MOST_DEVICES; i++) {
+        struct weir_pool *expected = p;
+
+        atomic_compare_exchange_strong(&current[i], &expected, NULL);
+    }
+    atomic_store_explicit(&p->handle, NULL, memory_order_release);
+    if (!s || weir__drop_in_forked())
+        return;
+    atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
+    rest(s);
+}

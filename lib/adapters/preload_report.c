@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_report.c: what is said of all this, when asked, and why nothing was served.
+ *
+ * Statistics are read when the process exits, by a function that was registered after the driver's own and so
+ * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
+ * one write(2), also into a file that several processes write to.
+ *
+ * Must not know: how anything is served.
+ */
+#include "preload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "drop_in.h"
+#include "log.h"
+
+enum { TEXT_BYTES = 400, LINE_BYTES = 16384 };
+
+_Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
+
+static const char *const unserved_names[WEIR_UNSERVED_COUNT] = {
+    "pools", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemCreate"};
+
+static unsigned long long unserved(int which) {
+    return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
+}
+
+int weir__run_flag(const char *variable) {
+    const char *value = getenv(variable);
+
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+void weir__run_tell(const char *format, ...) {
+    char text[TEXT_BYTES];
+    va_list arguments;
+
+    if (!weir__run_flag("WEIR_RUN_VERBOSE"))
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "%s", text);
+}
+
+/* ---- statistics ---------------------------------------------------------------------------------- */
+
+/* One line of text that is put together by and by; what does not fit makes it useless. */
+struct line {
+    char text[LINE_BYTES];
+    size_t length;
+    int is_full;
+};
+
+static __attribute__((format(printf, 2, 3))) void add(struct line *line, const char *format, ...) {
+    size_t room = sizeof line->text - line->length;
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(line->text + line->length, room, format, arguments);
+    va_end(arguments);
+    if (length < 0 || (size_t)length >= room)
+        line->is_full = 1;
+    else
+        line->length += (size_t)length;
+}
+
+/* 1, or 0 if it cannot tell. */
+static int read_figures(const struct weir_served *s, weir_statistics *f) {
+    *f = (weir_statistics){.size = sizeof *f};
+    return weir_stats(s->allocator, f) == WEIR_OK;
+}
+
+static void add_served(struct line *line, const struct weir_served *s, int is_first) {
+    weir_statistics f;
+
+    if (!read_figures(s, &f))
+        return;
+    add(line,
+        "%s{\"device\":\"%s\",\"serves\":\"%s\",\"allocs\":%llu,\"frees\":%llu,\"hits\":%llu,"
+        "\"front_hits\":%llu,\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
+        "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserve\":%llu,\"reserve_peak\":%llu,"
+        "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
+        "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu}",
+        is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool",
+        (unsigned long long)f.allocs, (unsigned long long)f.frees, (unsigned long long)f.hits,
+        (unsigned long long)f.front_hits, (unsigned long long)f.refusals,
+        (unsigned long long)f.blocks, (unsigned long long)f.requested,
+        (unsigned long long)f.requested_peak, (unsigned long long)f.in_use_peak,
+        (unsigned long long)f.reserve, (unsigned long long)f.reserve_peak,
+        (unsigned long long)f.growths, (unsigned long long)f.growth_bytes,
+        (unsigned long long)f.stall_ns, (unsigned long long)f.trims,
+        (unsigned long long)f.prealloc_asked, (unsigned long long)f.prealloc_got,
+        (unsigned long long)f.prealloc_ns);
+}
+
+static void put_line(const char *path, const struct line *line) {
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    ssize_t written = file < 0 ? -1 : write(file, line->text, line->length);
+
+    if (file < 0 || written != (ssize_t)line->length || close(file) != 0)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics cannot be written to %s: %s", path,
+                  strerror(errno));
+}
+
+/* A line for each process. */
+static void report_json(const char *path) {
+    static struct line line; /* one thread, once */
+
+    add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        add_served(&line, weir__served_at(i), i == 0);
+    add(&line, "],\"left\":{");
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
+    add(&line, "}}\n");
+    if (!line.is_full)
+        put_line(path, &line);
+}
+
+static double mebibytes(uint64_t bytes) {
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+static void report_text(void) {
+    char text[TEXT_BYTES];
+    int at = 0;
+
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        const struct weir_served *s = weir__served_at(i);
+        weir_statistics f;
+
+        if (!read_figures(s, &f))
+            continue;
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                  "%s, %s: %llu requests served, %llu of them from caches, %llu frees; at most "
+                  "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
+                  s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
+                  (unsigned long long)f.allocs, (unsigned long long)f.front_hits,
+                  (unsigned long long)f.frees, mebibytes(f.requested_peak),
+                  mebibytes(f.reserve_peak), (unsigned long long)f.growths,
+                  (double)f.stall_ns / 1e6);
+    }
+    for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+        if (unserved(i) > 0)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
+                           unserved(i), unserved_names[i]);
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "requests left to the driver:%s", at ? text : " none");
+}
+
+/* Before the driver goes. */
+static void report(void) {
+    const char *path = getenv("WEIR_RUN_JSON");
+
+    if (weir__drop_in_forked())
+        return;
+    weir__inside++;
+    if (weir__run_flag("WEIR_RUN_STATS"))
+        report_text();
+    if (path && *path)
+        report_json(path);
+    weir__inside--;
+}
+
+void weir__report_due(void) {
+    (void)atexit(report);
+}
+
+/* ---- the process --------------------------------------------------------------------------------- */
+
+/* Programs that this one starts are to go without: takes this library out of the environment. */
+static pid_t own_process;
+
+static __attribute__((constructor)) void begin(void) {
+    static const char own[] = "libweir-preload.so";
+    const char *children = getenv("WEIR_RUN_CHILDREN"), *preload = getenv("LD_PRELOAD");
+    char others[4096];
+    size_t at = 0;
+
+    own_process = getpid();
+    if (!children || strcmp(children, "0") != 0 || !preload)
+        return;
+    while (*preload) {
+        size_t length = strcspn(preload, ": "), name = sizeof own - 1;
+        int is_own = length >= name && strncmp(preload + length - name, own, name) == 0;
+
+        if (!is_own && length > 0 && at + length + 2 < sizeof others) {
+            if (at > 0)
+                others[at++] = ':';
+            memcpy(others + at, preload, length);
+            at += length;
+        }
+        preload += length;
+        preload += *preload != '\0';
+    }
+    others[at] = '\0';
+    (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
+}
+
+/* A program that took device memory and was served nothing is told why; its children have their own. */
+static __attribute__((destructor)) void end(void) {
+    char text[TEXT_BYTES];
+    int at = 0;
+
+    if (weir__served_known() > 0 || getpid() != own_process)
+        return;
+    for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
+        if (unserved(i) > 0)
+            at += snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu times)", at ? "," : "",
+                           unserved_names[i], unserved(i));
+    if (at > 0)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "weir served nothing: all device memory was taken by%s, which it leaves to the "
+                  "driver",
+                  text);
+}
