@@ -33,6 +33,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
       (block, bytes, pool, stream))                                                                \
     X(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr block, CUstream stream),                 \
       (block, stream))                                                                             \
+    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, (CUstream stream), (stream))              \
     X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010,                                        \
       (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                                 \
     X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                             \

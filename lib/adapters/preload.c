@@ -715,6 +715,14 @@ static CUresult capture_ended(int had, CUresult result) {
     return result;
 }
 
+CUresult weir__serve_cuStreamBeginCapture(CUstream stream) {
+    return capture_began(REAL(cuStreamBeginCapture)(stream));
+}
+
+CUresult weir__serve_cuStreamBeginCapture_ptsz(CUstream stream) {
+    return capture_began(REAL_PTSZ(cuStreamBeginCapture)(stream));
+}
+
 CUresult weir__serve_cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
     return capture_began(REAL(cuStreamBeginCapture_v2)(stream, mode));
 }
