@@ -15,6 +15,8 @@ weir_SOURCES = \
 	bench/contestant_weir.c \
 	bench/flags.c \
 	bench/flags.h \
+	bench/frameworks.c \
+	bench/frameworks.h \
 	bench/help.c \
 	bench/help.h \
 	bench/info.c \
@@ -36,6 +38,7 @@ weir_SOURCES = \
 	bench/progress.h \
 	bench/replay.c \
 	bench/replay_child.c \
+	bench/run.c \
 	bench/runner.c \
 	bench/runner.h \
 	bench/shipped.c \
@@ -53,7 +56,8 @@ weir_SOURCES = \
 	bench/tape.c \
 	bench/tape.h \
 	bench/weir.c
-weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"'
+weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"' \
+	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"'
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS)
 

@@ -162,6 +162,7 @@ script_tests = \
 	tests/check-models \
 	tests/check-program \
 	tests/check-tables \
+	tests/check-run \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

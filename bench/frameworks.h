@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* frameworks.h: the variables by which JAX, TensorFlow and PyTorch are told to take their memory from
+ * CUDA's stream-ordered allocator, where `weir run' serves it.
+ *
+ * Must not know: settings of weir, where variables go.
+ */
+#ifndef WEIR_BENCH_FRAMEWORKS_H
+#define WEIR_BENCH_FRAMEWORKS_H
+
+#include <stdio.h>
+
+/* Calls `put` with each variable that is to be set; what the environment has by now stays, but for
+ * PyTorch's options, to which the backend is added.  Writes to `notes` what else a user should know,
+ * each as "; ...".  0, or 1 when memory is short. */
+int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
+                    FILE *notes);
+
+#endif

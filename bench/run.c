@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* run.c: `weir run': a program that knows nothing of weir, with its stream-ordered memory from weir.
+ *
+ * All of it is environment: the preload library goes in front of LD_PRELOAD, settings go into WEIR_
+ * variables, frameworks are told where to ask for memory (frameworks.h).  Settings are read and
+ * checked here first, so that a mistake is said before anything starts.  What variables of TensorFlow,
+ * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
+ * the program gets some of them set to keep it from preallocating beside weir, and weir would read
+ * those as the user's.  Then the command takes this process over: exit status, signals and all
+ * else are its own.
+ *
+ * Must not know: what the preload library does.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "flags.h"
+#include "frameworks.h"
+
+#define LIBRARY "libweir-preload.so"
+
+/* As env(1): it failed itself, the command cannot be run, there is no such command. */
+enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
+
+enum { NO_ENV_KEY = 0x5601, STATS_KEY, SERVE_KEY, CHILDREN_KEY, NO_CHILDREN_KEY };
+
+struct run {
+    struct weir_cli_settings settings;
+    int no_env, stats, serve_malloc, no_children, verbose, dry;
+    const char *json;
+    char **command;
+    FILE *said; /* what was set, as " NAME=VALUE" */
+};
+
+static int fail(int code, const char *what, const char *why) {
+    fprintf(stderr, "weir run: %s: %s\n", what, why);
+    return code;
+}
+
+/* ------------------------------------------------------------------ variables ---- */
+
+static int put(void *to, const char *name, const char *value) {
+    struct run *run = to;
+
+    if (setenv(name, value, 1) != 0)
+        return 1;
+    if (run->dry)
+        printf("%s=%s\n", name, value);
+    return fprintf(run->said, " %s=%s", name, value) < 0;
+}
+
+/* Flags, and unless the environment is left alone what stands for the variables of others. */
+static int put_settings(struct run *run) {
+    char text[WEIR_SHOW_BYTES];
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+        const char *source = run->settings.sources.of[i];
+        int is_flag = source && strncmp(source, "flag ", 5) == 0;
+
+        if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
+            continue;
+        weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
+        if (put(run, row->variable, text) != 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* The program may go to another folder. */
+static int put_json(struct run *run) {
+    char *folder = NULL, *path = NULL;
+    int failed;
+
+    if (!run->json)
+        return 0;
+    if (run->json[0] == '/')
+        return put(run, "WEIR_RUN_JSON", run->json);
+    folder = getcwd(NULL, 0);
+    failed = !folder || asprintf(&path, "%s/%s", folder, run->json) < 0 ||
+             put(run, "WEIR_RUN_JSON", path) != 0;
+    free(folder);
+    free(path);
+    return failed;
+}
+
+static int put_run(struct run *run) {
+    return put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
+           (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
+           (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
+           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run);
+}
+
+/* In front of what is preloaded already, and not twice. */
+static int put_preload(struct run *run, const char *library) {
+    const char *before = getenv("LD_PRELOAD");
+    char *both = NULL;
+    int failed;
+
+    if (!before || !*before)
+        return put(run, "LD_PRELOAD", library);
+    if (strncmp(before, library, strlen(library)) == 0 &&
+        strchr(": ", before[strlen(library)])) /* its end too */
+        return 0;
+    failed = asprintf(&both, "%s:%s", library, before) < 0 || put(run, "LD_PRELOAD", both) != 0;
+    free(both);
+    return failed;
+}
+
+static int set_environment(struct run *run, const char *library) {
+    char *said = NULL, *notes = NULL;
+    size_t said_bytes, notes_bytes;
+    FILE *file = open_memstream(&notes, &notes_bytes);
+    int failed;
+
+    run->said = open_memstream(&said, &said_bytes);
+    failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
+             put_run(run) != 0;
+    if (!failed && !run->no_env)
+        failed = put(run, "WEIR_COMPAT", "0") != 0 || frameworks_tell(put, run, file) != 0;
+    if (run->said)
+        failed |= fclose(run->said) != 0;
+    if (file)
+        failed |= fclose(file) != 0;
+    if (failed)
+        fail(EXIT_OWN, "the environment", strerror(ENOMEM));
+    else if (!run->dry)
+        fprintf(stderr, "weir run:%s%s\n", said, notes);
+    else if (*notes)
+        fprintf(stderr, "weir run: %s\n", notes + 2);
+    free(said);
+    free(notes);
+    return failed ? EXIT_OWN : 0;
+}
+
+/* -------------------------------------------------------------------- library ---- */
+
+/* The folder of this program, or "". */
+static void own_folder(char *folder, size_t bytes) {
+    ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
+
+    folder[length > 0 ? length : 0] = '\0';
+    if (strrchr(folder, '/'))
+        *strrchr(folder, '/') = '\0';
+}
+
+/* In a build tree, beside the program, or where it is installed. */
+static int find_library(char *path, size_t bytes) {
+    static const char *const places[] = {"/lib/.libs/", "/"};
+    char folder[4096];
+
+    own_folder(folder, sizeof folder);
+    for (size_t i = 0; *folder && i < sizeof places / sizeof places[0]; i++) {
+        snprintf(path, bytes, "%s%s" LIBRARY, folder, places[i]);
+        if (access(path, R_OK) == 0)
+            return 1;
+    }
+    snprintf(path, bytes, WEIR_PKGLIB_DIR "/" LIBRARY);
+    return access(path, R_OK) == 0;
+}
+
+/* -------------------------------------------------------------------- command ---- */
+
+static error_t parse_argument(int key, char *argument, struct argp_state *state) {
+    struct run *run = state->input;
+
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &run->settings;
+        return 0;
+    case NO_ENV_KEY:
+        run->no_env = 1;
+        return 0;
+    case STATS_KEY:
+        run->stats = 1;
+        return 0;
+    case SERVE_KEY:
+        run->serve_malloc = 1;
+        return 0;
+    case CHILDREN_KEY:
+    case NO_CHILDREN_KEY:
+        run->no_children = key == NO_CHILDREN_KEY;
+        return 0;
+    case 'v':
+        run->verbose = 1;
+        return 0;
+    case 'n':
+        run->dry = 1;
+        return 0;
+    case 'j':
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state, "--json '%s': expected the name of a file", argument);
+        run->json = argument;
+        return 0;
+    case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
+        run->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (!run->dry)
+            argp_error(state, "no command");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const char doc[] =
+    "Runs a program that knows nothing of weir with its stream-ordered memory from weir: what it "
+    "asks "
+    "of cudaMallocAsync and of CUDA's memory pools.\v"
+    "JAX, TensorFlow and PyTorch are told by their own variables to ask there, unless the "
+    "environment already says where, or --no-env is given; what was set is said on standard "
+    "error.\n\n"
+    "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
+    "or a "
+    "bad setting, 125 another failure, and the command did not start.";
+
+static int find_and_set(struct run *run) {
+    const char *source;
+    char library[4200];
+
+    if (weir_cli_settings_finish(&run->settings) != 0)
+        return EXIT_USAGE;
+    source = run->settings.sources.of[WEIR_SETTING_DEVICE];
+    if (source && strncmp(source, "flag ", 5) == 0)
+        return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
+    if (!find_library(library, sizeof library))
+        return fail(EXIT_OWN, library, "there is none; builds with shared libraries have it");
+    if (strpbrk(library, ": "))
+        return fail(EXIT_OWN, library, "LD_PRELOAD has no way to name a path with these letters");
+    return set_environment(run, library);
+}
+
+int weir_cmd_run(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"stats", STATS_KEY, NULL, 0, "Write statistics to standard error when the program ends.",
+         0},
+        {"json", 'j', "FILE", 0, "Write statistics to FILE when the program ends.", 0},
+        {"serve-malloc", SERVE_KEY, NULL, 0,
+         "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
+        {"no-env", NO_ENV_KEY, NULL, 0, "Leave the variables of JAX, TensorFlow and PyTorch alone.",
+         0},
+        {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
+         0},
+        {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
+        {"verbose", 'v', NULL, 0, "Say in the program what is served and what is not.", 0},
+        {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
+        {0}};
+    struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, children, NULL,
+                        NULL};
+    static struct run run;
+    int code;
+
+    weir_cli_settings_init(&run.settings);
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
+        return EXIT_USAGE;
+    code = find_and_set(&run);
+    if (code != 0)
+        return code;
+    if (fflush(NULL) != 0)
+        return fail(EXIT_OWN, "standard output", strerror(errno));
+    if (run.dry)
+        return 0;
+    execvp(run.command[0], run.command);
+    return fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run.command[0], strerror(errno));
+}
