@@ -182,6 +182,7 @@ EXTRA_DIST += \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
 	tests/gpu/bundle \
+	tests/gpu/drop-in \
 	tests/gpu/run \
 	tests/run-tap
 

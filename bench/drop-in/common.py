@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""What the programs here share: timing iterations, and what the device says is in use.
+
+They know nothing of weir, but for WEIR_TORCH_PLUGGABLE (torch_common.py).  Each writes one line of
+JSON: what tests/gpu/drop-in puts into its table.
+"""
+
+import argparse
+import ctypes
+import json
+import statistics
+import time
+
+MIB = 1 << 20
+
+
+class Device:
+    """The memory of device 0 as the driver tells it, in the primary context that frameworks use."""
+
+    def __init__(self):
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self.context = ctypes.c_void_p()
+        self.most_used = 0
+        self._call("cuInit", 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+
+    def _call(self, name, *arguments):
+        result = getattr(self.cuda, name)(*arguments)
+        if result != 0:
+            raise RuntimeError(f"{name}: {result}")
+
+    def used(self):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuCtxPushCurrent_v2", self.context)
+        try:
+            self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        used = total.value - free.value
+        self.most_used = max(self.most_used, used)
+        return used
+
+
+def arguments(iterations, **more):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--iterations", type=int, default=iterations)
+    for name, (default, text) in more.items():
+        parser.add_argument("--" + name, type=type(default), default=default, help=text)
+    return parser.parse_args()
+
+
+def measure(step, iterations, device):
+    """Runs step(i), which waits for its own work; times of all iterations in ms.
+
+    The driver is asked for its memory after each, outside of the time."""
+    times = []
+    for i in range(iterations):
+        start = time.perf_counter()
+        step(i)
+        times.append((time.perf_counter() - start) * 1e3)
+        device.used()
+    return times
+
+
+def report(name, times, device, peak, result, **more):
+    """peak: bytes that the framework had in use at most, None if it does not tell."""
+    second_half = times[len(times) // 2:]
+    print(json.dumps({
+        "program": name,
+        "first_ms": times[0],
+        "steady_ms": statistics.median(second_half),
+        "steady_worst_ms": max(second_half),
+        "used_mib": device.used() / MIB,
+        "most_used_mib": device.most_used / MIB,
+        "peak_mib": peak / MIB if peak is not None else None,
+        "result": result,
+        "iterations_ms": times,
+        **more,
+    }), flush=True)
