@@ -321,10 +321,10 @@ clean-local:
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(model_driver)
-check_DATA = $(victims)
 check_PROGRAMS += $(unit_tests) $(fuzz_tests) $(stress_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
+check_DATA = $(victims)
 endif
 TESTS += $(check_PROGRAMS) $(script_tests)
 if HAVE_CUDA_H

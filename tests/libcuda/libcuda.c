@@ -8,6 +8,9 @@
  * copies and fills, and the two resolvers.  A name that is not here has no symbol, which is what a
  * driver without it says.  The first forms of entries that have a second one are not here either.
  *
+ * At the end of a process the calls of each entry of weir's table, whoever made them, are added to the
+ * file that WEIR_TEST_CALLS names, a line each; cuMemAllocAsync counts as what it is like.
+ *
  * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0
  * is the thread's own; a resolver gives it for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE
  * set the model up.  The driver version is the profile's: above it a resolver knows nothing.
@@ -18,9 +21,12 @@
 #include "model/model.h"
 #include "model/model_program.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -30,11 +36,27 @@ enum { STATUS_SUCCESS, STATUS_NOT_FOUND, STATUS_VERSION };
 /* ---- The model ---- */
 
 static const struct weir_driver *driver;
+static pid_t maker;
 
 static void make(void) {
     struct weir_driver_failure failure;
 
     driver = weir__driver_model(&failure);
+    maker = getpid();
+}
+
+/* A child that forked without becoming another program has no calls of its own. */
+__attribute__((destructor)) static void tell_calls(void) {
+    const char *path = getenv("WEIR_TEST_CALLS");
+    FILE *file = path && driver && getpid() == maker ? fopen(path, "a") : NULL;
+
+    if (!file)
+        return;
+#define TELL(group, name, symbol, version, params, args)                                           \
+    fprintf(file, "%s %" PRIu64 "\n", #name, weir__model_calls(WEIR_ENTRY_##name));
+    WEIR_DRIVER_ENTRIES(TELL)
+#undef TELL
+    fclose(file);
 }
 
 /* NULL: the model cannot be made (a bad setting, no memory). */
