@@ -86,6 +86,12 @@ static lookup *real_dlsym(void) {
     return __extension__(lookup *) real;
 }
 
+/* Early, so that what fails on the way is not in dlerror when the program looks there. */
+static __attribute__((constructor)) void begin(void) {
+    (void)real_dlsym();
+    (void)dlerror();
+}
+
 /* The row of a symbol that is served, or NULL. */
 static const struct row *row_of(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
@@ -141,6 +147,7 @@ void *weir__interpose_find(enum weir_interposed number) {
         found = real(library, row->symbol);
         dlclose(library); /* whoever has opened it still does */
     }
+    (void)dlerror(); /* a miss here is no error of the program's */
     if (!found)
         return ADDRESS(is_missing);
     note(row, found);

@@ -26,9 +26,10 @@ static int is_default(CUstream stream) {
     return (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE;
 }
 
-/* A call of the program's that may concern weir: 1, and it is inside from here on. */
+/* A call of the program's that may concern weir: 1, and it is inside from here on.  Not in a child of fork,
+ * where locks may be held by nobody. */
 static inline int enter(void) {
-    if (weir__inside)
+    if (weir__inside || weir__drop_in_forked())
         return 0;
     weir__inside = 1;
     return 1;
@@ -119,12 +120,30 @@ static weir_status note_block(struct weir_served *s, void *block, CUstream strea
     return WEIR_E_HOST_MEMORY;
 }
 
+/* Gives the device what other allocators than `but` (NULL: all) hold idle on it: 1, or 0 if that is nothing.
+ * The driver does so with its pools when it runs out. */
+static __attribute__((noinline, cold)) int make_room(const struct weir_served *but) {
+    int any = 0;
+
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        size_t released = 0;
+
+        if (s != but && (!but || s->device == but->device) &&
+            weir_trim(s->allocator, 0, &released) == WEIR_OK)
+            any |= released > 0;
+    }
+    return any;
+}
+
 /* 1 and the answer, or 0: the request is the driver's. */
 static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                    CUresult *result) {
     void *address = NULL;
     weir_status status = weir_alloc(s->allocator, bytes, stream, &address);
 
+    if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && make_room(s))
+        status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
         status = note_block(s, address, stream);
     switch (status) {
@@ -347,30 +366,49 @@ static void count_left(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
+/* The driver has no memory for a request of its own: 1 if it has now, and is to be asked once more. */
+static int may_have_room(CUresult result) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
+        any = make_room(NULL);
+        leave();
+    }
+    return any;
+}
+
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
     CUresult result;
 
     if (serve_plain(block, bytes, &result))
         return result;
     count_left(WEIR_UNSERVED_ALLOC);
-    return REAL(cuMemAlloc_v2)(block, bytes);
+    result = REAL(cuMemAlloc_v2)(block, bytes);
+    return may_have_room(result) ? REAL(cuMemAlloc_v2)(block, bytes) : result;
 }
 
 CUresult weir__serve_cuMemAllocPitch_v2(CUdeviceptr *block, size_t *pitch, size_t width,
                                         size_t height, unsigned int element) {
+    CUresult result = REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
+
     count_left(WEIR_UNSERVED_PITCH);
-    return REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element);
+    return may_have_room(result) ? REAL(cuMemAllocPitch_v2)(block, pitch, width, height, element)
+                                 : result;
 }
 
 CUresult weir__serve_cuMemAllocManaged(CUdeviceptr *block, size_t bytes, unsigned int flags) {
+    CUresult result = REAL(cuMemAllocManaged)(block, bytes, flags);
+
     count_left(WEIR_UNSERVED_MANAGED);
-    return REAL(cuMemAllocManaged)(block, bytes, flags);
+    return may_have_room(result) ? REAL(cuMemAllocManaged)(block, bytes, flags) : result;
 }
 
 CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                                  const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result = REAL(cuMemCreate)(handle, bytes, properties, flags);
+
     count_left(WEIR_UNSERVED_CREATE);
-    return REAL(cuMemCreate)(handle, bytes, properties, flags);
+    return may_have_room(result) ? REAL(cuMemCreate)(handle, bytes, properties, flags) : result;
 }
 
 /* ---- what a pointer is --------------------------------------------------------------------------- */
