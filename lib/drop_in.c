@@ -34,17 +34,16 @@ void weir__drop_in_stream_ends(weir_allocator *a, weir_stream stream) {
     weir__set_driver_result(before);
 }
 
-uint64_t weir__drop_in_peak(weir_allocator *a) {
-    weir_statistics figures = {.size = sizeof figures};
+int weir__drop_in_knows_peak(const weir_allocator *a) {
+    return a->front && !a->harden;
+}
 
-    if (a->front && !a->harden)
-        return weir__front_peak_lately(a->front);
-    return weir_stats(a, &figures) == WEIR_OK ? figures.requested_peak : 0;
+uint64_t weir__drop_in_peak(weir_allocator *a) {
+    return weir__front_peak_lately(a->front);
 }
 
 void weir__drop_in_renew_peak(weir_allocator *a) {
-    if (a->front)
-        weir__front_renew_peak(a->front);
+    weir__front_renew_peak(a->front);
 }
 
 CUmemoryPool weir__drop_in_backing(const weir_allocator *a) {

@@ -39,7 +39,8 @@ weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
 /* The most bytes that were requested at once since this was last begun anew: a lower bound, as
- * weir_statistics says of peaks.  Of the pool engine with the front off it cannot be begun anew. */
+ * weir_statistics says of peaks.  For an allocator that keeps it. */
+int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator);
 void weir__drop_in_renew_peak(weir_allocator *allocator);
 

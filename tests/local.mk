@@ -127,6 +127,7 @@ tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-
 
 # Such programs, which tests/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
+	tests/victims/asks \
 	tests/victims/closes \
 	tests/victims/forks \
 	tests/victims/linked \
@@ -134,6 +135,8 @@ victims = \
 	tests/victims/suffixed \
 	tests/victims/threads
 victim_work = tests/victims/work.c tests/victims/work.h
+tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
+tests_victims_asks_LDADD =
 tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
 tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)

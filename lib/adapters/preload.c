@@ -111,10 +111,9 @@ static CUresult result_of(weir_status status) {
     }
 }
 
-/* In the records of those that have none: OK, or E_HOST_MEMORY and the block is free again. */
-static weir_status note_block(struct weir_served *s, void *block, CUstream stream) {
-    if (weir__drop_in_knows_blocks(s->allocator) ||
-        weir__block_note(s, (CUdeviceptr)(uintptr_t)block))
+/* OK, or E_HOST_MEMORY and the block is free again. */
+static weir_status begin_block(struct weir_served *s, void *block, size_t bytes, CUstream stream) {
+    if (!s->needs_sums || weir__block_begin(s, (CUdeviceptr)(uintptr_t)block, bytes))
         return WEIR_OK;
     (void)weir_free(s->allocator, block, stream);
     return WEIR_E_HOST_MEMORY;
@@ -145,7 +144,7 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
     if (__builtin_expect(status == WEIR_E_NO_MEMORY, 0) && make_room(s))
         status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
-        status = note_block(s, address, stream);
+        status = begin_block(s, address, bytes, stream);
     switch (status) {
     case WEIR_E_CAPTURE:
     case WEIR_E_STREAM: /* another device's, or none */
@@ -242,6 +241,15 @@ static weir_status free_from_afar(struct weir_served *s, void *block, CUstream s
     return status;
 }
 
+static inline void after_free(const struct weir_found *found, int is_freed) {
+    if (__builtin_expect(!is_freed, 0)) {
+        weir__block_goes_on(found);
+    } else {
+        weir__block_ended(found);
+        weir__served_freed(found->by);
+    }
+}
+
 static weir_status free_block(const struct weir_found *found, CUstream stream) {
     void *block = (void *)(uintptr_t)found->base;
     weir_status status;
@@ -250,10 +258,7 @@ static weir_status free_block(const struct weir_found *found, CUstream stream) {
     status = weir_free(found->by->allocator, block, stream);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
         status = free_from_afar(found->by, block, stream);
-    if (__builtin_expect(status != WEIR_OK, 0))
-        weir__block_goes_on(found);
-    else
-        weir__served_freed(found->by);
+    after_free(found, status == WEIR_OK);
     return status;
 }
 
@@ -304,10 +309,7 @@ static CUresult free_done(const struct weir_found *found) {
         return result;
     weir__block_end(found);
     result = result_of(weir__drop_in_free_done(s->allocator, (void *)(uintptr_t)found->base));
-    if (result != CUDA_SUCCESS)
-        weir__block_goes_on(found);
-    else
-        weir__served_freed(s);
+    after_free(found, result == CUDA_SUCCESS);
     return result;
 }
 
@@ -617,7 +619,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
         return result;
     s = serving(pool);
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        weir__drop_in_renew_peak(s->allocator);
+        weir__served_renew_peak(s);
     if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
         renew_reserve(s);
     leave();
@@ -625,11 +627,11 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
 }
 
 /* What weir adds to what the driver's own pool has. */
-static uint64_t figure(const struct weir_served *s, CUmemPool_attribute attribute) {
+static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
     weir_statistics figures = {.size = sizeof figures};
 
     if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        return weir__drop_in_peak(s->allocator);
+        return weir__served_peak(s);
     if (weir_stats(s->allocator, &figures) != WEIR_OK)
         return 0;
     switch (attribute) {

@@ -37,14 +37,17 @@ enum weir_served_state {
 struct weir_served {
     weir_allocator *allocator;
     int device;
-    int is_plain; /* it serves cuMemAlloc */
-    size_t most;  /* bytes that its pool may hold, at its maker's wish; 0: any */
+    int is_plain;    /* it serves cuMemAlloc */
+    int needs_notes; /* it cannot tell its blocks, */
+    int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
+    size_t most;     /* bytes that its pool may hold, at its maker's wish; 0: any */
     _Atomic int state;
     _Atomic int has_access;     /* other devices have access to its memory */
     _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */
     CUcontext context;          /* the device's primary one; NULL: not asked for yet */
     CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
+    _Atomic uint64_t used, used_peak; /* requested, where it needs sums */
     /* The peak of the reserve since it was last begun anew: */
     _Atomic uint64_t high_from;  /* the first event that counts, */
     _Atomic uint64_t high_least; /* and what was there then */
@@ -87,6 +90,9 @@ struct weir_served *weir__pool_begin(struct weir_pool *p);
 struct weir_served *weir__served_plain(int device);
 /* Its own stream, made if there is none.  NULL: it cannot be. */
 CUstream weir__served_apart(struct weir_served *s);
+/* The most bytes that were requested at once since that was last begun anew, and beginning it anew. */
+uint64_t weir__served_peak(struct weir_served *s);
+void weir__served_renew_peak(struct weir_served *s);
 /* A block of it was freed, and its state is not LIVE. */
 void weir__served_freed(struct weir_served *s);
 
@@ -125,11 +131,12 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found);
 /* 1 if it lies in memory of weir's that is no block: freed, or never handed out.  The driver, which knows it as
  * part of a larger block, must not be asked about it. */
 int weir__block_is_none(CUdeviceptr address);
-/* An allocator that does not know its blocks handed one out: 1, or 0: no host memory. */
-int weir__block_note(struct weir_served *s, CUdeviceptr block);
-/* The block is about to be freed, and was not after all. */
+/* A block was handed out, of an allocator that needs notes or sums: 1, or 0: no host memory. */
+int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
+/* The block is about to be freed; it was not after all; it was. */
 void weir__block_end(const struct weir_found *found);
 void weir__block_goes_on(const struct weir_found *found);
+void weir__block_ended(const struct weir_found *found);
 /* A number that no other block has or had; 0: no host memory. */
 uint64_t weir__block_number(const struct weir_found *found);
 

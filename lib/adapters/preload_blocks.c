@@ -78,7 +78,7 @@ int weir__block_is_none(CUdeviceptr address) {
 
 /* ---- what is noted here -------------------------------------------------------------------------- */
 
-int weir__block_note(struct weir_served *s, CUdeviceptr block) {
+static int note(struct weir_served *s, CUdeviceptr block) {
     int done;
 
     pthread_mutex_lock(&lock);
@@ -86,6 +86,29 @@ int weir__block_note(struct weir_served *s, CUdeviceptr block) {
     pthread_mutex_unlock(&lock);
     atomic_store_explicit(&any_noted, 1, memory_order_release);
     return done;
+}
+
+static void add_use(struct weir_served *s, size_t bytes) {
+    uint64_t used = atomic_fetch_add_explicit(&s->used, bytes, memory_order_relaxed) + bytes;
+    uint64_t peak = atomic_load_explicit(&s->used_peak, memory_order_relaxed);
+
+    while (used > peak &&
+           !atomic_compare_exchange_weak_explicit(&s->used_peak, &peak, used, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
+int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes) {
+    if (s->needs_notes && !note(s, block))
+        return 0;
+    if (s->needs_sums)
+        add_use(s, bytes);
+    return 1;
+}
+
+void weir__block_ended(const struct weir_found *found) {
+    if (found->by->needs_sums)
+        atomic_fetch_sub_explicit(&found->by->used, found->bytes, memory_order_relaxed);
 }
 
 void weir__block_end(const struct weir_found *found) {
@@ -100,8 +123,8 @@ void weir__block_end(const struct weir_found *found) {
 }
 
 void weir__block_goes_on(const struct weir_found *found) {
-    if (!weir__drop_in_knows_blocks(found->by->allocator))
-        (void)weir__block_note(found->by, found->base); /* in the place that it just left */
+    if (found->by->needs_notes)
+        (void)note(found->by, found->base); /* in the place that it just left */
 }
 
 uint64_t weir__block_number(const struct weir_found *found) {

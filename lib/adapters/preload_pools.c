@@ -158,6 +158,8 @@ static struct weir_served *make(int device, size_t most) {
         return NULL;
     }
     weir__drop_in_begin(s->allocator);
+    s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
+    s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
     atomic_store_explicit(&weir__served[known], s, memory_order_release);
     atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
     if (known == 0)
@@ -174,11 +176,24 @@ static struct weir_served *take_spare(int device, size_t most) {
         if (s->device != device || s->most != most ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
-        weir__drop_in_renew_peak(s->allocator);
+        weir__served_renew_peak(s);
         atomic_store_explicit(&s->high_from, UINT64_MAX, memory_order_relaxed);
         return s;
     }
     return NULL;
+}
+
+uint64_t weir__served_peak(struct weir_served *s) {
+    return s->needs_sums ? atomic_load_explicit(&s->used_peak, memory_order_relaxed)
+                         : weir__drop_in_peak(s->allocator);
+}
+
+void weir__served_renew_peak(struct weir_served *s) {
+    if (s->needs_sums)
+        atomic_store_explicit(&s->used_peak, atomic_load_explicit(&s->used, memory_order_relaxed),
+                              memory_order_relaxed);
+    else
+        weir__drop_in_renew_peak(s->allocator);
 }
 
 /* ---- access of other devices --------------------------------------------------------------------- */
