@@ -131,6 +131,7 @@ victims = \
 	tests/victims/closes \
 	tests/victims/forks \
 	tests/victims/linked \
+	tests/victims/plain \
 	tests/victims/resolved \
 	tests/victims/suffixed \
 	tests/victims/threads
@@ -144,6 +145,8 @@ tests_victims_forks_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
 tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
+tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
+tests_victims_plain_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
 tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
@@ -163,6 +166,7 @@ script_tests = \
 	tests/check-headers \
 	tests/check-info \
 	tests/check-models \
+	tests/check-preload \
 	tests/check-program \
 	tests/check-tables \
 	tests/check-run \

@@ -117,18 +117,21 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* The settings of the environment.  Preallocation is for the first allocator of a device; a pool that may
+/* The settings of the environment; where they cannot be read that is said once.  Preallocation is for the first allocator of a device; a pool that may
  * hold so many bytes may not hold more here, unless the environment sets a limit. */
 static weir_status read_options(weir_options *options, struct weir_served *s) {
+    static int is_wrong; /* under `lock` */
     char message[320];
-    weir_status status;
+    weir_status status = WEIR_E_PARSE;
 
     weir_options_init(options);
-    status = weir_options_from_env(options, message, sizeof message);
-    if (status != WEIR_OK) {
+    if (!is_wrong)
+        status = weir_options_from_env(options, message, sizeof message);
+    if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
+    is_wrong = status != WEIR_OK;
+    if (is_wrong)
         return status;
-    }
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
     if (s->most > 0 && options->limit.kind == WEIR_AMOUNT_DEFAULT)

@@ -204,12 +204,13 @@ static __attribute__((constructor)) void begin(void) {
     (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
-/* A program that took device memory and was served nothing is told why; its children have their own. */
+/* A program that took device memory and asked no pool for any is told why it was served nothing.  Why a pool was
+ * left was said then; children have their own. */
 static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__served_known() > 0 || getpid() != own_process)
+    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0)
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* plain.c: a program that knows no other memory than cuMemAlloc's. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+enum { BYTES = 3000000 };
+
+static void *library;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+int main(int argc, char **argv) {
+    static unsigned char host[BYTES];
+    struct cuda cuda;
+    CUdeviceptr block[3];
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    for (int i = 0; i < 3; i++) {
+        CU(cuda.cuMemAlloc(&block[i], BYTES));
+        CU(cuda.cuMemsetD8Async(block[i], (unsigned char)(i + 1), BYTES, NULL));
+    }
+    for (int i = 0; i < 3; i++) {
+        CU(cuda.cuMemcpyDtoH(host, block[i], BYTES));
+        for (size_t byte = 0; byte < BYTES; byte++)
+            HOLDS(host[byte] == i + 1);
+        CU(cuda.cuMemFree(block[i]));
+        printf("plain %d\n", i);
+    }
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}
