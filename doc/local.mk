@@ -4,5 +4,6 @@ dist_doc_DATA = \
 	NEWS \
 	README \
 	doc/design.md \
+	doc/drop-in.md \
 	doc/growth.md \
 	doc/results.md

@@ -131,6 +131,7 @@ victims = \
 	tests/victims/closes \
 	tests/victims/forks \
 	tests/victims/linked \
+	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/resolved \
 	tests/victims/suffixed \
@@ -145,6 +146,8 @@ tests_victims_forks_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
 tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)
+tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
+tests_victims_older_LDADD =
 tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* older.c: a program of a toolkit before 12: with a driver that has a resolver, of four arguments, it has every
+ * entry from that; with an older one (before 11.3, as its version tells) from dlsym. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef CUresult (*resolver)(const char *name, void **address, int version, uint64_t flags);
+
+static void *library;
+static resolver resolve; /* NULL: there is none */
+static uint64_t flags;
+
+static void *find(const char *name, int version, const char *symbol) {
+    void *address = NULL;
+
+    if (!resolve)
+        return dlsym(library, symbol);
+    return resolve(name, &address, version, flags) == CUDA_SUCCESS ? address : NULL;
+}
+
+static int version_of_driver(void) {
+    CUresult (*ask)(int *version);
+    void *address = dlsym(library, "cuDriverGetVersion");
+    int version = 0;
+
+    HOLDS(address);
+    memcpy(&ask, &address, sizeof address);
+    CU(ask(&version));
+    return version;
+}
+
+int main(int argc, char **argv) {
+    void *address, *own = NULL;
+    struct cuda legacy, per_thread;
+    CUstream stream;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    address = dlsym(library, "cuGetProcAddress");
+    HOLDS(address);
+    if (version_of_driver() >= 11030) {
+        memcpy(&resolve, &address, sizeof address);
+        CU(resolve("cuGetProcAddress", &own, 11030, 0));
+        HOLDS(own);
+        memcpy(&resolve, &own, sizeof own);
+    }
+    victim_load(&legacy, find, 0);
+    flags = 2;
+    victim_load(&per_thread, find, 1);
+    victim_start(&legacy);
+    CU(legacy.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    printf("stream: %08x\n", victim_churn(&legacy, stream, 21));
+    printf("null stream: %08x\n", victim_churn(&legacy, NULL, 22));
+    printf("own stream: %08x\n", victim_churn(&per_thread, NULL, 23));
+    CU(legacy.cuStreamDestroy(stream));
+    CU(legacy.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}
