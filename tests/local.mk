@@ -36,6 +36,7 @@ unit_tests = \
 	tests/test_budget \
 	tests/test_decay \
 	tests/test_driver \
+	tests/test_drop_in \
 	tests/test_engines \
 	tests/test_faults \
 	tests/test_front \
