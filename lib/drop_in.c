@@ -9,6 +9,10 @@ void weir__drop_in_begin(weir_allocator *a) {
     a->host.drop_in = 1;
 }
 
+void weir__drop_in_lose(weir_allocator *a) {
+    (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+}
+
 int weir__drop_in_knows_blocks(const weir_allocator *a) {
     return a->front != NULL || a->ops->find != NULL;
 }

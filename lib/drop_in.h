@@ -25,6 +25,9 @@ static inline int weir__drop_in_forked(void) {
  * serves. */
 void weir__drop_in_begin(weir_allocator *allocator);
 
+/* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
+void weir__drop_in_lose(weir_allocator *allocator);
+
 /* 1 if weir_block_range can tell. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 

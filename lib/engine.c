@@ -256,13 +256,15 @@ weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream
 
 __attribute__((cold)) void weir__engine_log_alloc(const struct weir_host *host, size_t bytes,
                                                   weir_status status) {
-    if (status == WEIR_E_STREAM)
+    if (status == WEIR_E_STREAM && !host->drop_in)
         weir__log(host->options.log, WEIR_LOG_ERROR, "request for %zu bytes: %s", bytes,
                   weir_status_message(status));
 }
 
 __attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block,
                                                  weir_status status) {
+    if (host->drop_in) /* the driver does not say so either, or serves */
+        return;
     weir__log(host->options.log, WEIR_LOG_ERROR, "free of 0x%llx: %s", (unsigned long long)block,
               weir_status_message(status));
 }

@@ -244,6 +244,29 @@ START_TEST(a_peak_begins_anew) {
 }
 END_TEST
 
+/* ---- a context that goes ----------------------------------------------------------------------- */
+
+/* Nothing of the driver's is touched any more: it may be gone. */
+START_TEST(a_context_goes) {
+    void *block, *none = NULL;
+
+    make(_i);
+    block = take(5000, A);
+    weir__drop_in_lose(a);
+    count_from_here();
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 1000, A, &none));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 9 * MIB, NULL, &none));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_free(a, block, A));
+    EXPECT(WEIR_E_DEVICE_LOST, weir__drop_in_free_done(a, block));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_block_range(a, block, NULL, NULL));
+    weir__drop_in_stream_ends(a, A);
+    (void)weir__drop_in_holds(a, (uintptr_t)block);
+    EXPECT_CALLS({WEIR_ENTRY_cuMemFree, 0});
+    MUST(none == NULL);
+    MUST_EQ(lines(), 0);
+}
+END_TEST
+
 /* ---- memory without blocks --------------------------------------------------------------------- */
 
 START_TEST(what_lies_in_its_memory) {
@@ -279,6 +302,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
     tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
+    tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);
     tcase_add_loop_test(tests, what_lies_in_its_memory, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -23,6 +23,15 @@ typedef CUresult resolver_v1(const char *name, void **address, int version, uint
 typedef CUresult resolver_v2(const char *name, void **address, int version, uint64_t flags,
                              unsigned *status);
 
+/* A call at a function's end that is a jump however this is compiled. */
+#if defined(__clang__)
+#define JUMPS
+#define JUMP __attribute__((musttail))
+#else
+#define JUMPS __attribute__((optimize("O2")))
+#define JUMP
+#endif
+
 enum { PER_THREAD = 2 }; /* of a resolver's flags; 0 and 1: legacy */
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -117,13 +126,13 @@ static void *find_behind(lookup *real, const struct row *row, void *handle) {
     return is_ours(row, found) ? real(RTLD_NEXT, row->symbol) : found;
 }
 
-void *dlsym(void *restrict handle, const char *restrict name) {
+JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     lookup *real = real_dlsym();
     const struct row *row = weir__inside ? NULL : row_of(name);
     void *found;
 
     if (!row)
-        return real(handle, name);
+        JUMP return real(handle, name);
     found = find_behind(real, row, handle);
     if (!found)
         return NULL;

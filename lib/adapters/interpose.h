@@ -93,7 +93,9 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuMemSetMemPool, cuMemSetMemPool, 13000,                                                     \
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \
-    X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))
+    X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 
 /* Symbols that are asked for here alone. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \

@@ -262,28 +262,40 @@ static weir_status free_block(const struct weir_found *found, CUstream stream) {
     return status;
 }
 
-/* As `request`: whose the block is, or 0. */
-static inline int find_to_free(CUdeviceptr block, struct weir_found *found, CUresult *result) {
-    if (weir__block_find(block, found) && found->base == block) {
-        *result = CUDA_SUCCESS;
-        return 1;
-    }
-    *result = CUDA_ERROR_INVALID_VALUE;
-    return weir__block_is_none(block);
+/* What is to be done about a free. */
+enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
+
+/* Of memory that was lost with its context every free is well. */
+static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, CUresult *result) {
+    struct weir_served *s = weir__block_is_none(block);
+
+    if (!s)
+        return FREE_PASSES;
+    *result = atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST
+                  ? CUDA_SUCCESS
+                  : CUDA_ERROR_INVALID_VALUE;
+    return FREE_IS_ANSWERED;
+}
+
+static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
+                                        CUresult *result) {
+    if (weir__block_find(block, found) && found->base == block)
+        return FREE_IT;
+    return no_block(block, result);
 }
 
 static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *result) {
     struct weir_found found;
-    int done;
+    enum to_free what;
 
     if (!block || weir__served_known() == 0 || !enter())
         return 0;
-    done = find_to_free(block, &found, result);
-    if (done && *result == CUDA_SUCCESS) /* under capture nothing but a graph's block is freed */
+    what = find_to_free(block, &found, result);
+    if (what == FREE_IT) /* under capture nothing but a graph's block is freed */
         *result =
             is_captured(stream) ? CUDA_ERROR_INVALID_VALUE : result_of(free_block(&found, stream));
     leave();
-    return done;
+    return what != FREE_PASSES;
 }
 
 CUresult weir__serve_cuMemFreeAsync(CUdeviceptr block, CUstream stream) {
@@ -314,17 +326,17 @@ static CUresult free_done(const struct weir_found *found) {
 }
 
 CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
+    enum to_free what = FREE_PASSES;
     CUresult result = CUDA_SUCCESS;
     struct weir_found found;
-    int done = 0;
 
     if (block && weir__served_known() > 0 && enter()) {
-        done = find_to_free(block, &found, &result);
-        if (done && result == CUDA_SUCCESS)
+        what = find_to_free(block, &found, &result);
+        if (what == FREE_IT)
             result = free_done(&found);
         leave();
     }
-    return done ? result : REAL(cuMemFree_v2)(block);
+    return what != FREE_PASSES ? result : REAL(cuMemFree_v2)(block);
 }
 
 /* ---- plain memory -------------------------------------------------------------------------------- */
@@ -736,6 +748,24 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         leave();
     }
     return REAL(cuStreamDestroy_v2)(stream);
+}
+
+/* All that weir has in the context goes with it. */
+static void lose(CUdevice device) {
+    if (weir__served_known() > 0 && enter()) {
+        weir__served_lose(device);
+        leave();
+    }
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset(CUdevice device) {
+    lose(device);
+    return REAL(cuDevicePrimaryCtxReset)(device);
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    lose(device);
+    return REAL(cuDevicePrimaryCtxReset_v2)(device);
 }
 
 static CUresult capture_began(CUresult result) {

@@ -31,7 +31,8 @@ enum {
 enum weir_served_state {
     WEIR_SERVED_LIVE,
     WEIR_SERVED_ENDING, /* its pool has gone, and blocks live */
-    WEIR_SERVED_SPARE   /* nothing lives: the next pool of the device may have it */
+    WEIR_SERVED_SPARE,  /* nothing lives: the next pool of the device may have it */
+    WEIR_SERVED_LOST    /* with the device's context */
 };
 
 struct weir_served {
@@ -88,6 +89,8 @@ void weir__pool_set_current(int device, struct weir_pool *p);
 struct weir_served *weir__pool_begin(struct weir_pool *p);
 /* That of cuMemAlloc on a device; NULL: it cannot be. */
 struct weir_served *weir__served_plain(int device);
+/* The context of a device is about to be reset: its pools begin anew with their next request. */
+void weir__served_lose(int device);
 /* Its own stream, made if there is none.  NULL: it cannot be. */
 CUstream weir__served_apart(struct weir_served *s);
 /* The most bytes that were requested at once since that was last begun anew, and beginning it anew. */
@@ -128,9 +131,9 @@ struct weir_found {
 
 /* 1 if the address lies in a block that weir handed out. */
 int weir__block_find(CUdeviceptr address, struct weir_found *found);
-/* 1 if it lies in memory of weir's that is no block: freed, or never handed out.  The driver, which knows it as
- * part of a larger block, must not be asked about it. */
-int weir__block_is_none(CUdeviceptr address);
+/* Whose memory it lies in if it is no block there: freed, never handed out, or lost; NULL: nobody's here.  The
+ * driver, which knows it as part of a larger block, must not be asked about it. */
+struct weir_served *weir__block_is_none(CUdeviceptr address);
 /* A block was handed out, of an allocator that needs notes or sums: 1, or 0: no host memory. */
 int weir__block_begin(struct weir_served *s, CUdeviceptr block, size_t bytes);
 /* The block is about to be freed; it was not after all; it was. */

@@ -67,13 +67,14 @@ int weir__block_find(CUdeviceptr address, struct weir_found *found) {
     return is_noted(address, found);
 }
 
-int weir__block_is_none(CUdeviceptr address) {
-    if (weir__drop_in_forked())
-        return 0;
-    for (unsigned i = 0; i < weir__served_known(); i++)
-        if (weir__drop_in_holds(weir__served_at(i)->allocator, address))
-            return 1;
-    return 0;
+struct weir_served *weir__block_is_none(CUdeviceptr address) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (weir__drop_in_holds(s->allocator, address))
+            return s;
+    }
+    return NULL;
 }
 
 /* ---- what is noted here -------------------------------------------------------------------------- */

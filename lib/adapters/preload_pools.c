@@ -112,7 +112,9 @@ struct weir_pool *weir__pool_current(int device) {
 
 static int is_first_of_device(int device) {
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (weir__served_at(i)->device == device)
+        if (weir__served_at(i)->device == device &&
+            atomic_load_explicit(&weir__served_at(i)->state, memory_order_relaxed) !=
+                WEIR_SERVED_LOST)
             return 0;
     return 1;
 }
@@ -343,6 +345,31 @@ CUstream weir__served_apart(struct weir_served *s) {
     return apart;
 }
 
+/* ---- the end of a device's context ---------------------------------------------------------------- */
+
+/* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
+void weir__served_lose(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (s->device != device)
+            continue;
+        atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
+        weir__drop_in_lose(s->allocator);
+    }
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct weir_pool *p = atomic_load_explicit(&pools[i], memory_order_relaxed); p;
+             p = p->next)
+            if (p->device == device && atomic_load_explicit(&p->served, memory_order_relaxed)) {
+                atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
+                atomic_store_explicit(&p->served, NULL, memory_order_release);
+            }
+    if (device >= 0 && device < WEIR_MOST_DEVICES)
+        atomic_store_explicit(&plain[device], NULL, memory_order_release);
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- the end of a pool --------------------------------------------------------------------------- */
 
 /* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
@@ -371,8 +398,8 @@ void weir__pool_end(struct weir_pool *p) {
         atomic_compare_exchange_strong(&current[i], &expected, NULL);
     }
     atomic_store_explicit(&p->handle, NULL, memory_order_release);
-    if (!s || weir__drop_in_forked())
-        return;
-    atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
-    rest(s);
+    if (s && atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LIVE) {
+        atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
+        rest(s);
+    }
 }

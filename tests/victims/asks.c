@@ -435,6 +435,27 @@ static void access(void) {
     CU(cuda.cuDevicePrimaryCtxRelease(1));
 }
 
+/* The context goes, where the driver lets it, and another comes; blocks outlive it. */
+static void reset(void) {
+    CUresult (*reset_context)(CUdevice device);
+    void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    CUdeviceptr block = take(3000);
+
+    CU(cuda.cuCtxSynchronize());
+    if (address) {
+        memcpy(&reset_context, &address, sizeof address);
+        CU(reset_context(0));
+        CU(cuda.cuCtxSetCurrent(context));
+        CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    }
+    CU(cuda.cuMemFreeAsync(block, stream));
+    block = take(3000);
+    fill_and_check(block, 3000, 10);
+    CU(cuda.cuMemFreeAsync(block, stream));
+    printf("another context\n");
+}
+
 int main(int argc, char **argv) {
     CUmemPoolProps p = properties();
 
@@ -455,6 +476,7 @@ int main(int argc, char **argv) {
     capture();
     streams();
     access();
+    reset();
     CU(cuda.cuMemPoolDestroy(own));
     CU(cuda.cuStreamDestroy(stream));
     CU(cuda.cuStreamDestroy(other));
