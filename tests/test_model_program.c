@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "model/model.h"
@@ -48,7 +49,7 @@ static void tear_down(void) {
     ck_assert_msg(!wrong, "%s", wrong);
 }
 
-static CUmemoryPool make_pool(int device) {
+static CUmemoryPool make_pool_for(int device, CUmemAllocationHandleType handles) {
     CUmemPoolProps properties;
     CUmemoryPool pool;
 
@@ -56,8 +57,13 @@ static CUmemoryPool make_pool(int device) {
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
+    properties.handleTypes = handles;
     OK(d->cuMemPoolCreate(&pool, &properties));
     return pool;
+}
+
+static CUmemoryPool make_pool(int device) {
+    return make_pool_for(device, CU_MEM_HANDLE_TYPE_NONE);
 }
 
 static CUmemoryPool default_pool(int device) {
@@ -240,16 +246,40 @@ START_TEST(access_is_changed_whole_or_not_at_all) {
 }
 END_TEST
 
-START_TEST(no_pool_here_can_be_shared) {
-    CUmemoryPool pool = make_pool(0);
-    CUdeviceptr block = alloc(pool, 100, s);
-    CUmemPoolPtrExportData data;
+START_TEST(only_a_pool_made_for_it_is_shared) {
+    CUmemoryPool own = make_pool(0),
+                 shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUdeviceptr block = alloc(own, 100, s), other = alloc(shared, 100, s);
+    CUmemPoolPtrExportData data, next;
     int file = -1;
 
     EXPECT(CUDA_ERROR_INVALID_VALUE,
-           weir__program_cuMemPoolExportToShareableHandle(&file, pool, 1, 0));
+           weir__program_cuMemPoolExportToShareableHandle(&file, own, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           weir__program_cuMemPoolExportToShareableHandle(&file, shared, 2, 0));
     EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolExportPointer(&data, block));
+    ck_assert_int_eq(file, -1);
+    OK(weir__program_cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
+    ck_assert_int_eq(close(file), 0);
+    OK(weir__program_cuMemPoolExportPointer(&data, other));
+    OK(weir__program_cuMemPoolExportPointer(&next, other + 1));
+    ck_assert(memcmp(&data, &next, sizeof data) != 0);
     OK(d->cuMemFreeAsync(block, s));
+    OK(d->cuMemFreeAsync(other, s));
+}
+END_TEST
+
+START_TEST(a_shared_pool_gives_nothing_back) {
+    CUmemoryPool shared = make_pool_for(0, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    uint64_t reserved;
+
+    OK(d->cuMemFreeAsync(alloc(shared, MIB, s), s));
+    reserved = figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT);
+    ck_assert_uint_gt(reserved, 0);
+    OK(d->cuStreamSynchronize(s));
+    OK(d->cuMemPoolTrimTo(shared, 0));
+    ck_assert_uint_eq(figure(shared, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), reserved);
+    OK(d->cuMemPoolDestroy(shared));
 }
 END_TEST
 
@@ -472,7 +502,8 @@ int main(void) {
     tcase_add_test(pools, under_capture_memory_is_the_graphs);
     tcase_add_test(access, another_device_reaches_a_pools_blocks_once_it_may);
     tcase_add_test(access, access_is_changed_whole_or_not_at_all);
-    tcase_add_test(access, no_pool_here_can_be_shared);
+    tcase_add_test(access, only_a_pool_made_for_it_is_shared);
+    tcase_add_test(access, a_shared_pool_gives_nothing_back);
     tcase_add_test(pointers, a_block_of_a_pool_names_its_pool_and_no_context);
     tcase_add_test(pointers, the_next_block_at_an_address_has_another_id);
     tcase_add_test(pointers, a_plain_block_has_a_context_no_pool_and_a_handle_for_other_processes);

@@ -99,6 +99,9 @@ CUresult weir__model_cuDeviceGetAttribute(int *value, CUdevice_attribute attribu
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         *value = weir__model.profile.virtual_memory != 0;
         break;
+    case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
+        *value = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        break;
     case ATTRIBUTE_SM_COUNT:
         *value = 132;
         break;

@@ -24,7 +24,8 @@
  * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
  * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
  * with threshold 0, that cannot be destroyed and is current again when the current one is; blocks
- * are their own device's until the pool gives others access, which no pool takes from its own.
+ * are their own device's until the pool gives others access, which no pool takes from its own; a pool
+ * that other processes may share gives nothing back, and only its blocks can be exported.
  *
  * Must not know: how spans are cut; callers.
  */
@@ -32,6 +33,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct model_pool {
     struct model_slot slot; /* its id is 0 once the pool was destroyed */
@@ -41,6 +43,7 @@ struct model_pool {
     uint64_t threshold;
     int follow_events, opportunistic, internal; /* the reuse attributes */
     CUmemAccess_flags access[MODEL_DEVICES];    /* of each device's work to the blocks */
+    int is_shared;                              /* with other processes, by a file */
     int destroyed;
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
@@ -73,7 +76,8 @@ static CUresult check_properties(const CUmemPoolProps *properties) {
     for (i = 0; i < sizeof properties->reserved; i++)
         if (properties->reserved[i])
             return CUDA_ERROR_INVALID_VALUE;
-    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        properties->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     return weir__model_device_check(properties->location.id);
 }
@@ -96,6 +100,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
     pool->follow_events = pool->opportunistic = pool->internal = 1;
     pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->next = weir__model.live_pools;
     if (pool->next)
         pool->next->prev = pool;
@@ -317,21 +322,44 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return CUDA_SUCCESS;
 }
 
-/* No pool here was made for that: none has a handle type (documented: invalid value). */
+/* A file that stands for the pool; nothing here imports one. */
 CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
                                                       CUmemAllocationHandleType type,
                                                       unsigned long long flags) {
-    (void)shared;
-    (void)handle;
-    (void)type;
-    (void)flags;
-    return CUDA_ERROR_INVALID_VALUE;
+    struct model_pool *pool = shared && flags == 0 ? find_pool(handle) : NULL;
+    CUresult result = CUDA_SUCCESS;
+    int file;
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!pool->is_shared || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        result = CUDA_ERROR_INVALID_VALUE;
+    weir__model_unlock();
+    if (result != CUDA_SUCCESS)
+        return result;
+    file = memfd_create("pool of a device model", MFD_CLOEXEC);
+    if (file < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(shared, &file, sizeof file);
+    return CUDA_SUCCESS;
 }
 
 CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
-    (void)data;
-    (void)address;
-    return CUDA_ERROR_INVALID_VALUE;
+    const struct model_block *block;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+
+    if (!data)
+        return result;
+    weir__model_lock();
+    block = weir__model_block_around(address, 1);
+    if (block && block->pool && block->pool->is_shared) {
+        memset(data, 0, sizeof *data);
+        memcpy(data->reserved, &block->id, sizeof block->id);
+        memcpy(data->reserved + 8, &address, sizeof address);
+        result = CUDA_SUCCESS;
+    }
+    weir__model_unlock();
+    return result;
 }
 
 /* ---- What the host has seen ---- */
@@ -390,7 +418,7 @@ void weir__model_pools_synchronised(int device) {
     struct model_pool *pool;
 
     for (pool = weir__model.live_pools; pool; pool = pool->next)
-        if (pool->device == &weir__model.devices[device])
+        if (pool->device == &weir__model.devices[device] && !pool->is_shared)
             shrink_to(pool, pool->threshold / pool->range.unit);
 }
 
@@ -401,7 +429,7 @@ CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     result = weir__model_capture_unsafe();
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && !pool->is_shared) {
         if (pool->opportunistic)
             settle_all(pool);
         shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);

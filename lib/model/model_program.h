@@ -35,6 +35,8 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
     X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                     /* unsigned int */                      \
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)       /* unsigned long long */                \
+    X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
+    X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119)                                     \
     X(CU_MEMORYTYPE_HOST, 1)                                                                       \
     X(CU_MEMORYTYPE_DEVICE, 2)
 
