@@ -135,6 +135,7 @@ victims = \
 	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/resolved \
+	tests/victims/rules \
 	tests/victims/suffixed \
 	tests/victims/threads
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -153,6 +154,8 @@ tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
+tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
+tests_victims_rules_LDADD =
 tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
