@@ -360,4 +360,5 @@ installcheck-local:
 	@CC='$(CC)' CFLAGS='$(WEIR_SANITIZE_CFLAGS) $(CFLAGS)' LDFLAGS='$(LDFLAGS)' \
 	PKG_CONFIG='$(PKG_CONFIG)' version='$(PACKAGE_VERSION)' prefix='$(DESTDIR)$(prefix)' \
 	pkgconfigdir='$(DESTDIR)$(pkgconfigdir)' libdir='$(DESTDIR)$(libdir)' \
+	bindir='$(bindir)' pkglibdir='$(pkglibdir)' DESTDIR='$(DESTDIR)' \
 	$(SHELL) $(top_srcdir)/tests/check-installed
