@@ -136,6 +136,7 @@ victims = \
 	tests/victims/plain \
 	tests/victims/resolved \
 	tests/victims/rules \
+	tests/victims/sized \
 	tests/victims/suffixed \
 	tests/victims/threads
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -156,6 +157,8 @@ tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
 tests_victims_rules_LDADD =
+tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)
+tests_victims_sized_LDADD =
 tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)

@@ -104,6 +104,8 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
+    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, CUdevice device),               \
+      (bytes, device))                                                                             \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
       (CUcontext *context, CUdevice device), (context, device))                                    \
     X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \

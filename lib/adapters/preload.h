@@ -39,6 +39,7 @@ struct weir_served {
     weir_allocator *allocator;
     int device;
     int is_plain;    /* it serves cuMemAlloc */
+    int learns;      /* at the end it writes what it needed: options.profile */
     int needs_notes; /* it cannot tell its blocks, */
     int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
     size_t most;     /* bytes that its pool may hold, at its maker's wish; 0: any */

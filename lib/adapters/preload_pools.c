@@ -21,6 +21,8 @@
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
+#define UNIT ((size_t)32 << 20) /* that pools of the driver grow by */
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
@@ -119,9 +121,8 @@ static int is_first_of_device(int device) {
     return 1;
 }
 
-/* The settings of the environment; where they cannot be read that is said once.  Preallocation is for the first allocator of a device; a pool that may
- * hold so many bytes may not hold more here, unless the environment sets a limit. */
-static weir_status read_options(weir_options *options, struct weir_served *s) {
+/* From the environment.  Where it cannot be read that is said once. */
+static weir_status read_environment(weir_options *options) {
     static int is_wrong; /* under `lock` */
     char message[320];
     weir_status status = WEIR_E_PARSE;
@@ -132,18 +133,53 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
-    if (is_wrong)
+    return status;
+}
+
+/* 1 if so much may be above `most` bytes on that device. */
+static int may_exceed(const weir_amount *amount, int device, size_t most) {
+    size_t total = SIZE_MAX;
+
+    if (amount->kind == WEIR_AMOUNT_DEFAULT || amount->kind == WEIR_AMOUNT_MAX)
+        return 0; /* "max" is what there is */
+    if (amount->kind == WEIR_AMOUNT_BYTES)
+        return amount->value > most;
+    if (REAL(cuDeviceTotalMem_v2)(&total, device) != CUDA_SUCCESS)
+        return 1;
+    return (double)amount->value / 1e6 * (double)total > (double)most;
+}
+
+/* A pool that may hold so many bytes may not hold more here, unless the environment sets a limit. */
+static void limit_to(weir_options *options, int device, size_t most) {
+    size_t whole = most / UNIT * UNIT;
+    weir_amount bytes = {.value = whole, .kind = WEIR_AMOUNT_BYTES};
+
+    if (whole == 0 || options->limit.kind != WEIR_AMOUNT_DEFAULT)
+        return;
+    options->limit = bytes;
+    if (may_exceed(&options->prealloc, device, whole))
+        options->prealloc = bytes;
+    if (may_exceed(&options->prealloc_min, device, whole))
+        options->prealloc_min = bytes;
+}
+
+/* The first allocator of a device preallocates, and learns for the next run. */
+static weir_status read_options(weir_options *options, struct weir_served *s) {
+    weir_status status = read_environment(options);
+
+    if (status != WEIR_OK)
         return status;
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
-    if (s->most > 0 && options->limit.kind == WEIR_AMOUNT_DEFAULT)
-        options->limit = (weir_amount){.value = s->most, .kind = WEIR_AMOUNT_BYTES};
+    limit_to(options, s->device, s->most);
     if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
     if (!is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_min = options->prealloc;
+        options->profile = NULL;
     }
+    s->learns = options->profile != NULL;
     return WEIR_OK;
 }
 

@@ -155,6 +155,14 @@ static void report_text(void) {
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "requests left to the driver:%s", at ? text : " none");
 }
 
+/* What cannot be written is in weir's log. */
+static void save_profiles(void) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->learns &&
+            weir_profile_save(weir__served_at(i)->allocator, NULL) != WEIR_OK)
+            weir__run_tell("the profile of %s was not written", weir__served_at(i)->device_text);
+}
+
 /* Before the driver goes. */
 static void report(void) {
     const char *path = getenv("WEIR_RUN_JSON");
@@ -162,6 +170,7 @@ static void report(void) {
     if (weir__drop_in_forked())
         return;
     weir__inside++;
+    save_profiles();
     if (weir__run_flag("WEIR_RUN_STATS"))
         report_text();
     if (path && *path)

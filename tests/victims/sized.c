@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* sized.c: a program with one pool, of a size of its own, as XLA makes it. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+static void *library;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+int main(int argc, char **argv) {
+    CUmemPoolProps properties;
+    CUdeviceptr block, other;
+    struct cuda cuda;
+    CUmemoryPool pool;
+    CUstream stream;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.maxSize = 257 * MIB;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 200 * MIB, pool, stream));
+    printf("too much: %u\n", cuda.cuMemAllocFromPoolAsync(&other, 100 * MIB, pool, stream));
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuMemPoolDestroy(pool));
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}
