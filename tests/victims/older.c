@@ -32,6 +32,20 @@ static int version_of_driver(void) {
     return version;
 }
 
+/* 0 and 1 mean the default stream of old, 2 that of each thread. */
+static void check_flags(void) {
+    void *none = NULL, *legacy = NULL, *own = NULL;
+
+    CU(resolve("cuMemAllocAsync", &none, 11030, 0));
+    CU(resolve("cuMemAllocAsync", &legacy, 11030, 1));
+    CU(resolve("cuMemAllocAsync", &own, 11030, 2));
+    HOLDS(none && legacy == none && own && own != none);
+    CU(resolve("cuMemFree", &legacy, 11030, 0)); /* which has no stream */
+    CU(resolve("cuMemFree", &own, 11030, 2));
+    HOLDS(legacy == own);
+    HOLDS(none != dlsym(library, "cuMemAllocAsync_ptsz"));
+}
+
 int main(int argc, char **argv) {
     void *address, *own = NULL;
     struct cuda legacy, per_thread;
@@ -46,6 +60,7 @@ int main(int argc, char **argv) {
         CU(resolve("cuGetProcAddress", &own, 11030, 0));
         HOLDS(own);
         memcpy(&resolve, &own, sizeof own);
+        check_flags();
     }
     victim_load(&legacy, find, 0);
     flags = 2;
