@@ -130,6 +130,7 @@ tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-
 victims = \
 	tests/victims/asks \
 	tests/victims/closes \
+	tests/victims/fills \
 	tests/victims/forks \
 	tests/victims/linked \
 	tests/victims/older \
@@ -144,6 +145,8 @@ tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
+tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)
+tests_victims_fills_LDADD =
 tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
 tests_victims_forks_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
