@@ -32,6 +32,9 @@ typedef CUresult resolver_v2(const char *name, void **address, int version, uint
 #define JUMP
 #endif
 
+/* Sanitizers call dlsym before they are ready to be called. */
+#define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
+
 enum { PER_THREAD = 2 }; /* of a resolver's flags; 0 and 1: legacy */
 
 _Atomic(void *) weir__interposed_real[WEIR_INTERPOSED_COUNT];
@@ -84,7 +87,7 @@ static const struct row {
 /* ---- dlsym ------------------------------------------------------------------------------------- */
 
 /* Without a lock: whoever comes finds the same. */
-static lookup *real_dlsym(void) {
+BARE static lookup *real_dlsym(void) {
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
     static _Atomic(void *) known;
     void *real = atomic_load_explicit(&known, memory_order_relaxed);
@@ -102,7 +105,7 @@ static __attribute__((constructor)) void begin(void) {
 }
 
 /* The row of a symbol that is served, or NULL. */
-static const struct row *row_of(const char *symbol) {
+BARE static const struct row *row_of(const char *symbol) {
     if (!symbol || symbol[0] != 'c' || symbol[1] != 'u' || symbol[2] < 'A' || symbol[2] > 'Z')
         return NULL;
     for (size_t i = 0; i < WEIR_INTERPOSED_COUNT; i++)
@@ -126,7 +129,7 @@ static void *find_behind(lookup *real, const struct row *row, void *handle) {
     return is_ours(row, found) ? real(RTLD_NEXT, row->symbol) : found;
 }
 
-JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
+BARE JUMPS void *dlsym(void *restrict handle, const char *restrict name) {
     lookup *real = real_dlsym();
     const struct row *row = weir__inside ? NULL : row_of(name);
     void *found;

@@ -445,6 +445,7 @@ static void reset(void) {
     if (address) {
         memcpy(&reset_context, &address, sizeof address);
         CU(reset_context(0));
+        CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
         CU(cuda.cuCtxSetCurrent(context));
         CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
