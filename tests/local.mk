@@ -135,6 +135,7 @@ victims = \
 	tests/victims/linked \
 	tests/victims/older \
 	tests/victims/plain \
+	tests/victims/pools \
 	tests/victims/resolved \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -156,6 +157,8 @@ tests_victims_older_SOURCES = tests/victims/older.c $(victim_work)
 tests_victims_older_LDADD =
 tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
+tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
+tests_victims_pools_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)

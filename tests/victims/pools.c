@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* pools.c: a program whose threads make pools and let them go all the time, free each other's blocks, and ask
+ * about them meanwhile. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS = 4, ROUNDS = 60, BLOCKS = 8, RANGE_SIZE = 12 };
+
+static void *library;
+static struct cuda cuda;
+static CUcontext context;
+
+/* A block on its way to another thread, which frees it, and its size. */
+static struct parcel {
+    _Atomic CUdeviceptr block; /* 0: the place is free */
+    size_t bytes;
+} parcels[THREADS][BLOCKS];
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void check(CUdeviceptr block, size_t bytes) {
+    CUdeviceptr base = 0;
+    size_t is = 0;
+
+    CU(cuda.cuMemGetAddressRange(&base, &is, block + bytes - 1));
+    HOLDS(base == block && is == bytes);
+    CU(cuda.cuPointerGetAttribute(&is, RANGE_SIZE, block));
+    HOLDS(is == bytes);
+}
+
+/* Waits until there is a block in the place, or none. */
+static CUdeviceptr wait_for(const struct parcel *p, int is_there) {
+    CUdeviceptr block;
+
+    while ((block = atomic_load_explicit(&p->block, memory_order_acquire)) ? !is_there : is_there)
+        sched_yield();
+    return block;
+}
+
+static void receive(struct parcel *p, CUstream stream) {
+    CUdeviceptr block = wait_for(p, 1);
+
+    check(block, p->bytes);
+    CU(cuda.cuMemFreeAsync(block, stream));
+    atomic_store_explicit(&p->block, 0, memory_order_release);
+}
+
+static void round_of(unsigned self, unsigned round, CUstream stream) {
+    struct parcel *out = parcels[self], *in = parcels[(self + 1) % THREADS];
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+    CUdeviceptr block;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        size_t bytes = 100 + (self * 37 + round * 11 + i * 5000) % 900000;
+
+        (void)wait_for(&out[i], 0);
+        CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+        check(block, bytes);
+        CU(cuda.cuMemsetD8Async(block, (unsigned char)self, bytes, stream));
+        CU(cuda.cuStreamSynchronize(stream));
+        out[i].bytes = bytes;
+        atomic_store_explicit(&out[i].block, block, memory_order_release);
+    }
+    CU(cuda.cuMemPoolDestroy(pool)); /* while some of its blocks live */
+    for (unsigned i = 0; i < BLOCKS; i++)
+        receive(&in[i], stream);
+}
+
+static void *run(void *pointer) {
+    unsigned self = (unsigned)(uintptr_t)pointer;
+
+    CU(cuda.cuCtxSetCurrent(context));
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        CUstream stream;
+
+        CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        round_of(self, round, stream);
+        CU(cuda.cuStreamSynchronize(stream));
+        CU(cuda.cuStreamDestroy(stream));
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[THREADS];
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    for (unsigned i = 0; i < THREADS; i++)
+        HOLDS(pthread_create(&threads[i], NULL, run, (void *)(uintptr_t)i) == 0);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    printf("pools came and went\n");
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    return victim_status(argc, argv);
+}
