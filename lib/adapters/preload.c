@@ -586,40 +586,6 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     return result;
 }
 
-/* The most that was reserved since that was last begun anew: what was there then, or has grown since. */
-static uint64_t highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
-    uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
-    uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
-    weir_event events[16];
-    size_t count = 1;
-
-    if (from == 0)
-        return figures->reserve_peak;
-    for (uint64_t after = from - 1; count > 0; after = events[count - 1].sequence) {
-        if (weir_events(s->allocator, after, events, sizeof events[0], 16, &count) != WEIR_OK ||
-            count == 0)
-            break;
-        for (size_t i = 0; i < count; i++)
-            most = events[i].reserve_after > most ? events[i].reserve_after : most;
-    }
-    return figures->reserve > most ? figures->reserve : most;
-}
-
-static void renew_reserve(struct weir_served *s) {
-    weir_statistics figures = {.size = sizeof figures};
-    uint64_t last = 0;
-    weir_event events[16];
-    size_t count = 1;
-
-    while (weir_events(s->allocator, last, events, sizeof events[0], 16, &count) == WEIR_OK &&
-           count > 0)
-        last = events[count - 1].sequence;
-    if (weir_stats(s->allocator, &figures) != WEIR_OK)
-        return;
-    atomic_store_explicit(&s->high_least, figures.reserve, memory_order_relaxed);
-    atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
-}
-
 /* The driver keeps what was set, and judges it.  A release threshold is the driver's alone: what weir keeps
  * the environment says. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
@@ -633,7 +599,7 @@ CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribut
     if (s && attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         weir__served_renew_peak(s);
     if (s && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-        renew_reserve(s);
+        weir__served_renew_reserve(s);
     leave();
     return result;
 }
@@ -650,7 +616,7 @@ static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
         return figures.reserve;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return highest_reserve(s, &figures);
+        return weir__served_highest_reserve(s, &figures);
     default:
         return figures.requested;
     }

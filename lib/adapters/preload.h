@@ -97,8 +97,18 @@ CUstream weir__served_apart(struct weir_served *s);
 /* The most bytes that were requested at once since that was last begun anew, and beginning it anew. */
 uint64_t weir__served_peak(struct weir_served *s);
 void weir__served_renew_peak(struct weir_served *s);
-/* A block of it was freed, and its state is not LIVE. */
-void weir__served_freed(struct weir_served *s);
+/* The same of its reserve. */
+uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures);
+void weir__served_renew_reserve(struct weir_served *s);
+/* Its pool has gone: if nothing lives any more its memory goes back, and it waits for another pool. */
+void weir__served_rest(struct weir_served *s);
+
+/* A block of it was freed. */
+static inline void weir__served_freed(struct weir_served *s) {
+    if (__builtin_expect(
+            atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING, 0))
+        weir__served_rest(s);
+}
 
 extern _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 extern atomic_uint weir__served_count;

@@ -208,22 +208,6 @@ static struct weir_served *make(int device, size_t most) {
     return s;
 }
 
-/* One whose pool has gone, for the same device and of the same size; the caller holds `lock`. */
-static struct weir_served *take_spare(int device, size_t most) {
-    for (unsigned i = 0; i < weir__served_known(); i++) {
-        struct weir_served *s = weir__served_at(i);
-        int spare = WEIR_SERVED_SPARE;
-
-        if (s->device != device || s->most != most ||
-            !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
-            continue;
-        weir__served_renew_peak(s);
-        atomic_store_explicit(&s->high_from, UINT64_MAX, memory_order_relaxed);
-        return s;
-    }
-    return NULL;
-}
-
 uint64_t weir__served_peak(struct weir_served *s) {
     return s->needs_sums ? atomic_load_explicit(&s->used_peak, memory_order_relaxed)
                          : weir__drop_in_peak(s->allocator);
@@ -235,6 +219,72 @@ void weir__served_renew_peak(struct weir_served *s) {
                               memory_order_relaxed);
     else
         weir__drop_in_renew_peak(s->allocator);
+}
+
+/* What was there then, or has grown since. */
+uint64_t weir__served_highest_reserve(const struct weir_served *s, const weir_statistics *figures) {
+    uint64_t from = atomic_load_explicit(&s->high_from, memory_order_relaxed);
+    uint64_t most = atomic_load_explicit(&s->high_least, memory_order_relaxed);
+    weir_event events[16];
+    size_t count = 1;
+
+    if (from == 0)
+        return figures->reserve_peak;
+    for (uint64_t after = from - 1; count > 0; after = events[count - 1].sequence) {
+        if (weir_events(s->allocator, after, events, sizeof events[0], 16, &count) != WEIR_OK ||
+            count == 0)
+            break;
+        for (size_t i = 0; i < count; i++)
+            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+    }
+    return figures->reserve > most ? figures->reserve : most;
+}
+
+void weir__served_renew_reserve(struct weir_served *s) {
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t last = 0;
+    weir_event events[16];
+    size_t count = 1;
+
+    while (weir_events(s->allocator, last, events, sizeof events[0], 16, &count) == WEIR_OK &&
+           count > 0)
+        last = events[count - 1].sequence;
+    if (weir_stats(s->allocator, &figures) != WEIR_OK)
+        return;
+    atomic_store_explicit(&s->high_least, figures.reserve, memory_order_relaxed);
+    atomic_store_explicit(&s->high_from, last + 1, memory_order_relaxed);
+}
+
+/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
+void weir__served_rest(struct weir_served *s) {
+    weir_statistics figures = {.size = sizeof figures};
+    int ending = WEIR_SERVED_ENDING;
+
+    /* Of two that free the last two blocks one sees both. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
+        return;
+    (void)weir_trim(s->allocator, 0, NULL);
+    if (!atomic_load_explicit(&s->has_access, memory_order_relaxed))
+        atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+}
+
+/* One whose pool has gone, for the same device and of the same size; the caller holds `lock`.  A last free that
+ * came while its pool went may not have seen that. */
+static struct weir_served *take_spare(int device, size_t most) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+        int spare = WEIR_SERVED_SPARE;
+
+        weir__served_freed(s);
+        if (s->device != device || s->most != most ||
+            !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
+            continue;
+        weir__served_renew_peak(s);
+        weir__served_renew_reserve(s);
+        return s;
+    }
+    return NULL;
 }
 
 /* ---- access of other devices --------------------------------------------------------------------- */
@@ -408,23 +458,6 @@ void weir__served_lose(int device) {
 
 /* ---- the end of a pool --------------------------------------------------------------------------- */
 
-/* If nothing lives any more, the memory goes back, and the allocator waits for another pool. */
-static void rest(struct weir_served *s) {
-    weir_statistics figures = {.size = sizeof figures};
-    int ending = WEIR_SERVED_ENDING;
-
-    if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
-        return;
-    (void)weir_trim(s->allocator, 0, NULL);
-    if (!atomic_load_explicit(&s->has_access, memory_order_relaxed))
-        atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
-}
-
-void weir__served_freed(struct weir_served *s) {
-    if (atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_ENDING)
-        rest(s);
-}
-
 void weir__pool_end(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
@@ -436,6 +469,6 @@ void weir__pool_end(struct weir_pool *p) {
     atomic_store_explicit(&p->handle, NULL, memory_order_release);
     if (s && atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LIVE) {
         atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
-        rest(s);
+        weir__served_rest(s);
     }
 }
