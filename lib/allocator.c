@@ -858,6 +858,38 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     return WEIR_OK;
 }
 
+/* 1, or 0: no live block is there that it could tell. */
+static int find(const weir_allocator *a, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+    CUdeviceptr below;
+
+    if (!(a->front ? weir__front_find(a->front, address, block, bytes)
+                   : a->ops->find(a->engine, address, block, bytes)))
+        return 0;
+    below = *block;
+    return !a->harden ||
+           (weir__harden_find(a->harden, below, block, bytes) && address - *block < *bytes);
+}
+
+weir_status weir_block_range(weir_allocator *a, const void *address, void **block, size_t *bytes) {
+    weir_status status = gate(a);
+    CUdeviceptr start = 0;
+    size_t asked = 0;
+
+    if (status != WEIR_OK)
+        return status;
+    if (!address)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (!a->front && !a->ops->find)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    if (!find(a, (uintptr_t)address, &start, &asked))
+        return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    if (block)
+        *block = (void *)(uintptr_t)start;
+    if (bytes)
+        *bytes = asked;
+    return WEIR_OK;
+}
+
 weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = gate(a);

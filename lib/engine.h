@@ -92,6 +92,12 @@ struct weir_engine {
     void (*tend)(void *engine, weir_stream stream, uint64_t id);
     /* 1 if a live block starts there.  NULL: the engine cannot tell. */
     int (*is_live)(void *engine, CUdeviceptr block);
+    /* The live block around an address, and its bytes as asked: 1, or 0 if none is.  NULL: the engine cannot
+     * tell. */
+    int (*find)(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes);
+    /* 1 if the address lies in memory that blocks are cut from, and where the piece begins that the engine
+     * has it in.  NULL: it cuts none. */
+    int (*holds)(void *engine, CUdeviceptr address, CUdeviceptr *base);
     /* Grows until the reserve is at least `target`, as one step of cause `cause`. */
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */

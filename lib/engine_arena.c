@@ -143,6 +143,28 @@ static int arena_is_live(void *engine, CUdeviceptr block) {
     return live;
 }
 
+static int arena_find(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+    struct weir_arena *a = engine;
+    int found;
+
+    weir__lock_take(&a->lock);
+    found = weir__suballoc_find(&a->blocks, address, block, bytes);
+    weir__lock_give(&a->lock);
+    return found;
+}
+
+static int arena_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
+    struct weir_arena *a = engine;
+    uint64_t start = 0;
+    int ours;
+
+    weir__lock_take(&a->lock);
+    ours = weir__suballoc_holds(&a->blocks, address, &start);
+    weir__lock_give(&a->lock);
+    *base = start;
+    return ours;
+}
+
 static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
     struct weir_arena *a = engine;
 
@@ -265,6 +287,8 @@ const struct weir_engine weir__engine_arena = {
     .give = arena_give,
     .tend = arena_tend,
     .is_live = arena_is_live,
+    .find = arena_find,
+    .holds = arena_holds,
     .grow = arena_grow,
     .trim = arena_trim,
     .largest = arena_largest,

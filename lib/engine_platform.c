@@ -147,6 +147,22 @@ static int platform_is_live(void *engine, CUdeviceptr block) {
     return live;
 }
 
+static int platform_find(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+    struct platform *p = engine;
+    int found = 0;
+
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->live.capacity && !found; i++) {
+        const struct weir_map_slot *slot = &p->live.slots[i];
+
+        found = slot->key != 0 && address - slot->key < slot->value;
+        *block = slot->key;
+        *bytes = slot->value;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return found;
+}
+
 static weir_status platform_grow(void *engine, uint64_t target, int cause) {
     (void)engine;
     (void)target;
@@ -195,6 +211,7 @@ const struct weir_engine weir__engine_platform = {
     .alloc = platform_alloc,
     .free = platform_free,
     .is_live = platform_is_live,
+    .find = platform_find,
     .grow = platform_grow,
     .trim = platform_trim,
     .largest = platform_largest,

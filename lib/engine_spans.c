@@ -470,6 +470,18 @@ static weir_status spans_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
+static int spans_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
+    struct spans *s = engine;
+    uint64_t start = 0;
+    int ours;
+
+    weir__lock_take(&s->lock);
+    ours = weir__suballoc_holds(&s->blocks, address, &start);
+    weir__lock_give(&s->lock);
+    *base = start;
+    return ours;
+}
+
 /* Not of a region: memory of a graph, or nobody's. */
 static weir_status free_other(struct spans *s, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
@@ -493,7 +505,7 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     int ours;
 
     weir__lock_take(&s->lock);
-    ours = weir__suballoc_holds(&s->blocks, block);
+    ours = weir__suballoc_holds(&s->blocks, block, NULL);
     weir__lock_give(&s->lock);
     if (!ours)
         return free_other(s, block, stream, uses);
@@ -736,6 +748,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .free = spans_free,
     .give = spans_give,
     .tend = spans_tend,
+    .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
     .largest = spans_largest,
@@ -753,6 +766,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .free = spans_free,
     .give = spans_give,
     .tend = spans_tend,
+    .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
     .largest = spans_largest,

@@ -1389,6 +1389,41 @@ int weir__front_is_live(struct weir_front *f, CUdeviceptr block) {
     return s && s->bytes > 0 ? is_live(s, block, &requested, &in_use) : is_graphs(f, block);
 }
 
+/* The live block of that record around an address: 1, or 0. */
+static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr *block,
+                     size_t *bytes) {
+    CUdeviceptr start = s->base;
+    int64_t requested, in_use;
+
+    if (s->slot_units)
+        start += (address - s->base) / ((uint64_t)s->slot_units * WEIR_SPAN_UNIT) * s->slot_units *
+                 WEIR_SPAN_UNIT;
+    if (address < start || !is_live(s, start, &requested, &in_use))
+        return 0;
+    *block = start;
+    *bytes = (size_t)requested;
+    return address - start < *bytes;
+}
+
+/* A whole block has its record at its first page alone, so from another the way leads back to it, past
+ * records of blocks that are gone.  While the block is live nothing on that way changes. */
+int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
+    const struct weir_span *s = weir__pagemap_get(&f->pages, address);
+    CUdeviceptr first, page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
+
+    if (s && s->bytes > 0)
+        return is_around(s, address, block, bytes);
+    if (!f->ops->holds(f->engine, address, &first))
+        return 0;
+    while (page > first) {
+        page -= WEIR_PAGE;
+        s = weir__pagemap_get(&f->pages, page);
+        if (s && s->bytes > 0)
+            return s->slot_units == 0 && is_around(s, address, block, bytes);
+    }
+    return 0;
+}
+
 static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdeviceptr block,
                                 weir_stream stream, struct weir_use_list *uses) {
     unsigned long long id;

@@ -36,6 +36,9 @@ size_t weir__front_fit(size_t bytes);
 /* 1 if a live block starts there. */
 int weir__front_is_live(struct weir_front *f, CUdeviceptr block);
 
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is, or one of a graph. */
+int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes);
+
 /* The program vouches for the stream once more, or, if not, once less. */
 weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more);
 

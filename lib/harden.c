@@ -754,6 +754,21 @@ int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block) {
     return live;
 }
 
+int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes) {
+    CUdeviceptr start = base + gap(h);
+    uintptr_t record;
+    int live;
+
+    pthread_mutex_lock(&h->lock);
+    live = weir__map_get(&h->live, start, &record);
+    if (live) {
+        *block = start;
+        *bytes = ((const struct block *)record)->bytes;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return live;
+}
+
 int weir__harden_has_blocks(struct weir_harden *h) {
     int some;
 

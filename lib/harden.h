@@ -38,6 +38,8 @@ size_t weir__harden_fit(const struct weir_host *host, size_t bytes);
 
 /* 1 if a live block starts there, or a graph's. */
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
+/* The live block whose block from below begins at `base`, and its bytes as asked: 1, or 0. */
+int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
 /* 1 if a live block is left. */
 int weir__harden_has_blocks(struct weir_harden *h);
 

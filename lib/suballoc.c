@@ -151,8 +151,12 @@ static struct weir_suballoc_region *region_of(struct weir_suballoc *s, uint64_t 
     return r;
 }
 
-int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address) {
-    return region_of(s, address) != NULL;
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+
+    if (r && base)
+        *base = r->base;
+    return r != NULL;
 }
 
 /* The region that has this place, which is one of them. */
@@ -394,11 +398,28 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     return on && weir__order_is_due(&s->order, on) ? WEIR_ENGINE_DUE : WEIR_OK;
 }
 
+/* Freed, but not out of the placement yet. */
+static int is_pending(const struct weir_suballoc *s, CUdeviceptr block) {
+    return s->pending && weir__map_get(&s->pending_blocks, block, NULL);
+}
+
 int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block) {
     struct weir_placement_block found;
 
-    return find(s, block, &found) == WEIR_PLACEMENT_OK &&
-           !(s->pending && weir__map_get(&s->pending_blocks, block, NULL));
+    return find(s, block, &found) == WEIR_PLACEMENT_OK && !is_pending(s, block);
+}
+
+int weir__suballoc_find(struct weir_suballoc *s, CUdeviceptr address, CUdeviceptr *block,
+                        size_t *bytes) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    struct weir_placement_block found;
+    int result = find(s, address, &found);
+
+    if (result != WEIR_PLACEMENT_OK && result != WEIR_PLACEMENT_INTERIOR)
+        return 0;
+    *block = r->base + (found.address - r->place);
+    *bytes = found.requested;
+    return address - *block < *bytes && !is_pending(s, *block);
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */

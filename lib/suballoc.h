@@ -133,6 +133,10 @@ weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint
                                 weir_stream stream, struct weir_use_list *uses);
 /* 1 if a live block starts there. */
 int weir__suballoc_is_live(struct weir_suballoc *s, CUdeviceptr block);
+/* The live block around an address, and its bytes as asked: 1, or 0 if none is; linear in what its region
+ * is cut into. */
+int weir__suballoc_find(struct weir_suballoc *s, CUdeviceptr address, CUdeviceptr *block,
+                        size_t *bytes);
 /* As an engine's give. */
 weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr block, uint64_t id);
 
@@ -154,8 +158,8 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
 /* In a call on the stream of that id: if it is idle, what was freed on it is observed.  Not where the id is
  * not known. */
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);
-/* 1 if the address lies in a region. */
-int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address);
+/* 1 if the address lies in a region, and where that begins (NULL: not wanted). */
+int weir__suballoc_holds(struct weir_suballoc *s, uint64_t address, uint64_t *base);
 /* Sees which regions are idle and serve the stream of that id; linear in the chunks, and in the square
  * of the regions. */
 void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);

@@ -287,6 +287,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
     weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
     weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
+    weir_status (*range)(weir_allocator *, const void *, void **, size_t *) = weir_block_range;
     weir_status (*bind)(weir_allocator *, weir_stream) = weir_bind;
     weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
@@ -312,10 +313,10 @@ START_TEST(functions_have_their_types) {
     weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
-    ck_assert(version && create && destroy && standard && alloc && release && use && bind &&
-              unbind && preallocate && trim && decay && save && stats && latencies && events &&
-              cause && refusal && init && from_env && set && name && message && result && reader &&
-              close && next && reason);
+    ck_assert(version && create && destroy && standard && alloc && release && use && range &&
+              bind && unbind && preallocate && trim && decay && save && stats && latencies &&
+              events && cause && refusal && init && from_env && set && name && message && result &&
+              reader && close && next && reason);
 }
 END_TEST
 

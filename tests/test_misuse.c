@@ -786,6 +786,112 @@ START_TEST(used_at_exit) {
 }
 END_TEST
 
+/* ---- questions about addresses --------------------------------------------------------------- */
+
+static void expect_range(const void *address, void *block, size_t bytes) {
+    void *start = NULL;
+    size_t asked = 0;
+
+    OK(weir_block_range(a, address, &start, &asked));
+    MUST(start == block);
+    MUST_EQ(asked, bytes);
+    OK(weir_block_range(a, address, NULL, NULL));
+}
+
+static void expect_no_range(const void *address) {
+    void *start = a;
+    size_t asked = 77;
+
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, address, &start, &asked));
+    MUST(start == a && asked == 77);
+}
+
+static void expect_whole_range(unsigned char *block, size_t bytes) {
+    expect_range(block, block, bytes);
+    expect_range(block + bytes / 2, block, bytes);
+    expect_range(block + bytes - 1, block, bytes);
+}
+
+/* Where blocks of other sizes were, so that what they left is on the way to the beginning. */
+static void large_blocks(void) {
+    unsigned char *small[64], *large;
+
+    for (int i = 0; i < 64; i++)
+        small[i] = take(MIB + (size_t)i, A);
+    for (int i = 0; i < 64; i++)
+        expect_whole_range(small[i], MIB + (size_t)i);
+    for (int i = 0; i < 64; i++)
+        give(small[i], A);
+    large = take(100 * MIB + 1, A);
+    for (size_t at = 0; at <= 100 * MIB; at += 300 * KIB + 1)
+        expect_range(large + at, large, 100 * MIB + 1);
+    expect_whole_range(large, 100 * MIB + 1);
+    give(large, A);
+    for (size_t at = 0; at <= 100 * MIB; at += 7 * MIB)
+        expect_no_range(large + at);
+}
+
+START_TEST(which_block_an_address_is_in) {
+    unsigned char host = 0, *block;
+    CUdeviceptr foreign;
+
+    begin(_i);
+    EXPECT(WEIR_E_INVALID, weir_block_range(NULL, witness[0], NULL, NULL));
+    EXPECT(WEIR_E_INVALID, weir_block_range(a, NULL, NULL, NULL));
+    if (is_bare_pool(_i)) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, witness[0], NULL, NULL));
+        end();
+        return;
+    }
+    CU(driver->cuMemAlloc(&foreign, MIB));
+    expect_no_range((void *)(uintptr_t)foreign);
+    expect_no_range((void *)(uintptr_t)(foreign + MIB - 1));
+    expect_no_range(&host);
+    CU(driver->cuMemFree(foreign));
+    for (int i = 0; i < WITNESSES; i++)
+        expect_whole_range(witness[i], size_of(i));
+    for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 3) {
+        block = take(bytes, A);
+        expect_whole_range(block, bytes);
+        if (worlds[_i].kind != KIND_PLATFORM && bytes % 256 != 0)
+            expect_no_range(block + bytes); /* the rest of what it was rounded up to */
+        give(block, A);
+        expect_no_range(block);
+        expect_no_range(block + bytes / 2);
+    }
+    large_blocks();
+    MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+/* Gaps are nobody's. */
+START_TEST(which_hardened_block_an_address_is_in) {
+    weir_options options = options_of_world(_i);
+    unsigned char *block;
+
+    options.harden = WEIR_HARDEN_GUARD | WEIR_HARDEN_POISON;
+    OK(weir_allocator_create(&options, &a));
+    for (size_t bytes = 1; bytes <= 3 * MIB; bytes *= 5) {
+        block = take(bytes, A);
+        if (is_bare_pool(_i)) {
+            EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, block, NULL, NULL));
+        } else {
+            expect_whole_range(block, bytes);
+            expect_no_range(block - 1);
+            expect_no_range(block + bytes);
+            give(block, A);
+            expect_no_range(block); /* on its shelf */
+            block = NULL;
+        }
+        give(block, A);
+    }
+    MUST_EQ(lines(), 0);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 #define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
@@ -811,6 +917,8 @@ int main(void) {
     LOOP(tests, destroyed_with_live_blocks, WORLDS);
     LOOP(tests, used_in_a_child, WORLDS);
     LOOP(tests, used_after_a_reset, WORLDS);
+    LOOP(tests, which_block_an_address_is_in, WORLDS);
+    LOOP(tests, which_hardened_block_an_address_is_in, WORLDS);
     last = suite_add_case(suite, "exit", 60, NULL, NULL);
     LOOP(last, used_at_exit, 2 * WORLDS);
     return run_suite(suite, CK_FORK_GETENV);

@@ -112,6 +112,18 @@ WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stre
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
                                                 weir_stream stream);
 
+/* The block that `address` lies in: where it begins, and the bytes that were asked for, of which the
+ * address is one; either may be NULL.  A question, not a mistake: nothing goes to the log.  No driver call;
+ * the beginning of a block is found at once, without a lock, another place in a block above 512 KiB by
+ * looking back to its beginning (16 MiB of it in about a microsecond).  Of an address that is in no live
+ * block, where others are made or freed meanwhile, it may be told either way.
+ * E_INVALID: allocator or address NULL; E_NOT_OWNED: no live block of the allocator is there, or one that
+ * was allocated under stream capture, which is the graph's and known to the driver; E_NOT_SUPPORTED: the
+ * pool engine with the front off has no records of its own: ask the driver; E_DEVICE_LOST; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_block_range(weir_allocator *allocator,
+                                                        const void *address, void **block,
+                                                        size_t *bytes);
+
 /* Binds a stream to the allocator: the caller promises that until weir_unbind the stream is not
  * destroyed, and that weir_alloc is not called on it while it is being captured.  Weir then asks the
  * driver neither for its id nor for its capture status at each request, which saves about 40 ns per
