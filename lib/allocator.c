@@ -516,53 +516,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     return WEIR_OK;
 }
 
-static _Atomic(weir_allocator *) the_default; /* published once, never destroyed */
-
-/* Registered once the driver is open, and so called before it goes. */
-static void save_at_exit(void) {
-    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
-
-    if (a && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-        (void)weir__learn_save(a, NULL);
-}
-
-weir_status weir_default_allocator(weir_allocator **allocator) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
-    weir_options options;
-    weir_status status = WEIR_OK;
-    char message[320];
-
-    if (!allocator)
-        return weir__engine_refuse(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
-    if (!a) {
-        pthread_mutex_lock(&lock);
-        a = atomic_load_explicit(&the_default, memory_order_relaxed);
-        if (!a) {
-            weir_options_init(&options);
-            status = weir_options_from_env(&options, message, sizeof message);
-            if (status == WEIR_OK) {
-                if (options.prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
-                    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-                status = weir_allocator_create(&options, &a);
-            } else {
-                weir__set_driver_result(CUDA_SUCCESS);
-                weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
-            }
-            if (status == WEIR_OK)
-                atomic_store_explicit(&the_default, a, memory_order_release);
-            if (status == WEIR_OK && a->learn)
-                (void)atexit(save_at_exit);
-        }
-        pthread_mutex_unlock(&lock);
-    }
-    if (status == WEIR_OK)
-        *allocator = a;
-    return status;
-}
-
 /* ---- requests -------------------------------------------------------------------------------- */
 
 /* What every request asks first. */

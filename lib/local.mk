@@ -91,6 +91,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/records.h \
 	lib/priming.c \
 	lib/priming.h \
+	lib/process.c \
 	lib/process_lock.c \
 	lib/process_lock.h \
 	lib/recovery.c \

@@ -54,6 +54,7 @@ unit_tests = \
 	tests/test_pagemap \
 	tests/test_placement \
 	tests/test_priming \
+	tests/test_process \
 	tests/test_profile \
 	tests/test_span \
 	tests/test_spans \

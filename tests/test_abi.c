@@ -284,6 +284,9 @@ START_TEST(functions_have_their_types) {
     weir_status (*create)(const weir_options *, weir_allocator **) = weir_allocator_create;
     weir_status (*destroy)(weir_allocator *) = weir_allocator_destroy;
     weir_status (*standard)(weir_allocator **) = weir_default_allocator;
+    weir_status (*of_device)(int, weir_allocator **) = weir_device_allocator;
+    weir_status (*of_stream)(weir_stream, weir_allocator **) = weir_stream_allocator;
+    weir_status (*of_block)(const void *, weir_allocator **) = weir_block_allocator;
     weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
     weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
     weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
@@ -313,10 +316,10 @@ START_TEST(functions_have_their_types) {
     weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
-    ck_assert(version && create && destroy && standard && alloc && release && use && range &&
-              bind && unbind && preallocate && trim && decay && save && stats && latencies &&
-              events && cause && refusal && init && from_env && set && name && message && result &&
-              reader && close && next && reason);
+    ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
+              alloc && release && use && range && bind && unbind && preallocate && trim && decay &&
+              save && stats && latencies && events && cause && refusal && init && from_env && set &&
+              name && message && result && reader && close && next && reason);
 }
 END_TEST
 

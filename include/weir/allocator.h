@@ -61,6 +61,32 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
+/* The same for device number `device`, of the driver that the environment names: one allocator for each
+ * device, made when it is first asked for, for all who ask.  WEIR_DEVICE=cuda:1 makes that of device 1 the
+ * default one and changes nothing here.  Each has what the variables say for itself: WEIR_PREALLOC=8GiB is 8 GiB
+ * on each device in use, WEIR_LIMIT likewise.  The environment is read until the first of them is made, and
+ * not after.  Once it is made, a load, without a lock.
+ * E_INVALID: NULL, or `device` is negative; E_NO_DEVICE: there is none of that number, or it is above 63;
+ * else as weir_default_allocator.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
+                                                             weir_allocator **allocator);
+
+/* The same for the device that the stream is of, as cudaMallocAsync means it; a default stream (NULL, 0x1,
+ * 0x2) is of the current context's device, and of the environment's where no context is current.  With one
+ * device to be seen it is a load, else the driver is asked once (some tens of ns): who knows the device calls
+ * weir_device_allocator.
+ * E_STREAM: the driver does not know the stream; E_DRIVER; else as weir_device_allocator.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
+                                                             weir_allocator **allocator);
+
+/* Which of these allocators has the block that `block` lies in.  As long as there is only one, that one,
+ * without a look at the address; else as weir_block_range.
+ * E_INVALID: NULL; E_NOT_OWNED: none has it, or none is made yet, or it is a graph's; E_NOT_SUPPORTED: with
+ * the pool engine and the front off it cannot be told; E_DEVICE_LOST: one that is lost may have it; E_FORKED.
+ * Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
+                                                            weir_allocator **allocator);
+
 /* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
  * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
  * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
