@@ -505,6 +505,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__anywhere_close(a);
     weir__decay_close(&a->host.decay);
     weir__engine_end_waits(&a->host);
     weir__set_driver_result(result_before);

@@ -31,6 +31,7 @@ unit_tests = \
 	tests/conformance \
 	tests/test_abi \
 	tests/test_ahead \
+	tests/test_anywhere \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \

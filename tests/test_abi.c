@@ -289,6 +289,8 @@ START_TEST(functions_have_their_types) {
     weir_status (*of_block)(const void *, weir_allocator **) = weir_block_allocator;
     weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
     weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
+    weir_status (*alloc_any)(weir_allocator *, size_t, void **) = weir_alloc_any;
+    weir_status (*release_any)(weir_allocator *, void *) = weir_free_any;
     weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
     weir_status (*range)(weir_allocator *, const void *, void **, size_t *) = weir_block_range;
     weir_status (*bind)(weir_allocator *, weir_stream) = weir_bind;
@@ -317,9 +319,10 @@ START_TEST(functions_have_their_types) {
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
-              alloc && release && use && range && bind && unbind && preallocate && trim && decay &&
-              save && stats && latencies && events && cause && refusal && init && from_env && set &&
-              name && message && result && reader && close && next && reason);
+              alloc && release && alloc_any && release_any && use && range && bind && unbind &&
+              preallocate && trim && decay && save && stats && latencies && events && cause &&
+              refusal && init && from_env && set && name && message && result && reader && close &&
+              next && reason);
 }
 END_TEST
 

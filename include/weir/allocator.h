@@ -124,6 +124,20 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
 
+/* For those who name no stream: a block that work on any stream may use as soon as the call has returned, as
+ * one of cudaMalloc's.  Where weir reuses what a stream has freed, it waits for that, however long it takes;
+ * otherwise the wait is a question to the driver.  All else as weir_alloc, E_STREAM and E_CAPTURE left out: no
+ * capture gets such a block as its own.  It may be freed by weir_free, too, on a stream that is ordered
+ * after its uses.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator, size_t bytes,
+                                                      void **block);
+
+/* Gives any block back when nobody knows which streams have used it: waits until the device has finished all
+ * work, as cudaFree does, and harms no capture.  NULL is OK and does nothing.
+ * E_NO_MEMORY: neither the device nor the host has the little memory that this takes, and nothing changed;
+ * else as weir_free.  Since 0.1. */
+WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
+
 /* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
  * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
  * stream must live until then.  Declaring the same stream again changes nothing.  Cheap; no driver
