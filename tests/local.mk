@@ -12,8 +12,9 @@ AM_TESTS_ENVIRONMENT = \
 	export CK_TAP_LOG_FILE_NAME CK_VERBOSITY; \
 	top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
 	CC='$(CC)'; CXX='$(CXX)'; CPPFLAGS='$(CPPFLAGS)'; NM='$(NM)'; \
+	SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)'; \
 	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_CUDA_H='$(have_cuda_h)'; \
-	export top_srcdir top_builddir CC CXX CPPFLAGS NM CUDA_CPPFLAGS HAVE_CUDA_H;
+	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_CUDA_H;
 
 if HAVE_CUDA_H
 have_cuda_h = yes
@@ -30,6 +31,7 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/conformance \
 	tests/test_abi \
+	tests/test_adapters \
 	tests/test_ahead \
 	tests/test_anywhere \
 	tests/test_bestfit \
@@ -67,6 +69,8 @@ unit_tests = \
 
 tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance.h
 
+tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
+
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
@@ -80,8 +84,10 @@ tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
+	tests/test_public_adapters \
 	tests/test_public_api \
 	tests/test_public_library
+tests_test_public_adapters_LDADD = $(public_ldadd)
 tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
 
@@ -122,6 +128,7 @@ LDADD = lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
+	tests/check-adapters \
 	tests/check-apart \
 	tests/check-examples \
 	tests/check-exports \
@@ -133,6 +140,7 @@ script_tests = \
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
+	tests/adapters_throw.cc \
 	tests/check-installed \
 	tests/every_kind.h \
 	tests/logged.h \
