@@ -26,6 +26,7 @@
 #include "recovery.h"
 #include "result.h"
 #include "settings.h"
+#include "size.h"
 
 const char *weir_version(void) {
     return PACKAGE_VERSION;
@@ -346,6 +347,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       weir_status_message(status));
     }
+    a->most = host->limit;
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
@@ -858,6 +860,36 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         *reserve = (size_t)figures.reserve;
     }
     return status;
+}
+
+static int is_fixed(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+}
+
+weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
+    const struct message nobody = {NULL, 0};
+    struct weir_device_memory memory;
+    weir_status status = gate(a);
+    uint64_t bytes;
+
+    if (status != WEIR_OK)
+        return status;
+    if (limit.kind < WEIR_AMOUNT_DEFAULT || limit.kind > WEIR_AMOUNT_MAX)
+        return misuse(a, WEIR_E_INVALID, "weir_set_limit");
+    if (is_fixed(&a->host.options))
+        return misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit");
+    status = read_memory(&a->host, &memory, &nobody);
+    if (status != WEIR_OK)
+        return status;
+    bytes = weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most);
+    if (bytes < a->ops->least_limit)
+        return misuse(a, WEIR_E_LIMIT, "weir_set_limit: it would leave the engine nothing");
+    if (bytes != UINT64_MAX && a->ops->least_limit) /* its unit */
+        bytes = weir__size_round_down((size_t)bytes, a->ops->least_limit);
+    atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
+    if (a->ops->limited)
+        a->ops->limited(a->engine);
+    return WEIR_OK;
 }
 
 static weir_status bind(weir_allocator *a, weir_stream stream, int more) {

@@ -28,6 +28,7 @@ struct weir_allocator {
     uint64_t prealloc;      /* bytes to preallocate, */
     uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;  /* and to get; fixed after create */
+    uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */
     struct weir_priming priming;
     uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */

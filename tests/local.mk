@@ -46,6 +46,7 @@ unit_tests = \
 	tests/test_harden \
 	tests/test_histogram \
 	tests/test_ladder \
+	tests/test_limit \
 	tests/test_map \
 	tests/test_misuse \
 	tests/test_model \

@@ -189,6 +189,16 @@ WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
 
+/* The most that the reserve may be from now on: options.limit or less.  More counts as that, and so does
+ * an amount that is DEFAULT or MAX.  A request that would grow the reserve past it answers E_LIMIT, as does one
+ * for more than it; one that is under way goes by what was before.  Nothing is given back: a reserve that
+ * is above it stays and serves (weir_trim first, or after), but does not rise.  The pool and the platform
+ * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver once
+ * more at each request.
+ * E_INVALID: NULL, or an amount OF_IN_USE; E_LIMIT: less than the engine can work with, and nothing changed;
+ * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
+
 /* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
  * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
