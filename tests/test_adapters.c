@@ -133,6 +133,32 @@ START_TEST(torch_base_and_reset) {
 }
 END_TEST
 
+START_TEST(torch_memory_fraction) {
+    void *block;
+
+    unsetenv("WEIR_LIMIT");
+    setenv("WEIR_DEVICE", "model", 1);
+    start_model(8 * GIB);
+    catch_log();
+    weir_torch_memory_fraction(0.25, 0);
+    MUST(weir_torch_alloc(3 * GIB, 0, A) == NULL);
+    TOLD(1, "limit 2048.0 MiB");
+    block = weir_torch_alloc(GIB, 0, A);
+    MUST(block != NULL);
+    weir_torch_memory_fraction(1, 0);
+    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A);
+    weir_torch_free(block, GIB, 0, A);
+    weir_torch_memory_fraction(0.0001, 0);
+    TOLD(1, "weir: error: weir_torch_memory_fraction: the allocator's limit is reached");
+    weir_torch_memory_fraction(2, 0);
+    weir_torch_memory_fraction(-1, 0);
+    weir_torch_memory_fraction(0.0 / 0.0, 0);
+    TOLD(0, "");
+    OK(weir_device_allocator(0, &process));
+    end();
+}
+END_TEST
+
 START_TEST(torch_on_two_devices) {
     weir_allocator *other;
     CUcontext second;
@@ -379,6 +405,7 @@ int main(void) {
     tcase_add_test(tests, torch_record_stream);
     tcase_add_test(tests, torch_a_noted_stream_has_ended);
     tcase_add_test(tests, torch_base_and_reset);
+    tcase_add_test(tests, torch_memory_fraction);
     tcase_add_test(tests, torch_on_two_devices);
     tcase_add_test(tests, torch_refused);
     tcase_add_test(tests, torch_frees_in_a_capture_are_kept);

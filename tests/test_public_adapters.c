@@ -59,6 +59,7 @@ static void test_torch(void) {
     torch_alloc_fn *alloc;
     torch_free_fn *release;
     void (*init)(int), (*reset)(void), (*record)(void *, void *);
+    void (*fraction)(double, int);
     void *(*base)(void *, size_t *);
     size_t bytes = 0;
     char *block;
@@ -67,6 +68,7 @@ static void test_torch(void) {
     *(void **)&release = symbol("weir_torch_free");
     *(void **)&init = symbol("weir_torch_init");
     *(void **)&reset = symbol("weir_torch_reset");
+    *(void **)&fraction = symbol("weir_torch_memory_fraction");
     *(void **)&base = symbol("weir_torch_base_alloc");
     *(void **)&record = symbol("weir_torch_record_stream");
     init(1);
@@ -80,6 +82,12 @@ static void test_torch(void) {
     check(stats(0).reserve >= 20 << 20, "torch: which stays in the reserve");
     reset();
     check(stats(0).reserve == 0, "torch: until the cache is emptied");
+    fraction(0.25, 0);
+    check(!alloc((size_t)40 << 30, 0, (void *)0x2), "torch: more than its fraction is refused");
+    block = alloc((size_t)20 << 30, 0, (void *)0x2);
+    check(block != NULL, "torch: less is not");
+    release(block, (size_t)20 << 30, 0, (void *)0x2);
+    fraction(1.0, 0);
 }
 
 static void test_cupy(void) {

@@ -34,7 +34,7 @@ extern "C" {
  * A tensor's memory is allocated on the current stream and freed on that same stream when the last
  * reference goes; uses on other streams must be declared by Tensor.record_stream, as with PyTorch's own
  * allocator, and reach weir only if record_stream is set:
- *     set_init_fn, set_reset_fn, set_base_alloc_fn, set_record_stream_fn
+ *     set_init_fn, set_reset_fn, set_memory_fraction_fn, set_base_alloc_fn, set_record_stream_fn
  * of the object that CUDAPluggableAllocator.allocator() answers, each with the function's address.
  * contrib/weir_torch.py does all of it.
  *
@@ -61,6 +61,9 @@ WEIR_API void weir_torch_free(void *block, size_t bytes, int device, weir_stream
 WEIR_API void weir_torch_init(int device_count);
 /* torch.cuda.empty_cache: weir_trim to nothing on each device that is in use, which may wait for them. */
 WEIR_API void weir_torch_reset(void);
+/* torch.cuda.set_per_process_memory_fraction: weir_set_limit to that part of the device's memory, 1 to that of
+ * WEIR_LIMIT again.  What is above it already stays.  What is refused (a fixed arena) is told on standard error. */
+WEIR_API void weir_torch_memory_fraction(double fraction, int device);
 /* The block that `address` lies in, and its size as asked; `address` itself, and 0, if there is none or it
  * cannot be told (weir_block_range: the pool engine with the front off; memory of a graph). */
 WEIR_API void *weir_torch_base_alloc(void *address, size_t *bytes);

@@ -104,6 +104,15 @@ void weir__adapter_lost_use(const char *who, const void *block, weir_status stat
     tell_of_block(&told, who, "use", block, status);
 }
 
+void weir__adapter_failed(const char *who, weir_status status) {
+    static atomic_int told;
+    char text[LINE_BYTES], part[32];
+
+    snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
+             driver_part(part, sizeof part));
+    tell(&told, text);
+}
+
 /* ---- frees ----------------------------------------------------------------------------------- */
 
 enum { PER_THREAD = 0x2 }; /* as cudaStreamPerThread; default streams are not above it */

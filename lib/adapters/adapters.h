@@ -18,6 +18,9 @@ void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
 /* A use that could not be noted, likewise. */
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status);
 
+/* A call about no block, likewise. */
+void weir__adapter_failed(const char *who, weir_status status);
+
 /* Frees on `stream`, or for any stream; what is refused for now is kept for later, and OK is the answer;
  * what is a mistake is told as `who`. */
 enum weir__adapter_order { WEIR__ADAPTER_STREAM, WEIR__ADAPTER_ANY };

@@ -88,6 +88,23 @@ void weir_torch_reset(void) {
     }
 }
 
+void weir_torch_memory_fraction(double fraction, int device) {
+    weir_amount limit = {.value = 0, .kind = WEIR_AMOUNT_OF_TOTAL};
+    weir_allocator *a;
+    weir_status status;
+
+    if (!(fraction >= 0 && fraction <= 1)) /* PyTorch has looked */
+        return;
+    limit.value = (uint64_t)(fraction * 1e6);
+    if (fraction == 1) /* as without one */
+        limit.kind = WEIR_AMOUNT_MAX;
+    status = weir_device_allocator(device, &a);
+    if (status == WEIR_OK)
+        status = weir_set_limit(a, limit);
+    if (status != WEIR_OK)
+        weir__adapter_failed("weir_torch_memory_fraction", status);
+}
+
 void *weir_torch_base_alloc(void *address, size_t *bytes) {
     weir_allocator *a;
     void *block = address;
