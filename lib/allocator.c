@@ -862,6 +862,19 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     return status;
 }
 
+weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
+    weir_status status = gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!pool)
+        return misuse(a, WEIR_E_INVALID, "weir_pool: pool is NULL");
+    if (!a->ops->pool)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    *pool = a->ops->pool(a->engine);
+    return WEIR_OK;
+}
+
 static int is_fixed(const weir_options *options) {
     return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
 }

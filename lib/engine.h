@@ -117,6 +117,8 @@ struct weir_engine {
     /* host->limit has become another one, no more than it was as the engine was opened.  NULL: the engine reads
      * it at each growth. */
     void (*limited)(void *engine);
+    /* The pool of the driver that the memory is from.  NULL: there is none. */
+    CUmemoryPool (*pool)(void *engine);
     /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
     int (*has_blocks)(void *engine);
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:

@@ -718,6 +718,10 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     return weir__engine_refuse(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
 }
 
+static CUmemoryPool pool_of(void *engine) {
+    return ((struct pool *)engine)->pool;
+}
+
 /* A reserve above the limit is left as it is, and must not rise. */
 static void pool_limited(void *engine) {
     struct pool *p = engine;
@@ -878,6 +882,7 @@ const struct weir_engine weir__engine_pool = {
     .grow = pool_grow,
     .trim = pool_trim,
     .limited = pool_limited,
+    .pool = pool_of,
     .largest = pool_largest,
     .shed = pool_shed,
     .reclaim = pool_reclaim,

@@ -533,6 +533,12 @@ static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
 
 /* ---- reserve --------------------------------------------------------------------------------- */
 
+static CUmemoryPool spans_pool(void *engine) {
+    struct spans *s = engine;
+
+    return s->inner->pool(s->under);
+}
+
 static void spans_limited(void *engine) {
     struct spans *s = engine;
 
@@ -758,6 +764,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
+    .pool = spans_pool,
     .limited = spans_limited,
     .largest = spans_largest,
     .reclaim = spans_reclaim,

@@ -297,6 +297,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
     weir_status (*set_limit)(weir_allocator *, weir_amount) = weir_set_limit;
+    weir_status (*pool)(weir_allocator *, struct CUmemPoolHandle_st **) = weir_pool;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
     weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
     weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
@@ -321,9 +322,9 @@ START_TEST(functions_have_their_types) {
 
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
-              preallocate && set_limit && trim && decay && save && stats && latencies && events &&
-              cause && refusal && init && from_env && set && name && message && result && reader &&
-              close && next && reason);
+              preallocate && set_limit && pool && trim && decay && save && stats && latencies &&
+              events && cause && refusal && init && from_env && set && name && message && result &&
+              reader && close && next && reason);
 }
 END_TEST
 

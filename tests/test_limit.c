@@ -177,6 +177,33 @@ START_TEST(mistakes_are_told) {
 }
 END_TEST
 
+/* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
+START_TEST(a_shared_pool_is_held_to_it) {
+    CUmemoryPool pool = NULL;
+    CUdeviceptr block = 0, none_such = 0;
+
+    begin(_i, 128 * MIB);
+    EXPECT(WEIR_E_INVALID, weir_pool(NULL, &pool));
+    EXPECT(WEIR_E_INVALID, weir_pool(a, NULL));
+    if (worlds[_i].kind != KIND_POOL) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_pool(a, &pool));
+        MUST(pool == NULL);
+        end();
+        return;
+    }
+    OK(weir_pool(a, &pool));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
+    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    give(take(40 * MIB)); /* beside it */
+    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    CU(driver->cuMemFreeAsync(block, A));
+    end();
+}
+END_TEST
+
 /* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
 START_TEST(with_older_drivers) {
     static const int versions[] = {11020, 12010};
@@ -218,6 +245,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -199,6 +199,18 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
+/* The CUDA memory pool that the pool engine takes its memory from (a cudaMemPool_t), for libraries that want a
+ * pool: RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  What they take from it shares the
+ * reserve with weir, its preallocation and, with a driver that limits pools (12.2), its limit; it is served by
+ * the driver, at the driver's cost, not by weir's caches.  Weir does not know those blocks: with the front off
+ * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
+ * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
+ * from it must be freed before weir_allocator_destroy.
+ * E_INVALID: NULL; E_NOT_SUPPORTED: another engine; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+struct CUmemPoolHandle_st;
+WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
+                                                 struct CUmemPoolHandle_st **pool);
+
 /* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
  * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
