@@ -96,11 +96,15 @@ tests_test_public_library_LDADD = $(public_ldadd)
 cuda_tests = \
 	tests/abi_check \
 	tests/test_cuda_header \
+	tests/test_cuda_header_override \
 	tests/test_cuda_header_ptds
 tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_abi_check_LDADD =
 tests_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_header_LDADD = $(CHECK_LIBS)
+tests_test_cuda_header_override_SOURCES = tests/test_cuda_header.c
+tests_test_cuda_header_override_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -DWEIR_OVERRIDE
+tests_test_cuda_header_override_LDADD = $(CHECK_LIBS)
 tests_test_cuda_header_ptds_SOURCES = tests/test_cuda_header.c
 tests_test_cuda_header_ptds_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DCUDA_API_PER_THREAD_DEFAULT_STREAM
