@@ -1,11 +1,17 @@
-# Programs that show how the library is used.  They are built with all else, so that they stay true, run by
-# tests/check-examples on the device model, and installed as sources.
+# Programs that show how the library is used, installed as sources.  Those in C are built with all else, so
+# that they stay true, and run by tests/check-examples on the device model; those in Python, each with a
+# framework, are run by tests/gpu/adapters.
 
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \
+	examples/cupy_alloc.py \
 	examples/growth_callback.c \
 	examples/kernels.cu \
 	examples/mem_handler.c \
+	examples/numba_alloc.py \
+	examples/onnx_alloc.py \
+	examples/rmm_alloc.py \
+	examples/torch_alloc.py \
 	examples/unchanged.cu
 noinst_PROGRAMS += examples/growth_callback examples/mem_handler
 examples_mem_handler_LDADD = lib/libweir.la $(WEIR_LIBS)
@@ -29,3 +35,12 @@ examples/unchanged-weir: examples/unchanged.cu include/weir/cuda.h lib/libweir.l
 examples/unchanged-ptds: examples/unchanged.cu include/weir/cuda.h lib/libweir.la
 	$(NVCC) $(NVCCFLAGS) --default-stream per-thread -DWEIR_OVERRIDE -include weir/cuda.h \
 	    $(top_srcdir)/examples/unchanged.cu $(cuda_weir) -o $@
+
+# What Python programs import.
+pythonmodulesdir = $(pkgdatadir)/python
+dist_pythonmodules_DATA = \
+	contrib/weir_ctypes.py \
+	contrib/weir_cupy.py \
+	contrib/weir_numba.py \
+	contrib/weir_rmm.py \
+	contrib/weir_torch.py

@@ -141,6 +141,7 @@ script_tests = \
 	tests/check-info \
 	tests/check-models \
 	tests/check-program \
+	tests/check-python \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
@@ -159,6 +160,7 @@ EXTRA_DIST += \
 	tests/spin/demand.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
+	tests/gpu/adapters \
 	tests/gpu/bundle \
 	tests/gpu/run \
 	tests/run-tap
