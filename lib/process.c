@@ -9,13 +9,20 @@
  * Nothing is made for a question: which device a stream is of is found out with the driver alone, since an
  * allocator holds a context on its device, which takes hundreds of MB there.
  *
+ * In a process that has libweir-preload.so, what a pool of ours takes from the driver is served by that: its pool
+ * is a program's pool like any other.  Then there is one reserve, that of the preload's allocator, which the settings
+ * are for; ours only keeps caches above it, and grows by what is asked.  With settings of its own it would take all
+ * of them twice, and preallocation would wait for itself.
+ *
  * Locks: `lock` is held while an allocator is made, which is as long as the driver needs to start.
  *
  * Must not know: engines, the front; what an allocator is made of, but its context, device and profile.
  */
+#include <link.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocator_internal.h"
 #include "log.h"
@@ -55,6 +62,29 @@ static weir_status without_driver(weir_status status, int log, const char *messa
     return status;
 }
 
+static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+
+    (void)bytes, (void)ignored;
+    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
+}
+
+/* The other engines take memory by calls that the preload leaves to the driver, or is told to serve. */
+static void leave_to_preload(weir_options *options) {
+    if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
+        !dl_iterate_phdr(is_preload, NULL))
+        return;
+    weir__log(
+        options->log, WEIR_LOG_INFO,
+        "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
+    options->prealloc_min = options->limit = options->headroom = options->headroom_high =
+        (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options->growth = WEIR_GROWTH_EXACT;
+    options->profile = NULL;
+    options->decay_ms = 0;
+}
+
 /* The environment is read until an allocator has been made by it.  The caller holds the lock. */
 static weir_status read_environment(weir_options *options, struct place *place) {
     struct weir_driver_failure failure;
@@ -71,6 +101,7 @@ static weir_status read_environment(weir_options *options, struct place *place) 
         return without_driver(status, WEIR_LOG_ERROR, message);
     if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    leave_to_preload(options);
     place->driver = weir__driver_open(name, &failure);
     if (!place->driver)
         return without_driver(WEIR_E_NO_DEVICE, options->log, failure.text);

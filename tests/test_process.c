@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_process.c: the allocators of the process, one for each device, on modelled devices. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -288,6 +289,44 @@ START_TEST(each_saves_its_profile_at_exit) {
 }
 END_TEST
 
+/* Any library of that name will do. */
+static int load_preload(void) {
+    const char *built = getenv("top_builddir");
+    char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64];
+    void *library;
+
+    MUST(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/libweir-preload.so", folder);
+    snprintf(command, sizeof command,
+             "cp '%s/tests/fake/resolver-0/.libs/libcuda.so.1' %s 2>/dev/null", built ? built : ".",
+             path);
+    library = system(command) == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ANSWERS(0, system(command));
+    return library != NULL;
+}
+
+/* The preload's allocator, which is beneath then, has the settings. */
+START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
+    void *block;
+
+    if (!load_preload()) /* no shared libraries were built */
+        return;
+    setenv("WEIR_PREALLOC", "512MiB", 1);
+    setenv("WEIR_LIMIT", "1GiB", 1);
+    setenv("WEIR_GROWTH", "step:256MiB", 1);
+    if (_i)
+        setenv("WEIR_ENGINE", "arena", 1);
+    begin(1, "model");
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    if (_i)
+        MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
+    else
+        MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
+    EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("process");
     TCase *tests = suite_add_case(suite, "process", 30, NULL, NULL);
@@ -304,5 +343,6 @@ int main(void) {
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, a_child_of_fork_is_refused);
     tcase_add_test(tests, each_saves_its_profile_at_exit);
+    tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
     return run_suite(suite, CK_FORK);
 }
