@@ -19,7 +19,7 @@ _FIGURES = """attempts allocs frees hits growth_allocs refusals retries growths 
     kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_pending prealloc_waited_ns profile_asked
     profile_runs""".split()
 
-NO_MEMORY, LIMIT = -2, -4
+NO_MEMORY, LIMIT, DEVICE_LOST = -2, -4, -7
 BYTES, OF_TOTAL, MAX = 1, 2, 4
 
 
@@ -98,8 +98,10 @@ class Allocator:
         return block.value or 0
 
     def free(self, block, stream=None):
-        check(f"free of {block:#x}", library.weir_free_any(self.handle, block) if stream is None else
-              library.weir_free(self.handle, block, stream))
+        status = (library.weir_free_any(self.handle, block) if stream is None else
+                  library.weir_free(self.handle, block, stream))
+        if status != DEVICE_LOST:  # as it is when the process ends: there is nothing to give back to
+            check(f"free of {block:#x}", status)
 
     def use(self, block, stream):
         check(f"use of {block:#x}", library.weir_use(self.handle, block, stream))

@@ -265,6 +265,20 @@ START_TEST(frees_that_are_mistakes_are_told) {
 }
 END_TEST
 
+/* What a framework lets go as the process ends is no mistake. */
+START_TEST(frees_after_the_driver_are_not_told) {
+    void *block;
+
+    begin();
+    block = weir_torch_alloc(MIB, 0, A);
+    for (int entry = 0; entry < WEIR_ENTRY_COUNT; entry++)
+        weir__model_fail((enum weir_driver_entry)entry, 1, CUDA_ERROR_DEINITIALIZED, 1);
+    weir_torch_free(block, MIB, 0, A);
+    weir_cupy_free(NULL, block, 0);
+    TOLD(0, "");
+}
+END_TEST
+
 /* ---- CuPy ------------------------------------------------------------------------------------ */
 
 /* Of no stream: whatever used it is over when it serves again, and what it was is over before. */
@@ -411,6 +425,7 @@ int main(void) {
     tcase_add_test(tests, torch_frees_in_a_capture_are_kept);
     tcase_add_test(tests, torch_allocates_in_a_capture);
     tcase_add_test(tests, frees_that_are_mistakes_are_told);
+    tcase_add_test(tests, frees_after_the_driver_are_not_told);
     tcase_add_test(tests, cupy_of_any_stream);
     tcase_add_test(tests, cupy_of_one_stream);
     tcase_add_test(tests, onnx_of_any_stream_and_of_one);
