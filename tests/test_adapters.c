@@ -4,6 +4,7 @@
  *
  * test_public_adapters.c finds the same functions in the module.
  */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,11 @@ static void end(void) {
     MUST_EQ(check_identities(process).blocks, 0);
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     check_model();
+}
+
+/* A refusal is thrown where there is a C++ library, as sanitizers bring it: see check-adapters. */
+static int throws(void) {
+    return dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD) != NULL;
 }
 
 /* ---- PyTorch --------------------------------------------------------------------------------- */
@@ -136,6 +142,8 @@ END_TEST
 START_TEST(torch_memory_fraction) {
     void *block;
 
+    if (throws())
+        return;
     unsetenv("WEIR_LIMIT");
     setenv("WEIR_DEVICE", "model", 1);
     start_model(8 * GIB);
@@ -187,8 +195,9 @@ START_TEST(torch_on_two_devices) {
 }
 END_TEST
 
-/* Here no C++ library is in the process, so that NULL is the answer. */
 START_TEST(torch_refused) {
+    if (throws())
+        return;
     begin();
     MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
     TOLD(1,
