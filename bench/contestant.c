@@ -76,6 +76,22 @@ static void choose_arena_learned(const struct session *session, weir_options *op
     options->profile = session->given->profile;
 }
 
+/* Idle, in the background: an eighth of the live peak, up to a quarter. */
+static void choose_headroom(const struct session *session, weir_options *options) {
+    options->headroom = (weir_amount){session->live_peak_bytes / 8, WEIR_AMOUNT_BYTES, 0};
+    options->headroom_high = (weir_amount){session->live_peak_bytes / 4, WEIR_AMOUNT_BYTES, 0};
+}
+
+static void choose_pool_headroom(const struct session *session, weir_options *options) {
+    options->engine = WEIR_ENGINE_POOL;
+    choose_headroom(session, options);
+}
+
+static void choose_arena_headroom(const struct session *session, weir_options *options) {
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+    choose_headroom(session, options);
+}
+
 #define RAW                                                                                        \
     .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
     .after_slow = raw_after_slow, .figures = raw_figures, .options = raw_options,                  \
@@ -154,6 +170,17 @@ const struct contestant contestants[] = {
      PUBLIC,
      .choose = choose_arena_learned,
      .learns = 1,
+     .needs_virtual = 1,
+     .by_name_only = 1},
+    {.name = "pool-headroom",
+     .what = "pool, an eighth to a quarter of the live peak kept idle (only by name)",
+     PUBLIC,
+     .choose = choose_pool_headroom,
+     .by_name_only = 1},
+    {.name = "arena-headroom",
+     .what = "arena-mapped, the same kept idle (only by name)",
+     PUBLIC,
+     .choose = choose_arena_headroom,
      .needs_virtual = 1,
      .by_name_only = 1},
     {.name = NULL},

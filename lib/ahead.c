@@ -14,7 +14,8 @@
  *
  * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
  * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
- * looks for the last time, so that nothing is missed between.
+ * looks for the last time, so that nothing is missed between.  Who finds that something is useless has the
+ * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through all of it.)
  *
  * The last part of the device is left to requests, which need it more.  A step that is refused, or left
  * out, is tried again after a pause that doubles; nobody hears of it but a counter.
@@ -48,9 +49,8 @@
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
-/* What a turn answers when there is nothing to do until little is idle again, or never more. */
+/* What a turn answers when there is nothing to do until it is told. */
 #define REST UINT64_C(0)
-#define END UINT64_MAX
 /* Steps are multiples of it: what the driver maps by. */
 #define PAGE ((size_t)2 << 20)
 /* Of the device, what is left to requests. */
@@ -60,14 +60,14 @@ struct weir_ahead {
     struct weir_host *host;
     const struct weir_engine *ops;
     void *engine;
-    uint64_t low, high; /* bytes idle */
-    int is_played;      /* there is no thread */
+    int is_played; /* there is no thread */
 
     _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
     _Atomic uint64_t useless; /* bytes; see above */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
 
     pthread_mutex_t turning;      /* held during a turn; guards what follows */
+    uint64_t low, high;           /* bytes idle; 0: no step can be made */
     struct weir_priming *priming; /* to be done first; NULL: nothing is */
     int raising;                  /* little was idle, and not yet enough is */
     uint64_t back_off_ns;         /* after the next refusal */
@@ -92,19 +92,22 @@ static uint64_t less(uint64_t a, uint64_t b) {
 
 /* What is idle and of use, as far as is known. */
 static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
-    uint64_t useless = atomic_load_explicit(&a->useless, memory_order_relaxed);
+    uint64_t useless = atomic_load(&a->useless), known = useless;
 
     if (useless > idle)
-        atomic_store_explicit(&a->useless, idle, memory_order_relaxed);
+        (void)atomic_compare_exchange_strong(&a->useless, &known, idle);
     return less(idle, useless);
 }
 
-/* The reserve has grown for a request of so many bytes, and `idle` are now. */
-static void learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
+/* The reserve has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
+ * thought. */
+static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     uint64_t seen = atomic_load_explicit(&a->seen, memory_order_relaxed);
 
-    if (usable(a, seen) >= bytes)
-        atomic_store_explicit(&a->useless, seen < idle ? seen : idle, memory_order_relaxed);
+    if (usable(a, seen) < bytes)
+        return 0;
+    atomic_store(&a->useless, seen < idle ? seen : idle);
+    return 1;
 }
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
@@ -132,6 +135,13 @@ static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t l
     return step;
 }
 
+/* No step can be made, now or ever. */
+static uint64_t give_up(struct weir_ahead *a) {
+    a->low = a->high = 0;
+    atomic_store(&a->mark, 0);
+    return REST;
+}
+
 static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     uint64_t step = step_of(a, reserve, lacks);
     weir_status status;
@@ -146,16 +156,16 @@ static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     case WEIR_E_NOT_SUPPORTED:
         weir__log(a->host->options.log, WEIR_LOG_WARNING,
                   "headroom has no effect with this driver: it does not tell what its pool has");
-        return END;
+        return give_up(a);
     case WEIR_E_DEVICE_LOST:
-        return END;
+        return give_up(a);
     default:
         return refused(a);
     }
 }
 
-/* Looks, and makes a step if little is idle.  Nanoseconds until the next turn, REST or END.  The caller
- * holds `turning`. */
+/* Looks, and makes a step if little is idle.  Nanoseconds until the next turn, or REST.  The caller holds
+ * `turning`. */
 static uint64_t take_turn(struct weir_ahead *a) {
     weir_statistics figures = {.size = sizeof figures};
     uint64_t idle, pause;
@@ -165,7 +175,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
         if (a->priming)
             weir__priming_close(a->priming);
         a->priming = NULL;
-        return END;
+        return give_up(a);
     }
     if (a->priming) {
         atomic_store(&a->mark, a->is_played ? UINT64_MAX : 0);
@@ -181,10 +191,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
     if (!a->raising)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
-    pause = grow(a, figures.reserve, a->high - idle);
-    if (pause == END)
-        atomic_store(&a->mark, 0);
-    return pause;
+    return grow(a, figures.reserve, a->high - idle);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -211,13 +218,12 @@ static struct timespec after(uint64_t ns) {
     return at;
 }
 
-/* Until the time is over or, with REST, until little is idle; END: until it is stopped.  The caller holds
- * `lock`. */
+/* Until the time is over or, with REST, until it is told.  The caller holds `lock`. */
 static void wait(struct weir_ahead *a, uint64_t pause) {
     struct timespec until;
 
-    if (pause == REST || pause == END) {
-        while (!a->stopped && (!a->told || pause == END))
+    if (pause == REST) {
+        while (!a->stopped && !a->told)
             pthread_cond_wait(&a->woken, &a->lock);
         return;
     }
@@ -236,7 +242,7 @@ static void *run(void *ahead) {
         pthread_mutex_unlock(&a->lock);
         pthread_mutex_lock(&a->turning);
         pthread_mutex_lock(&stepping);
-        pause = exiting ? END : take_turn(a);
+        pause = exiting ? REST : take_turn(a);
         pthread_mutex_unlock(&stepping);
         pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
@@ -287,7 +293,7 @@ static void play(struct weir_ahead *a) {
         driver->aside(1);
         pause = take_turn(a);
         a->due_ticks += driver->aside(0) + pause;
-        if (pause == REST || pause == END)
+        if (pause == REST)
             a->due_ticks = 0;
     }
     pthread_mutex_unlock(&a->turning);
@@ -303,8 +309,8 @@ void weir__ahead_check(struct weir_ahead *a, size_t dry) {
         return;
     a->ops->glance(a->engine, &reserve, &in_use);
     idle = less(reserve, in_use);
-    if (dry > 0)
-        learn(a, dry, idle);
+    if (dry > 0 && learn(a, dry, idle) && !a->is_played)
+        wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
     if (mark == 0 || usable(a, idle) >= mark)
         return;

@@ -38,7 +38,7 @@ void weir__ahead_go_on(struct weir_ahead *a);
  * holds, and is not called under the engine's. */
 void weir__ahead_check(struct weir_ahead *a, size_t dry);
 
-/* After each request of the engine.  `dry`: the bytes of one for which the reserve had to grow, else 0. */
+/* After each request that the engine has served.  `dry`: the bytes of one for which the reserve had to grow, else 0. */
 static inline void weir__ahead_look(const struct weir_host *host, size_t dry) {
     if (host->ahead)
         weir__ahead_check(host->ahead, dry);

@@ -13,6 +13,7 @@
 #include "config.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena, WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},
+        {!arena && o->front == WEIR_SWITCH_OFF, WEIR_SETTING_INTERNAL_DEPENDENCIES},
         {platform || fixed, WEIR_SETTING_HEADROOM},
         {platform || fixed, WEIR_SETTING_PREALLOC_MIN},
         {platform || fixed, WEIR_SETTING_PREALLOC_DEADLINE},
@@ -280,13 +282,39 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */
 static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_host *host = &a->host;
-    int behind = a->prealloc > 0 && is_behind(a);
+    int behind = a->prealloc > 0 && is_behind(a), result_before = weir__driver_result;
 
-    if ((a->low > 0 || behind) && host->pace > 0 &&
+    if ((a->low == 0 && !behind) || host->pace == 0 ||
         weir__ahead_open(host, a->ops, a->engine, a->low, a->high,
-                         behind && at_create ? &a->priming : NULL, &host->ahead) != WEIR_OK)
-        weir__log(host->options.log, WEIR_LOG_WARNING,
-                  "nothing is done in the background: the host has no memory, or no thread");
+                         behind && at_create ? &a->priming : NULL, &host->ahead) == WEIR_OK)
+        return;
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "nothing is done in the background: the host has no memory, or no thread");
+    weir__set_driver_result(result_before);
+}
+
+/* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
+ * the same. */
+static weir_status as_a_wish(const weir_allocator *a, weir_status status, int result_before) {
+    if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
+        !(a->profile_asked > 0 || is_behind(a)))
+        return status;
+    weir__log(a->host.options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
+              weir_status_message(status));
+    weir__set_driver_result(result_before);
+    return WEIR_OK;
+}
+
+/* As the allocator is made. */
+static weir_status preallocate_now(weir_allocator *a, char *text, size_t text_bytes) {
+    int result_before = weir__driver_result;
+    weir_status status = as_a_wish(a, preallocate(a, text, text_bytes), result_before);
+
+    if (status == WEIR_OK)
+        look_ahead(a, 1);
+    if (status == WEIR_OK && !a->host.ahead)
+        status = as_a_wish(a, preallocate_behind(a, text, text_bytes), result_before);
+    return status;
 }
 
 /* What earlier runs needed, unless the program says what it wants; never less than it must get. */
@@ -307,21 +335,34 @@ static void learn(weir_allocator *a, const weir_options *given) {
         host->threshold = a->prealloc;
 }
 
+/* The reserve can be told, and is not fixed. */
+static int can_shrink(const struct weir_host *host) {
+    const weir_options *o = &host->options;
+
+    switch (o->engine) {
+    case WEIR_ENGINE_PLATFORM:
+        return 0;
+    case WEIR_ENGINE_ARENA:
+        return o->arena != WEIR_ARENA_FIXED;
+    default:
+        return (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
+    }
+}
+
 /* What is preallocated raises the floor when it has been. */
 static void set_decay(weir_allocator *a) {
     struct weir_host *host = &a->host;
     const weir_options *o = &host->options;
-    int off =
-        o->decay_ms == UINT64_MAX || o->engine == WEIR_ENGINE_PLATFORM ||
-        (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_FIXED) ||
-        (o->engine == WEIR_ENGINE_POOL && !(host->driver->capabilities & WEIR_CAP_POOL_FIGURES));
+    int off = o->decay_ms == UINT64_MAX || !can_shrink(host);
+    int in_requests = o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED;
 
     weir__decay_open(&host->decay, off ? 0 : o->decay_ms * UINT64_C(1000000),
-                     host->threshold < host->device_total ? host->threshold : 0,
-                     o->engine == WEIR_ENGINE_POOL || o->arena == WEIR_ARENA_MAPPED,
+                     host->threshold < host->device_total ? host->threshold : 0, in_requests,
                      a->low > 0 ? a->high : 0);
+    weir__relief_open(&host->relief, in_requests && can_shrink(host));
 }
 
+static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
@@ -359,11 +400,9 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     if (a->prealloc > 0 && !at_create)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_PREALLOC, 1);
     if (status == WEIR_OK && at_create)
-        status = preallocate(a, why, sizeof why);
-    if (status == WEIR_OK)
-        look_ahead(a, at_create);
-    if (status == WEIR_OK && at_create && !host->ahead)
-        status = preallocate_behind(a, why, sizeof why);
+        status = preallocate_now(a, why, sizeof why);
+    else if (status == WEIR_OK)
+        look_ahead(a, 0);
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)
@@ -398,6 +437,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->host.driver = driver;
     a->host.books = &a->books;
     a->host.fit = fit;
+    a->host.borrow = borrow;
     a->host.created_ticks = driver->ticks();
     status = weir__options_complete(options, &a->host.options, message, message_bytes);
     if (status == WEIR_OK)
@@ -422,6 +462,10 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         goto release_context;
     weir__uses_open(&a->uses, &a->host.detours);
     pthread_mutex_init(&a->first, NULL);
+    a->sibling.driver = driver;
+    a->sibling.device = a->host.device;
+    a->sibling.owner = a;
+    weir__siblings_join(&a->sibling);
     *allocator = a;
     return WEIR_OK;
 
@@ -486,6 +530,14 @@ static int has_blocks(const weir_allocator *a) {
     return figures.requested > 0;
 }
 
+/* 1 if memory may go.  Where the device cannot be waited for, for want of memory, say, it stays, and the
+ * allocator with it: what is still used must not be unmapped, and is not lost either. */
+static int is_settled(const weir_allocator *a) {
+    weir_status status = a->ops->settle ? a->ops->settle(a->engine) : WEIR_OK;
+
+    return status == WEIR_OK || status == WEIR_E_DEVICE_LOST;
+}
+
 weir_status weir_allocator_destroy(weir_allocator *a) {
     int result_before = weir__driver_result, lost, busy;
 
@@ -495,10 +547,12 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
         return misuse(a, WEIR_E_FORKED, "destroy");
     lost = weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST);
     weir__ahead_hold(a->host.ahead);
-    busy = !lost && (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host));
+    busy = !lost &&
+           (has_blocks(a) || !weir__recovery_drain(a->ops, a->engine, &a->host) || !is_settled(a));
     weir__ahead_go_on(a->host.ahead);
     if (busy)
         return misuse(a, WEIR_E_BUSY, "destroy");
+    weir__siblings_leave(&a->sibling);
     weir__ahead_close(a->host.ahead);
     weir__priming_close(&a->priming);
     if (!lost && a->learn)
@@ -509,6 +563,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     a->ops->close(a->engine);
     weir__anywhere_close(a);
     weir__decay_close(&a->host.decay);
+    weir__relief_close(&a->host.relief);
     weir__engine_end_waits(&a->host);
     weir__set_driver_result(result_before);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
@@ -584,6 +639,8 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
     if (grew)
         atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);
     weir__decay_look(&a->host, a->ops, a->engine, stream, 0);
+    if (weir__relief_is_due(&a->host.relief))
+        (void)weir__relief_look(&a->host, a->ops, a->engine, stream, 0);
     return WEIR_OK;
 }
 
@@ -954,25 +1011,115 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
     return status == WEIR_OK ? trim(a, keep, WEIR_EVENT_TRIM, released) : status;
 }
 
-weir_status weir_decay(weir_allocator *a, size_t *released) {
+/* ---- memory that is low elsewhere --------------------------------------------------------------- */
+
+/* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
+static weir_status relieve(weir_allocator *a, uint64_t wanted, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
-    weir_status status = gate(a);
+    weir_status status = weir_stats(a, &figures); /* what caches hold is not in use */
     uint64_t keep;
+
+    *released = 0;
+    if (status != WEIR_OK)
+        return status;
+    keep = weir__relief_keep(&a->host, figures.reserve, figures.in_use, wanted);
+    if (keep >= figures.reserve)
+        return WEIR_OK;
+    status = trim(a, (size_t)keep, WEIR_EVENT_LOW_MEMORY, released);
+    weir__ahead_forget(a->host.ahead);
+    return status;
+}
+
+/* Bytes that it has idle above what stays. */
+static uint64_t could_lend(weir_allocator *a, int may_wait) {
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (!can_shrink(&a->host) || weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ||
+        (!may_wait && (a->harden || a->front || a->ops->trim_waits)) ||
+        weir_stats(a, &figures) != WEIR_OK)
+        return 0;
+    return weir__size_less(
+        figures.reserve, weir__relief_keep(&a->host, figures.reserve, figures.in_use, UINT64_MAX));
+}
+
+/* Bytes that went. */
+static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
+    size_t released = 0;
+
+    if (could_lend(a, may_wait) == 0)
+        return 0;
+    /* The driver's trim counts as idle what the host has seen done. */
+    if (may_wait && !a->ops->trim_waits)
+        (void)weir__engine_wait_for_device(&a->host);
+    (void)relieve(a, wanted, &released);
+    return released;
+}
+
+static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, int may_wait) {
+    weir_allocator *a = (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
+    struct weir_sibling *s = NULL;
+    uint64_t idle = 0, got = 0;
+
+    while ((s = weir__siblings_next(&a->sibling, s)))
+        idle += could_lend(s->owner, may_wait);
+    if (idle == 0 || idle < least)
+        return 0;
+    while (got < most && (s = weir__siblings_next(&a->sibling, s)))
+        got += lend(s->owner, most - got, may_wait);
+    if (s)
+        weir__siblings_let_go(s);
+    return got;
+}
+
+weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
+    weir_status status = gate(a);
 
     if (status != WEIR_OK)
         return status;
-    if (a->host.decay.half_life_ns == 0)
+    if (!can_shrink(&a->host))
         return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
-    a->ops->figures(a->engine, &figures);
-    keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
-                           figures.in_use, figures.reserve, 0);
-    if (keep >= figures.reserve) {
-        if (released)
-            *released = 0;
+    weir__relief_raise(&a->host.relief, bytes ? bytes : UINT64_MAX);
+    return WEIR_OK;
+}
+
+/* What a signal wants, for which weir_decay may wait. */
+static weir_status answer_signal(weir_allocator *a, size_t *released) {
+    uint64_t wanted = atomic_load_explicit(&a->host.relief.wanted, memory_order_acquire);
+    weir_status status;
+
+    *released = 0;
+    if (wanted == 0)
         return WEIR_OK;
+    status = relieve(a, wanted, released);
+    if (status == WEIR_OK)
+        weir__relief_end(&a->host.relief, wanted);
+    return status;
+}
+
+weir_status weir_decay(weir_allocator *a, size_t *released) {
+    weir_statistics figures = {.size = sizeof figures};
+    weir_status status = gate(a);
+    size_t answered = 0, decayed = 0;
+    uint64_t keep;
+    int wanted;
+
+    if (status != WEIR_OK)
+        return status;
+    wanted = atomic_load_explicit(&a->host.relief.wanted, memory_order_relaxed) != 0;
+    if (a->host.decay.half_life_ns == 0 && !wanted)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    status = answer_signal(a, &answered);
+    if (status == WEIR_OK && a->host.decay.half_life_ns > 0) {
+        a->ops->figures(a->engine, &figures);
+        keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
+                               figures.in_use, figures.reserve, 0);
+        if (keep < figures.reserve) {
+            status = trim(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
+            weir__ahead_forget(a->host.ahead);
+        }
     }
-    status = trim(a, (size_t)keep, WEIR_EVENT_DECAY, released);
-    weir__ahead_forget(a->host.ahead);
+    if (released)
+        *released = answered + decayed;
     return status;
 }
 

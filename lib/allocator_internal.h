@@ -14,6 +14,7 @@
 #include "harden.h"
 #include "learn.h"
 #include "priming.h"
+#include "siblings.h"
 #include "uses.h"
 
 struct weir_allocator {
@@ -30,6 +31,7 @@ struct weir_allocator {
     uint64_t prealloc_min;  /* and to get; fixed after create */
     uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */
     struct weir_priming priming;
+    struct weir_sibling sibling;
     uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
     pthread_mutex_t first;   /* held by the request that does what PREALLOC stands for */

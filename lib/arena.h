@@ -40,6 +40,7 @@ struct weir_arena_backing {
     size_t granularity; /* of what it takes from the device */
     size_t pace;        /* of struct weir_host */
     weir_status (*open)(struct weir_arena *a);
+    int must_settle; /* `close` waits for nothing */
     void (*close)(struct weir_arena *a);
     /* Makes room for a request that does not fit: with OK it does.  *grew as of an engine's alloc. */
     weir_status (*make_room)(struct weir_arena *a, const struct weir_arena_request *r, int *grew);

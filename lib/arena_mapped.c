@@ -9,8 +9,12 @@
  * elsewhere, which move, then with new ones.  Behind the end of all memory there is always a hole.
  *
  * What moves.  Unmapping is immediate: it waits for no work that still uses the memory.  So a handle
- * moves or goes only when it lies in free memory whose last uses the host has seen done.  To see that of
+ * leaves its place only when it lies in free memory whose last uses the host has seen done.  To see that of
  * the caller's own stream, an event is recorded there if it is idle, and asked about.
+ * What is free for the stream but was not seen done moves all the same, since a handle may be mapped at two
+ * places ("Virtual aliasing" in the CUDA programming guide): it is mapped at its new one, where that stream alone may use
+ * it, in its order, and its old one stays mapped, a shadow in which nothing is placed, until its uses were
+ * seen done.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
  *
  * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
  * a GiB; 38 us to move one of up to 64 MiB.
@@ -36,18 +40,37 @@ enum { ADDRESSES = 32 };    /* times the device's memory */
 #define SPARE_SMALL (16 * MIB)
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
 
+enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
+
 /* Physical memory, mapped whole. */
 struct handle {
     uint64_t base; /* where it is mapped */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    int stuck; /* the driver did not take it back: it lies in a hole, or NOWHERE */
+};
+
+/* What a stream freed up to a sequence. */
+struct tag {
+    uint64_t stream, sequence;
+};
+
+/* Addresses, in a hole, that are still mapped: their users were not seen done, or the driver did not unmap
+ * them. */
+struct shadow {
+    uint64_t base; /* NOWHERE: not mapped any more */
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+    int last; /* the handle is nowhere else, and goes with it */
+    size_t tags;
+    struct tag tag[TAGS]; /* of its users */
 };
 
 /* What a piece of the range is, as the caller's stream sees it. */
 enum {
     TAKEN,
+    SHADOW, /* in a hole, but not to be used */
     OTHERS, /* free, but not for this stream; its last uses were not seen done */
+    BEHIND, /* the same, but they could be waited for */
     OWN,    /* free for this stream; its last uses were not seen done */
     CLEAN,  /* free for everybody, and done */
     HOLE
@@ -57,19 +80,23 @@ struct piece {
     uint64_t base;
     size_t bytes;
     int what;
+    struct tag tag; /* BEHIND and OWN */
 };
 
-/* An idle handle: the piece that it lies in, and where it is mapped. */
+/* An idle handle: the piece that it begins in, and where it is mapped. */
 struct spare {
     size_t piece;
     uint64_t base;
     size_t bytes;
+    int what; /* CLEAN, or the least of its pieces: OWN or BEHIND */
 };
 
 /* What is to be mapped where: a handle that is idle now, or a new one. */
 struct move {
     struct handle to;
-    uint64_t from; /* where it is mapped; NOWHERE: it is new */
+    uint64_t from; /* where it is mapped; NOWHERE: it is new, */
+    size_t least;  /* and of so many bytes at least */
+    int what;      /* as of a spare; CLEAN: it is new */
     int in_hand;   /* `to` has it */
 };
 
@@ -95,7 +122,8 @@ struct range {
     size_t bytes;
     struct handle *handles; /* by base */
     size_t handle_count, handle_capacity;
-    size_t stuck;
+    struct shadow *shadows; /* by base */
+    size_t shadow_count, shadow_capacity;
     struct piece *pieces; /* by base, as last surveyed */
     size_t piece_count, piece_capacity;
     size_t small_pieces;  /* from here on they are of the small kind */
@@ -111,7 +139,7 @@ struct range {
 struct window {
     uint64_t base, end;
     size_t missing;
-    int what; /* of the free memory around: CLEAN or OWN */
+    int what; /* the free memory around is that, or better: CLEAN, OWN or BEHIND */
 };
 
 /* ---- handles --------------------------------------------------------------------------------- */
@@ -153,42 +181,74 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
-/* What the driver does not take back is tried again later.  There is room for one more handle. */
-static void keep(struct range *g, struct handle h) {
-    h.stuck = 1;
-    g->stuck++;
-    link_handle(g, &h);
+/* Room for so many more handles and shadows.  1, or 0: no host memory. */
+static int make_place(struct range *g, size_t handles, size_t shadows) {
+    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
+                                             &g->handle_capacity, sizeof *more);
+    struct shadow *dark;
+
+    if (!more)
+        return 0;
+    g->handles = more;
+    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
+                              sizeof *dark);
+    if (!dark)
+        return 0;
+    g->shadows = dark;
+    return 1;
 }
 
-/* It is mapped nowhere. */
+/* There is room for one more. */
+static struct shadow *add_shadow(struct range *g, const struct handle *h, int last) {
+    size_t at = g->shadow_count;
+
+    for (; at > 0 && g->shadows[at - 1].base > h->base; at--)
+        g->shadows[at] = g->shadows[at - 1];
+    g->shadow_count++;
+    g->shadows[at] =
+        (struct shadow){.base = h->base, .bytes = h->bytes, .handle = h->handle, .last = last};
+    return &g->shadows[at];
+}
+
+/* It is mapped nowhere.  What the driver does not take back is tried again later; there is room for a shadow. */
 static void release_handle(struct weir_arena *a, struct handle h) {
     h.base = NOWHERE;
     if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS)
-        keep(a->range, h);
+        add_shadow(a->range, &h, 1);
 }
 
 static void unmap_or_keep(struct weir_arena *a, struct move *m) {
     if (a->host->driver->cuMemUnmap(m->to.base, m->to.bytes) == CUDA_SUCCESS)
         return;
-    keep(a->range, m->to);
+    add_shadow(a->range, &m->to, 1);
     m->in_hand = 0;
 }
 
-static void free_stuck(struct weir_arena *a) {
+static int is_seen(const struct weir_arena *a, const struct shadow *s) {
+    for (size_t i = 0; i < s->tags; i++)
+        if (!weir__order_is_observed(&a->blocks.order, s->tag[i].stream, s->tag[i].sequence))
+            return 0;
+    return 1;
+}
+
+/* Unmaps shadows whose users were seen done. */
+static void lift_shadows(struct weir_arena *a) {
+    const struct weir_driver *driver = a->host->driver;
     struct range *g = a->range;
+    size_t kept = 0;
 
-    for (size_t i = g->handle_count, stuck = g->stuck; i-- > 0 && stuck > 0;) {
-        struct handle h = g->handles[i];
+    for (size_t i = 0; i < g->shadow_count; i++) {
+        struct shadow *s = &g->shadows[i];
 
-        if (!h.stuck)
-            continue;
-        stuck--;
-        if (h.base != NOWHERE && a->host->driver->cuMemUnmap(h.base, h.bytes) != CUDA_SUCCESS)
-            continue;
-        unlink_handle(g, i);
-        g->stuck--;
-        release_handle(a, h);
+        if (is_seen(a, s) &&
+            (s->base == NOWHERE || driver->cuMemUnmap(s->base, s->bytes) == CUDA_SUCCESS)) {
+            if (!s->last || driver->cuMemRelease(s->handle) == CUDA_SUCCESS)
+                continue;
+            s->base = NOWHERE;
+        }
+        g->shadows[kept++] = *s;
     }
+    g->shadow_count = kept;
 }
 
 /* Maps a handle where its base says, for reading and writing.  An error: it is not mapped. */
@@ -223,43 +283,76 @@ static weir_status placed_or(int placed) {
 /* ---- what there is --------------------------------------------------------------------------- */
 
 struct survey {
+    struct weir_arena *arena;
     struct range *range;
     uint64_t id;
     int failed;
 };
 
+static void add_piece(struct survey *v, uint64_t base, size_t bytes, int what, struct tag tag) {
+    struct range *g = v->range;
+    struct piece *pieces =
+        weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
+
+    if (!pieces) {
+        v->failed = 1;
+        return;
+    }
+    g->pieces = pieces;
+    pieces[g->piece_count++] = (struct piece){base, bytes, what, tag};
+}
+
+/* A hole, without the shadows in it. */
+static void visit_hole(struct survey *v, uint64_t base, size_t bytes) {
+    const struct range *g = v->range;
+    uint64_t end = base + bytes;
+
+    for (size_t i = 0; i < g->shadow_count && g->shadows[i].base < end; i++) {
+        const struct shadow *s = &g->shadows[i];
+
+        if (s->base < base)
+            continue;
+        if (s->base > base)
+            add_piece(v, base, (size_t)(s->base - base), HOLE, (struct tag){0});
+        add_piece(v, s->base, s->bytes, SHADOW, (struct tag){0});
+        base = s->base + s->bytes;
+    }
+    if (base < end)
+        add_piece(v, base, (size_t)(end - base), HOLE, (struct tag){0});
+}
+
+static int what_is(const struct survey *v, const struct weir_placement_span *span) {
+    if (span->live)
+        return TAKEN;
+    if (span->sequence == 0)
+        return CLEAN;
+    if (span->stream == v->id && v->id != 0)
+        return OWN;
+    return v->arena->host->options.internal_dependencies == WEIR_SWITCH_ON &&
+                   weir__order_may_follow(&v->arena->blocks.order, span->stream, span->sequence)
+               ? BEHIND
+               : OTHERS;
+}
+
 static int visit(void *context, const struct weir_placement_span *span) {
     struct survey *v = context;
     struct range *g = v->range;
-    struct piece *pieces;
-    int what = TAKEN;
+    int what = span->hole ? HOLE : what_is(v, span);
 
-    if (span->hole)
-        what = HOLE;
-    else if (!span->live && span->sequence == 0)
-        what = CLEAN;
-    else if (!span->live)
-        what = span->stream == v->id && v->id != 0 ? OWN : OTHERS;
-    if (what == TAKEN && g->piece_count > g->small_pieces &&
-        g->pieces[g->piece_count - 1].what == TAKEN &&
-        g->pieces[g->piece_count - 1].base + g->pieces[g->piece_count - 1].bytes == span->address) {
+    if (what == HOLE)
+        visit_hole(v, span->address, span->size);
+    else if (what == TAKEN && g->piece_count > g->small_pieces &&
+             g->pieces[g->piece_count - 1].what == TAKEN)
         g->pieces[g->piece_count - 1].bytes += span->size;
-        return 0;
-    }
-    pieces = weir__hostmem_room(g->pieces, g->piece_count, &g->piece_capacity, sizeof *pieces);
-    if (!pieces) {
-        v->failed = 1;
-        return 1;
-    }
-    g->pieces = pieces;
-    pieces[g->piece_count++] = (struct piece){span->address, span->size, what};
-    return 0;
+    else
+        add_piece(v, span->address, span->size, what, (struct tag){span->stream, span->sequence});
+    return v->failed;
 }
 
 /* 1, or 0: no host memory. */
 static int survey(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
-    struct survey v = {.range = g, .id = id};
+    struct survey v = {.arena = a, .range = g, .id = id};
 
     g->piece_count = g->small_pieces = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
@@ -271,32 +364,60 @@ static int survey(struct weir_arena *a, uint64_t id) {
     return !v.failed;
 }
 
-/* The idle handles outside the window.  1, or 0: no host memory. */
-static int find_spares(struct range *g, const struct window *w) {
-    struct spare *spares;
+/* What a handle in pieces from `first` on is, of which none is taken; TAKEN: it has too many tags. */
+static int what_holds(const struct range *g, size_t first, const struct handle *h) {
+    int what = CLEAN;
+    size_t tags = 0;
+
+    for (size_t i = first; i < g->piece_count && g->pieces[i].base < h->base + h->bytes; i++) {
+        tags += g->pieces[i].what != CLEAN;
+        if (g->pieces[i].what < what)
+            what = g->pieces[i].what;
+    }
+    return tags > TAGS ? TAKEN : what;
+}
+
+/* The idle handles in pieces [first, end), side by side, and outside the window.  1, or 0: no host memory. */
+static int find_spares_in(struct range *g, const struct window *w, size_t first, size_t end) {
+    uint64_t begins = g->pieces[first].base,
+             ends = g->pieces[end - 1].base + g->pieces[end - 1].bytes;
+
+    for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
+        const struct handle *h = &g->handles[at];
+        struct spare *spares;
+        int what;
+
+        if (h->base + h->bytes > ends)
+            break;
+        if (h->base < begins || (h->base < w->end && h->base + h->bytes > w->base))
+            continue;
+        while (g->pieces[first].base + g->pieces[first].bytes <= h->base)
+            first++;
+        what = what_holds(g, first, h);
+        if (what == TAKEN)
+            continue;
+        spares = weir__hostmem_room(g->spares, g->spare_count, &g->spare_capacity, sizeof *spares);
+        if (!spares)
+            return 0;
+        g->spares = spares;
+        spares[g->spare_count++] = (struct spare){first, h->base, h->bytes, what};
+    }
+    return 1;
+}
+
+/* The idle handles outside the window, in what is `least` or better.  1, or 0: no host memory. */
+static int find_spares(struct range *g, const struct window *w, int least) {
+    size_t end;
 
     g->spare_count = 0;
-    for (size_t i = 0; i < g->piece_count; i++) {
-        const struct piece *p = &g->pieces[i];
-
-        if (p->what != CLEAN)
-            continue;
-        for (size_t at = handle_above(g, p->base); at < g->handle_count; at++) {
-            const struct handle *h = &g->handles[at];
-
-            if (h->base < p->base)
-                continue;
-            if (h->base + h->bytes > p->base + p->bytes)
-                break;
-            if (h->base < w->end && h->base + h->bytes > w->base)
-                continue;
-            spares =
-                weir__hostmem_room(g->spares, g->spare_count, &g->spare_capacity, sizeof *spares);
-            if (!spares)
-                return 0;
-            g->spares = spares;
-            spares[g->spare_count++] = (struct spare){i, h->base, h->bytes};
-        }
+    for (size_t i = 0; i < g->piece_count; i = end) {
+        for (end = i;
+             end < g->piece_count && g->pieces[end].what >= least && g->pieces[end].what != HOLE;
+             end++)
+            ;
+        if (end > i && !find_spares_in(g, w, i, end))
+            return 0;
+        end += end == i;
     }
     return 1;
 }
@@ -312,10 +433,6 @@ static int covers(const struct window *w, const struct piece *p, uint64_t *from,
     *from -= (*from - p->base) % PAGE;
     *to += (PAGE - (*to - p->base) % PAGE) % PAGE;
     return 1;
-}
-
-static int joins(const struct piece *p, int what) {
-    return p->what == HOLE || p->what == what;
 }
 
 /* Sees what the window from `base` on lacks, in the gap of pieces [first, last). */
@@ -360,7 +477,7 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     size_t end = small ? g->piece_count : g->small_pieces;
 
     for (size_t i = first; i <= end; i++) {
-        if (i < end && joins(&g->pieces[i], what))
+        if (i < end && g->pieces[i].what >= what)
             continue;
         if (i > first)
             try_gap(g, first, i, bytes, what, best);
@@ -380,23 +497,25 @@ static void find_tail(const struct range *g, int small, size_t bytes, struct win
 
 /* ---- what is to be done ------------------------------------------------------------------------- */
 
-/* The spare for `want` bytes where no more than `most` fit: the largest that is not larger, else the
- * smallest.  1 and its place, or 0. */
+/* The spare for `want` bytes where no more than `most` fit: a clean one before the stream's own, that before
+ * what must be waited for; of these the largest that is not larger, else the smallest.  1 and its place, or
+ * 0. */
 static int choose_spare(const struct range *g, size_t want, uint64_t most, size_t *at) {
-    size_t best = 0;
+    const struct spare *best = NULL;
 
     for (size_t i = 0; i < g->spare_count; i++) {
-        size_t bytes = g->spares[i].bytes;
+        const struct spare *s = &g->spares[i];
 
-        if (bytes == 0 || bytes > most)
+        if (s->bytes == 0 || s->bytes > most || (best && s->what < best->what))
             continue;
-        if (best == 0 ||
-            (bytes <= want ? best > want || bytes > best : best > want && bytes < best)) {
-            best = bytes;
+        if (!best || s->what > best->what ||
+            (s->bytes <= want ? best->bytes > want || s->bytes > best->bytes
+                              : best->bytes > want && s->bytes < best->bytes)) {
+            best = s;
             *at = i;
         }
     }
-    return best > 0;
+    return best != NULL;
 }
 
 /* Memory of the large or of the small requests. */
@@ -404,7 +523,7 @@ static size_t held(const struct range *g, int small) {
     size_t bytes = 0, end = small ? g->piece_count : g->small_pieces;
 
     for (size_t i = small ? g->small_pieces : 0; i < end; i++)
-        bytes += g->pieces[i].what == HOLE ? 0 : g->pieces[i].bytes;
+        bytes += g->pieces[i].what == HOLE || g->pieces[i].what == SHADOW ? 0 : g->pieces[i].bytes;
     return bytes;
 }
 
@@ -440,14 +559,14 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
 }
 
 /* 1, or 0: no host memory. */
-static int plan_move(struct range *g, uint64_t to, size_t bytes, uint64_t from) {
+static int plan_move(struct range *g, const struct move *m) {
     struct move *moves =
         weir__hostmem_room(g->moves, g->move_count, &g->move_capacity, sizeof *moves);
 
     if (!moves)
         return 0;
     g->moves = moves;
-    moves[g->move_count++] = (struct move){.to = {.base = to, .bytes = bytes}, .from = from};
+    moves[g->move_count++] = *m;
     return 1;
 }
 
@@ -458,7 +577,8 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
 
     while (at < to) {
         size_t want = (size_t)(to - at), spare = 0, bytes;
-        uint64_t from = 0;
+        uint64_t from = NOWHERE;
+        int what = CLEAN;
 
         /* A large handle would be held by the first small block that stays. */
         if (choose_spare(g, want,
@@ -466,12 +586,16 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
                          &spare)) {
             bytes = g->spares[spare].bytes;
             from = g->spares[spare].base;
+            what = g->spares[spare].what;
             g->spares[spare].bytes = 0;
         } else {
             bytes = squeeze ? want : step_for(a, small, want, (size_t)(most - at), *planned);
             *planned += bytes;
         }
-        if (!plan_move(g, at, bytes, from))
+        if (!plan_move(g, &(struct move){.to = {.base = at, .bytes = bytes},
+                                         .from = from,
+                                         .least = want < bytes ? want : bytes,
+                                         .what = what}))
             return 0;
         at += bytes;
     }
@@ -494,7 +618,10 @@ static int plan(struct weir_arena *a, const struct window *w, int squeeze, size_
             return 0;
     }
     for (size_t i = 0; i < g->spare_count && squeeze && *planned > 0; i++)
-        if (g->spares[i].bytes > 0 && !plan_move(g, NOWHERE, g->spares[i].bytes, g->spares[i].base))
+        if (g->spares[i].bytes > 0 && g->spares[i].what == CLEAN &&
+            !plan_move(g, &(struct move){.to = {.base = NOWHERE, .bytes = g->spares[i].bytes},
+                                         .from = g->spares[i].base,
+                                         .what = CLEAN}))
             return 0;
     return 1;
 }
@@ -510,7 +637,8 @@ static size_t given_up(const struct range *g) {
 
 /* ---- doing it -------------------------------------------------------------------------------- */
 
-/* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`. */
+/* Takes an idle handle from where it is mapped, in the free chunk that starts at `chunk`.  There is room for a
+ * shadow. */
 static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, struct handle *h) {
     struct range *g = a->range;
     size_t i = handle_above(g, base);
@@ -520,21 +648,47 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
 
     if (status != WEIR_OK)
         return status;
-    result = a->host->driver->cuMemUnmap(base, g->handles[i].bytes);
-    if (result != CUDA_SUCCESS) {
-        *h = g->handles[i];
-        unlink_handle(g, i);
-        keep(g, *h);
-        return weir__engine_status(a->host, result);
-    }
     *h = g->handles[i];
     unlink_handle(g, i);
+    result = a->host->driver->cuMemUnmap(base, h->bytes);
+    if (result != CUDA_SUCCESS)
+        add_shadow(g, h, 1);
+    return weir__engine_status(a->host, result);
+}
+
+/* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
+ * a shadow stays. */
+static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_request *r,
+                               size_t piece, uint64_t base, struct handle *h) {
+    struct range *g = a->range;
+    size_t i = handle_above(g, base);
+    uint64_t end = base + g->handles[i].bytes;
+    struct shadow *s;
+    weir_status status;
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t p = piece; g->pieces[p].base < end && result == CUDA_SUCCESS; p++)
+        if (g->pieces[p].what == BEHIND)
+            result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
+                                        g->pieces[p].tag.sequence);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    status = placed_or(
+        weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
+    if (status != WEIR_OK)
+        return status;
+    *h = g->handles[i];
+    unlink_handle(g, i);
+    s = add_shadow(g, h, 0);
+    for (size_t p = piece; g->pieces[p].base < end; p++)
+        if (g->pieces[p].what != CLEAN)
+            s->tag[s->tags++] = g->pieces[p].tag;
     return WEIR_OK;
 }
 
-/* Where the free chunk starts that has the spare of that base, given that those above it in its piece may
- * have been lifted, and none below. */
-static uint64_t chunk_of(const struct range *g, uint64_t base) {
+/* The piece that the spare of that base begins in, and where a free chunk starts, given that those above it
+ * may have been lifted, and none below. */
+static size_t piece_of(const struct range *g, uint64_t base) {
     size_t low = 0, high = g->spare_count;
 
     while (high - low > 1) {
@@ -545,7 +699,7 @@ static uint64_t chunk_of(const struct range *g, uint64_t base) {
         else
             low = middle;
     }
-    return g->pieces[g->spares[low].piece].base;
+    return g->spares[low].piece;
 }
 
 static int is_from_higher(const void *a, const void *b) {
@@ -560,8 +714,8 @@ static int is_to_higher(const void *a, const void *b) {
     return x->to.base > y->to.base ? 1 : -(x->to.base < y->to.base);
 }
 
-/* Lifts all that will move, from the highest address down. */
-static weir_status lift_all(struct weir_arena *a) {
+/* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
+static weir_status lift_all(struct weir_arena *a, const struct weir_arena_request *r, int *lifted) {
     struct range *g = a->range;
     weir_status status = WEIR_OK;
 
@@ -569,8 +723,11 @@ static weir_status lift_all(struct weir_arena *a) {
     for (size_t i = 0; i < g->move_count && status == WEIR_OK && g->moves[i].from != NOWHERE; i++) {
         struct move *m = &g->moves[i];
         uint64_t to = m->to.base;
+        size_t piece = piece_of(g, m->from);
 
-        status = lift(a, chunk_of(g, m->from), m->from, &m->to);
+        *lifted = 1;
+        status = m->what == CLEAN ? lift(a, g->pieces[piece].base, m->from, &m->to)
+                                  : lift_unseen(a, r, piece, m->from, &m->to);
         m->in_hand = status == WEIR_OK;
         m->to.base = to;
     }
@@ -581,14 +738,11 @@ static weir_status lift_all(struct weir_arena *a) {
 /* Maps a handle, a new one if there is none yet, and has the placement know: the hole starts at `hole`. */
 static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
     struct range *g = a->range;
-    struct handle *handles =
-        weir__hostmem_room(g->handles, g->handle_count, &g->handle_capacity, sizeof *handles);
     weir_status status;
     CUresult result;
 
-    if (!handles)
+    if (!make_place(g, 1, 1))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    g->handles = handles;
     result = m->in_hand ? CUDA_SUCCESS : make_handle(a, &m->to);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
@@ -606,9 +760,10 @@ static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint
     return WEIR_OK;
 }
 
-/* Where the hole starts that has the address, by the last survey. */
-static uint64_t hole_of(const struct range *g, uint64_t address) {
-    size_t low = 0, high = g->piece_count;
+/* Where the hole starts that has the address, by the last survey, after which it was filled up to `filled`, as
+ * far as that lies in it. */
+static uint64_t hole_of(const struct range *g, uint64_t address, uint64_t filled) {
+    size_t low = 0, high = g->piece_count, first;
 
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
@@ -618,7 +773,10 @@ static uint64_t hole_of(const struct range *g, uint64_t address) {
         else
             low = middle;
     }
-    return g->pieces[low].base;
+    first = low < g->small_pieces ? 0 : g->small_pieces;
+    while (low > first && (g->pieces[low - 1].what == HOLE || g->pieces[low - 1].what == SHADOW))
+        low--;
+    return g->pieces[low].base > filled ? g->pieces[low].base : filled;
 }
 
 /* Handles that are mapped nowhere, and should go no higher than `most`, go to the device. */
@@ -634,35 +792,62 @@ static void release_leftovers(struct weir_arena *a, uint64_t most) {
     }
 }
 
+/* Makes all handles that are new, before any of them is mapped: else those that the device had for a
+ * request that it cannot serve would be held by what lies beside them. */
+static weir_status make_new(struct weir_arena *a) {
+    struct range *g = a->range;
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
+        struct move *m = &g->moves[i];
+
+        if (m->from != NOWHERE)
+            continue;
+        result = make_handle(a, &m->to);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && m->to.bytes > m->least) {
+            m->to.bytes = m->least;
+            result = make_handle(a, &m->to);
+        }
+        m->in_hand = result == CUDA_SUCCESS;
+    }
+    return result == CUDA_SUCCESS ? WEIR_OK : weir__engine_status(a->host, result);
+}
+
 /* Carries the plan out. */
 static weir_status carry_out(struct weir_arena *a, const struct weir_arena_request *r, int what,
                              int *grew) {
     struct range *g = a->range;
     uint64_t started = a->host->driver->ticks(), before = a->blocks.total, moved = 0, end = 0;
     uint64_t id = what == OWN ? r->id : WEIR_ENGINE_OBSERVED;
-    /* So that all that is lifted can come back to the list, whatever happens. */
-    struct handle *handles = weir__hostmem_room(g->handles, g->handle_count + g->move_count,
-                                                &g->handle_capacity, sizeof *handles);
+    int gives_up = given_up(g) > 0; /* what is new may come of that */
     weir_status status;
+    int lifted = 0, unseen = 0;
 
-    if (!handles)
+    /* So that all that is lifted can come back to a list, whatever happens. */
+    if (!make_place(g, g->move_count, 2 * g->move_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    g->handles = handles;
-    status = lift_all(a);
-
+    status = gives_up ? WEIR_OK : make_new(a);
+    if (status == WEIR_OK)
+        status = lift_all(a, r, &lifted);
     release_leftovers(a, NOWHERE);
-    if (status == WEIR_OK && !survey(a, r->id))
+    if (status == WEIR_OK && gives_up)
+        status = make_new(a);
+    /* Else the holes are as they were. */
+    if (lifted && status == WEIR_OK && !survey(a, r->id))
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
         struct move *m = &g->moves[i];
 
         if (m->to.base == NOWHERE)
             continue;
-        status = put(a, m->to.base == end ? end : hole_of(g, m->to.base), m, id);
+        status = put(a, hole_of(g, m->to.base, end), m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
         moved += m->from != NOWHERE ? m->to.bytes : 0;
+        unseen |= m->what != CLEAN;
     }
     release_leftovers(a, UINT64_MAX);
+    if (unseen) /* else nobody may ever see them done */
+        weir__suballoc_mark(&a->blocks, r->id, r->stream);
     g->moved += moved;
     if (a->blocks.total > before) {
         *grew = 1;
@@ -700,21 +885,35 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     } else {
         find_window(g, small, bytes, CLEAN, &w);
         find_window(g, small, bytes, OWN, &w);
+        find_window(g, small, bytes, BEHIND, &w);
     }
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
-    if ((may_move(a, squeeze) && !find_spares(g, &w)) || !plan(a, &w, squeeze, &planned))
+    if ((may_move(a, squeeze) && !find_spares(g, &w, BEHIND)) || !plan(a, &w, squeeze, &planned))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a) + given_up(g))
         return weir__arena_is_full(a);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    free_stuck(a);
     status = carry_out(a, r, w.what, grew);
     weir__driver_leave(a->host->driver, &scope);
     return status;
+}
+
+static weir_status look_for_shadows(struct weir_arena *a) {
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (((struct range *)a->range)->shadow_count == 0)
+        return WEIR_OK;
+    result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    lift_shadows(a);
+    weir__driver_leave(a->host->driver, &scope);
+    return WEIR_OK;
 }
 
 static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
@@ -726,7 +925,9 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
-    status = make_room(a, r, bytes, 0, grew);
+    status = look_for_shadows(a);
+    if (status == WEIR_OK)
+        status = make_room(a, r, bytes, 0, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = make_room(a, r, bytes, 1, grew);
     if (status == WEIR_OK)
@@ -749,6 +950,7 @@ static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) 
 static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
     const struct range *g = a->range;
     uint64_t at = g->pieces[(small ? g->piece_count : g->small_pieces) - 1].base, end = at + bytes;
+    uint64_t hole = hole_of(g, at, 0);
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK && at < end) {
@@ -756,12 +958,12 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
             .to = {.base = at,
                    .bytes = (size_t)weir__size_smaller(end - at, g->packing->prealloc_most)}};
 
-        status = put_new(a, at, &m);
+        status = put_new(a, hole, &m);
         while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
             m.to.bytes = weir__size_round_down(m.to.bytes / 2, PAGE);
-            status = put_new(a, at, &m);
+            status = put_new(a, hole, &m);
         }
-        at += m.to.bytes;
+        hole = at += m.to.bytes;
     }
     return status;
 }
@@ -783,7 +985,7 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    free_stuck(a);
+    lift_shadows(a);
     status = grow_kind(a, 0, bytes - small);
     if (status == WEIR_OK)
         status = grow_kind(a, 1, small);
@@ -805,8 +1007,6 @@ static int has_unseen(const struct range *g) {
         const struct handle *h = &g->handles[at];
         int unseen = 0;
 
-        if (h->stuck)
-            continue;
         while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
             i++;
         for (size_t j = i; j < g->piece_count && g->pieces[j].base < h->base + h->bytes; j++) {
@@ -831,12 +1031,12 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
     struct handle h;
     CUresult result;
 
-    if (!survey(a, 0) || !find_spares(g, &none))
+    if (!survey(a, 0) || !find_spares(g, &none, CLEAN) || !make_place(g, 0, g->spare_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
         return weir__engine_status(a->host, result);
-    free_stuck(a);
+    lift_shadows(a);
     for (size_t i = g->spare_count; i-- > 0 && status == WEIR_OK;) {
         const struct spare *s = &g->spares[i];
 
@@ -873,7 +1073,7 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
         return 0;
     find_tail(g, 0, 0, &tail);
     tail.end = g->pieces[g->small_pieces - 1].base;
-    if (!find_spares(g, &tail))
+    if (!find_spares(g, &tail, CLEAN))
         return 0;
     bytes = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
@@ -940,17 +1140,22 @@ static void mapped_close(struct weir_arena *a) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
 
-    (void)weir__engine_wait_for_device(a->host);
     if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
-            if (g->handles[i].base != NOWHERE)
-                (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
+            (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
             (void)driver->cuMemRelease(g->handles[i].handle);
+        }
+        for (size_t i = 0; i < g->shadow_count; i++) {
+            if (g->shadows[i].base != NOWHERE)
+                (void)driver->cuMemUnmap(g->shadows[i].base, g->shadows[i].bytes);
+            if (g->shadows[i].last)
+                (void)driver->cuMemRelease(g->shadows[i].handle);
         }
         (void)driver->cuMemAddressFree(g->base, g->bytes);
         weir__driver_leave(driver, &scope);
     }
     free(g->handles);
+    free(g->shadows);
     free(g->pieces);
     free(g->spares);
     free(g->moves);
@@ -962,6 +1167,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .granularity = PAGE,
     .pace = 64 * MIB,
     .open = mapped_open,
+    .must_settle = 1,
     .close = mapped_close,
     .make_room = mapped_make_room,
     .grow = mapped_grow,

@@ -116,7 +116,7 @@ void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, voi
         ops->figures(engine, &figures);
         keep = weir__decay_end(d, now, figures.in_use, figures.reserve, pause ? pause : 1);
         if (keep < figures.reserve) {
-            ops->shed(engine, (size_t)keep, stream, id);
+            ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_DECAY);
             weir__ahead_forget(host->ahead);
         }
     }

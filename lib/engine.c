@@ -216,6 +216,20 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
     return result;
 }
 
+CUresult weir__engine_follow(struct weir_host *host, weir_stream stream, CUevent event) {
+    struct weir_driver_scope scope;
+    CUresult result = host->driver->cuStreamWaitEvent(stream, event, 0);
+
+    if (result != CUDA_ERROR_INVALID_CONTEXT)
+        return result;
+    result = weir__driver_enter(host->driver, host->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = host->driver->cuStreamWaitEvent(stream, event, 0);
+        weir__driver_leave(host->driver, &scope);
+    }
+    return result;
+}
+
 weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream) {
     const struct weir_driver *driver = host->driver;
     struct weir_driver_scope scope;

@@ -21,6 +21,7 @@
 #include "decay.h"
 #include "detour.h"
 #include "driver.h"
+#include "relief.h"
 #include "uses.h"
 
 /* What `alloc` answers, and only with may_grow 0: served it would have to grow.  No public status. */
@@ -47,9 +48,14 @@ struct weir_host {
     uint64_t threshold;     /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     struct weir_decay decay;
+    struct weir_relief relief;
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
+    /* Fixed: has other allocators of the process give idle memory of the device back until `most` bytes have
+     * gone, if all together have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called
+     * without a lock. */
+    uint64_t (*borrow)(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
     /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
      * of a millisecond; 0: the engine does not grow ahead of demand. */
     size_t pace;
@@ -67,7 +73,11 @@ struct weir_engine {
     size_t least_limit; /* bytes: a limit below it leaves the engine nothing; 0: any will do */
     /* Makes the engine; nothing is taken from the device yet. */
     weir_status (*open)(struct weir_host *host, void **engine);
-    /* Gives everything back.  No block is live and nothing is pending, or the device is lost. */
+    /* Before close: waits for the device, where memory must not go before it is done.  Not OK: it could not
+     * wait, and nothing has changed.  NULL: there is nothing to wait for. */
+    weir_status (*settle)(void *engine);
+    /* Gives everything back.  No block is live, nothing is pending and all is settled, or nobody ever had a
+     * block, or the device is lost. */
     void (*close)(void *engine);
     /* bytes > 0.  *grew is set to 1 when the reserve had to grow for it, else left alone.
      * E_NO_MEMORY and E_LIMIT are returned without having waited for frees to complete.
@@ -102,10 +112,10 @@ struct weir_engine {
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
-    /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for: after a
-     * request on that stream, of that id (0: not known).  Not asked where that is nothing: see
-     * struct weir_decay. */
-    void (*shed)(void *engine, size_t keep, weir_stream stream, uint64_t id);
+    /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for, for that
+     * cause: after a request on that stream, of that id (0: not known).  Not asked where that is nothing:
+     * see struct weir_decay. */
+    void (*shed)(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause);
     /* Bytes of the largest request that `alloc` would surely serve now, or the ladder, on the stream of that
      * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been
      * given back and trimmed before.  0: none that is known. */
@@ -175,6 +185,8 @@ static inline int weir__engine_is_capture(CUresult result) {
  * stream, else CUDA_ERROR_INVALID_HANDLE. */
 CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream stream,
                              uint64_t id);
+/* What is queued on `stream` from here on waits for the event. */
+CUresult weir__engine_follow(struct weir_host *host, weir_stream stream, CUevent event);
 /* 1 if the stream has nothing to do, as the driver then knows too. */
 int weir__engine_is_idle(struct weir_host *host, weir_stream stream);
 /* A line about a free that was refused, or a request on a stream that will not do. */

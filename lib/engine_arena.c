@@ -44,6 +44,14 @@ free_arena:
     return status;
 }
 
+static weir_status arena_settle(void *engine) {
+    struct weir_arena *a = engine;
+
+    return a->backing->must_settle
+               ? weir__engine_status(a->host, weir__engine_wait_for_device(a->host))
+               : WEIR_OK;
+}
+
 static void arena_close(void *engine) {
     struct weir_arena *a = engine;
 
@@ -65,6 +73,8 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
                                              out);
     }
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
         status = a->backing->make_room(a, r, grew);
         if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
@@ -75,6 +85,8 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         if (status != WEIR_OK)
             return status;
         result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+        if (result == WEIR_PLACEMENT_NO_FIT)
+            result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     }
     if (result == WEIR_PLACEMENT_NO_MEMORY)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -231,7 +243,7 @@ static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
-static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
 
@@ -245,7 +257,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     if (before > keep)
         a->backing->shed(a, keep);
     if (a->blocks.total < before)
-        weir__engine_note(a->host, WEIR_EVENT_DECAY, 1, before - keep, before - a->blocks.total,
+        weir__engine_note(a->host, cause, 1, before - keep, before - a->blocks.total,
                           weir__engine_since(a->host, started), a->blocks.total);
     weir__lock_give(&a->lock);
 }
@@ -281,6 +293,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
 const struct weir_engine weir__engine_arena = {
     .trim_waits = 1,
     .open = arena_open,
+    .settle = arena_settle,
     .close = arena_close,
     .alloc = arena_alloc,
     .free = arena_free,

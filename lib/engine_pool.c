@@ -670,8 +670,11 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
     return weir__engine_status(p->host, result);
 }
 
-/* What was taken on request is not for the next synchronisation to give back. */
+/* What was taken on request is not for the next synchronisation to give back, which goes down to whole
+ * units. */
 static void keep_at_least(struct pool *p, uint64_t bytes) {
+    if (bytes % UNIT > 0)
+        bytes += UNIT - bytes % UNIT;
     if (bytes <= p->threshold)
         return;
     if (set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)
@@ -759,12 +762,12 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
 }
 
 /* The driver gives back what it has seen completed, and waits for nothing. */
-static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     size_t released;
 
     (void)stream;
     (void)id;
-    (void)pool_trim(engine, keep, WEIR_EVENT_DECAY, &released);
+    (void)pool_trim(engine, keep, cause, &released);
 }
 
 /* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,

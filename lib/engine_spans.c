@@ -305,6 +305,9 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
         return WEIR_ENGINE_DRY;
     placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
                                          grows ? reserve : 0, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
+        s->host->options.internal_dependencies == WEIR_SWITCH_ON)
+        placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     status = find_room(s, r, reserve, needed, grew);
@@ -622,7 +625,7 @@ static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
 }
 
 /* Regions go back on the stream, as far as they serve it; what it has done by now the pool then has. */
-static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id) {
+static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct spans *s = engine;
     size_t at;
 
@@ -637,7 +640,7 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     /* A driver may see by this what is done; 580 does not, and keeps the region until it is waited for. */
     (void)weir__engine_is_idle(s->host, stream);
     if (s->inner->shed)
-        s->inner->shed(s->under, keep, stream, id);
+        s->inner->shed(s->under, keep, stream, id, cause);
     weir__lock_give(&s->lock);
 }
 
@@ -724,16 +727,22 @@ free_spans:
     return status;
 }
 
+static weir_status spans_settle(void *engine) {
+    struct spans *s = engine;
+
+    return s->blocks.region_count > 0
+               ? weir__engine_status(s->host, weir__engine_wait_for_device(s->host))
+               : WEIR_OK;
+}
+
 static void spans_close(void *engine) {
     struct spans *s = engine;
     const struct weir_driver *driver = s->host->driver;
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
-        if (s->blocks.region_count > 0 && weir__engine_wait_for_device(s->host) == CUDA_SUCCESS) {
-            for (size_t i = 0; i < s->blocks.region_count; i++)
-                (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
-        }
+        for (size_t i = 0; i < s->blocks.region_count; i++)
+            (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }
@@ -756,6 +765,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .trim_waits = 1,
     .shed = spans_shed,
     .open = open_over_pool,
+    .settle = spans_settle,
     .close = spans_close,
     .alloc = spans_alloc,
     .free = spans_free,
@@ -776,6 +786,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .least_limit = UNIT,
     .trim_waits = 1,
     .open = open_over_platform,
+    .settle = spans_settle,
     .close = spans_close,
     .alloc = spans_alloc,
     .free = spans_free,

@@ -627,6 +627,14 @@ static size_t held_back(struct weir_front *f) {
     return bytes;
 }
 
+/* After a request that the engine has served: what is due of the reserve goes back. */
+static void look_back(struct weir_front *f, struct weir_cell *c, weir_stream stream, uint64_t id) {
+    weir__decay_look(f->host, f->ops, f->engine, stream, id);
+    if (weir__relief_is_due(&f->host->relief) &&
+        weir__relief_look(f->host, f->ops, f->engine, stream, id))
+        raise_demand(f, c);
+}
+
 /* The engine served a request without growing or moving anything. */
 static void note_calm(struct weir_front *f) {
     if (!is_calm(f))
@@ -646,7 +654,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     if (status == WEIR_OK) {
         note_calm(f);
         weir__ahead_look(f->host, 0);
-        weir__decay_look(f->host, f->ops, f->engine, stream, id);
+        look_back(f, c, stream, id);
         return status;
     }
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
@@ -664,12 +672,12 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     }
     if (is_refusal(status))
         status = recover(f, status, bytes, asked, stream, base, &grew);
-    weir__ahead_look(f->host, grew ? bytes : 0);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
+        weir__ahead_look(f->host, grew ? bytes : 0);
         if (grew)
             atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
-        weir__decay_look(f->host, f->ops, f->engine, stream, id);
+        look_back(f, c, stream, id);
     }
     return status;
 }
@@ -975,7 +983,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
     account(c, (int64_t)bytes, (int64_t)rounded);
     count(f, WEIR_TALLY_FRONT_EMPTY);
     *block = (void *)(uintptr_t)base;
-    weir__decay_look(f->host, f->ops, f->engine, stream, id);
+    look_back(f, c, stream, id);
     return 1;
 }
 

@@ -97,8 +97,12 @@ lib_libweir_core_la_SOURCES = \
 	lib/process_lock.h \
 	lib/recovery.c \
 	lib/recovery.h \
+	lib/relief.c \
+	lib/relief.h \
 	lib/result.h \
 	lib/settings.h \
+	lib/siblings.c \
+	lib/siblings.h \
 	lib/size.h \
 	lib/span.h \
 	lib/stats.c \

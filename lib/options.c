@@ -970,6 +970,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(decay_ms),
          NULL,
          0},
+    [WEIR_SETTING_INTERNAL_DEPENDENCIES] =
+        {{"internal-dependencies", "WEIR_INTERNAL_DEPENDENCIES", "SWITCH", "on or off",
+          "off; for a mapped arena whose packing is fit on",
+          "Before the reserve grows, a stream has what other streams freed, and waits for them on "
+          "the device: less reserve, and less that runs side by side."},
+         &word_kind,
+         AT(internal_dependencies),
+         switches,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -982,6 +991,12 @@ static void fill_defaults(weir_options *options) {
         options->decay_ms = NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)
         options->front = options->engine == WEIR_ENGINE_PLATFORM ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    if (options->internal_dependencies == WEIR_SWITCH_DEFAULT)
+        options->internal_dependencies = options->engine == WEIR_ENGINE_ARENA &&
+                                                 options->arena == WEIR_ARENA_MAPPED &&
+                                                 options->packing == WEIR_PACKING_FIT
+                                             ? WEIR_SWITCH_ON
+                                             : WEIR_SWITCH_OFF;
     if (options->harden == 0)
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)

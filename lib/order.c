@@ -291,6 +291,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     if (id == 0)
         o->unknown = s;
     s->id = id;
+    s->observed = o->sequence; /* of what it freed before it was forgotten */
     s->marks_end = &s->marks;
     append(o, &o->quiet, s);
     if (id == 0 || o->streams.count > 1)
@@ -403,9 +404,11 @@ static int observe_some(struct weir_order *o, struct weir_order_stream *s, size_
         drop_mark(o, s);
         --*most;
     }
-    if (sequence > 0)
-        o->observed(o->context, s->id, sequence);
-    return sequence > 0;
+    if (sequence == 0)
+        return 0;
+    s->observed = sequence;
+    o->observed(o->context, s->id, sequence);
+    return 1;
 }
 
 int weir__order_observe(struct weir_order *o, struct weir_order_stream *s) {
@@ -435,6 +438,7 @@ static void finish(struct weir_order *o, struct weir_order_stream *s) {
     while (s->marks)
         drop_mark(o, s);
     cover(o, s);
+    s->observed = s->sequence;
     o->observed(o->context, s->id, s->sequence);
 }
 
@@ -443,12 +447,56 @@ void weir__order_observe_all(struct weir_order *o) {
         finish(o, o->marked.first ? o->marked.first : o->silent.first);
 }
 
+/* NULL: it is not known, or was forgotten. */
+static const struct weir_order_stream *look_up(const struct weir_order *o, uint64_t id) {
+    uintptr_t found = 0;
+
+    if (id == 0)
+        return o->unknown;
+    return weir__map_get(&o->streams, id, &found) ? (const struct weir_order_stream *)found : NULL;
+}
+
+int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    const struct weir_order_stream *s = look_up(o, id);
+
+    return !s || s->observed >= sequence; /* only quiet ones are forgotten */
+}
+
+void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    int result = weir__driver_result;
+
+    if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
+        cover(o, s);
+    weir__set_driver_result(result);
+}
+
+/* The oldest mark that covers the sequence; NULL: there is none. */
+static const struct weir_order_mark *mark_of(const struct weir_order *o, uint64_t id,
+                                             uint64_t sequence) {
+    const struct weir_order_stream *s = look_up(o, id);
+    const struct weir_order_mark *mark = s ? s->marks : NULL;
+
+    while (mark && mark->sequence < sequence)
+        mark = mark->next;
+    return mark;
+}
+
+int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence) {
+    return mark_of(o, id, sequence) != NULL;
+}
+
+CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
+                            uint64_t sequence) {
+    const struct weir_order_mark *mark = mark_of(o, id, sequence);
+
+    return mark ? weir__engine_follow(o->host, stream, mark->event) : CUDA_ERROR_INVALID_VALUE;
+}
+
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     int result = weir__driver_result;
 
     if (weir__engine_capture(o->host, stream) == WEIR_OK && weir__engine_is_idle(o->host, stream)) {
-        if (s->open > 0 && record(o, s, stream, s->sequence) == WEIR_OK)
-            cover(o, s);
+        weir__order_mark(o, s, stream);
         for (int i = 0; i < ASKED && s->marks; i++)
             weir__order_observe(o, s);
     }
@@ -456,13 +504,9 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
 }
 
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
-    uintptr_t found = 0;
-    const struct weir_order_stream *s;
+    const struct weir_order_stream *s = id == 0 ? NULL : look_up(o, id);
 
-    if (!weir__map_get(&o->streams, id, &found))
-        return 0;
-    s = (const struct weir_order_stream *)found;
-    return sequence > s->covered && o->calls - s->called > WEIR_ORDER_SILENT_CALLS;
+    return s && sequence > s->covered && o->calls - s->called > WEIR_ORDER_SILENT_CALLS;
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */

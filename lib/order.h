@@ -78,6 +78,7 @@ struct weir_order_stream {
     uint64_t id;                                /* 0: not known */
     uint64_t sequence;                          /* of its last free */
     uint64_t covered;                           /* events cover its frees up to here */
+    uint64_t observed;                          /* and were seen done up to here */
     uint64_t frees;                             /* on it so far */
     size_t open;                                /* of these, such that no event covers, */
     uint64_t open_bytes;                        /* and their bytes */
@@ -168,6 +169,16 @@ int weir__order_observe(struct weir_order *o, struct weir_order_stream *s);
  * left off.  SIZE_MAX: each stream is asked until it has an event that is not done.  1 if something has
  * completed. */
 int weir__order_look_around(struct weir_order *o, size_t most);
+/* The host has seen the stream of that id past the sequence. */
+int weir__order_is_observed(const struct weir_order *o, uint64_t id, uint64_t sequence);
+/* In a call on `stream`, which is `s` and not being captured: an event is recorded for what is open. */
+void weir__order_mark(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
+/* Whether an event covers what the stream of that id freed with that sequence. */
+int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t sequence);
+/* In a call on `stream`, which is not being captured: what is queued on it from here on runs after all that
+ * the stream of that id had done when it freed something with that sequence, as may_follow has it.  What the
+ * driver has against it. */
+CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
 /* A call on the stream, whose id is known, wants what was freed on it observed: if the stream is idle, an event
  * is recorded for what is open and asked about for some microseconds.  That the stream is idle is no proof by
  * itself: what the legacy stream runs, a blocking stream is only behind once something is queued on it

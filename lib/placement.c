@@ -54,7 +54,8 @@ enum kind {
 struct region {
     uint64_t base;
     uint64_t end;
-    uint64_t high;   /* end of the highest block ever handed out, or base */
+    uint64_t high;   /* end of the highest block ever handed out, or filled, or base */
+    uint64_t used;   /* the same of blocks alone, as long as there is one stream */
     uint32_t border; /* 0: the slot is not in use */
 };
 
@@ -456,27 +457,35 @@ static const struct weir_placement *unparked(const struct weir_placement *p) {
 
 /* ------------------------------------------------------------- second stream -- */
 
-/* If the last chunk of `r` was used in part, cuts off what lies above the high mark.  If it was not
+/* What lies above the mark of `r` was never used: cut off from what was, and clean.  Where it was not
  * used at all, its sequence is that of a block that it had joined and that was taken again. */
-static void cut_at_high_mark(struct weir_placement *p, const struct region *r) {
-    uint32_t id = p->all.chunk[r->border].prev;
-    struct weir__chunk *c = &p->all.chunk[id];
-    uint32_t rest;
+static void cut_at_mark(struct weir_placement *p, const struct region *r) {
+    for (uint32_t id = p->all.chunk[r->border].prev; id != r->border; id = p->all.chunk[id].prev) {
+        struct weir__chunk *c = &p->all.chunk[id];
+        uint32_t rest;
 
-    if (!chunk_is(p, id, CLEAN) || r->high == r->end) {
+        if (c->address + c->size <= r->used) {
+            return;
+        }
+        if (!chunk_is(p, id, CLEAN) || c->sequence <= p->pace.observed) {
+            continue;
+        }
+        if (r->used <= c->address) {
+            c->sequence = 0;
+            continue;
+        }
+        rest = weir__chunks_add(&p->all, r->used);
+        c = &p->all.chunk[id];
+        p->all.chunk[rest] = (struct weir__chunk){.address = r->used,
+                                                  .size = c->address + c->size - r->used,
+                                                  .prev = id,
+                                                  .next = c->next};
+        p->all.kind[rest] = CLEAN;
+        p->all.chunk[c->next].prev = rest;
+        c->next = rest;
+        c->size = r->used - c->address;
         return;
     }
-    if (r->high <= c->address) {
-        c->sequence = 0;
-        return;
-    }
-    rest = weir__chunks_add(&p->all, r->high);
-    p->all.chunk[rest] = (struct weir__chunk){
-        .address = r->high, .size = r->end - r->high, .prev = id, .next = r->border};
-    p->all.kind[rest] = CLEAN;
-    p->all.chunk[r->border].prev = rest;
-    c->next = rest;
-    c->size = r->high - c->address;
 }
 
 /* Makes every free chunk a stray, with the tag that it has earned.  The tagged ones are chained in
@@ -487,12 +496,9 @@ static uint32_t unsettle_all(struct weir_placement *p, uint64_t stream) {
     p->strays = 0;
     for (size_t i = 0; i < p->regions; i++) {
         const struct region *r = &p->region[p->by_base[i]];
-        uint32_t id = p->all.chunk[r->border].prev;
-
-        if (p->all.chunk[id].sequence > p->pace.observed) {
-            cut_at_high_mark(p, r);
-        }
-        for (id = p->all.chunk[r->border].next; id != r->border; id = p->all.chunk[id].next) {
+        cut_at_mark(p, r);
+        for (uint32_t id = p->all.chunk[r->border].next; id != r->border;
+             id = p->all.chunk[id].next) {
             struct weir__chunk *c = &p->all.chunk[id];
 
             if (!chunk_is(p, id, CLEAN)) {
@@ -687,13 +693,40 @@ INLINE void block_begin(struct weir_placement *p, uint32_t id, uint64_t address,
     out->size = size << p->shift;
 }
 
-/* The block `id`, of a region's last chunk, ends at `end`: no other can reach above a high mark. */
-static inline void mark_high(struct weir_placement *p, uint32_t border, uint64_t end) {
-    struct region *r = &p->region[p->all.chunk[border].region];
+/* The position in by_base of the first region that ends above `address`. */
+static size_t region_position(const struct weir_placement *p, uint64_t address) {
+    size_t low = 0;
+    size_t high = p->regions;
 
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (p->region[p->by_base[middle]].end > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static inline void mark_high(struct weir_placement *p, struct region *r, uint64_t end) {
     if (end > r->high) {
         p->extent += end - r->high;
         r->high = end;
+    }
+    if (end > r->used) {
+        r->used = end;
+    }
+}
+
+/* A block ends at `end`, of the last chunk before `next`, which is no chunk with memory: no other can reach
+ * above a mark. */
+static inline void mark_end(struct weir_placement *p, uint32_t next, uint64_t end) {
+    if (p->all.kind[next] == BORDER) {
+        mark_high(p, &p->region[p->all.chunk[next].region], end);
+    } else if (!p->several) {
+        mark_high(p, &p->region[p->by_base[region_position(p, end - 1)]], end);
     }
 }
 
@@ -718,8 +751,8 @@ INLINE void take_carve(struct weir_placement *p, struct stream *own, uint32_t id
     if (own != NULL) {
         p->tagged -= size;
     }
-    if (p->all.kind[next] == BORDER) {
-        mark_high(p, next, address + size);
+    if (p->all.kind[next] == BORDER || p->all.kind[next] == HOLE) {
+        mark_end(p, next, address + size);
     }
     c->requested = bytes;
     block_begin(p, id, address, size, bytes, out);
@@ -836,24 +869,161 @@ size_t weir__placement_largest(struct weir_placement *p, uint64_t stream) {
     return (clean > tagged ? clean : tagged) << p->shift;
 }
 
-/* ---------------------------------------------------------------------- give -- */
+/* --------------------------------------------------------------- take behind -- */
 
-/* The position in by_base of the first region that ends above `address`. */
-static size_t region_position(const struct weir_placement *p, uint64_t address) {
-    size_t low = 0;
-    size_t high = p->regions;
+/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
+ * know no neighbours but each other's.  There is room for a record.  The new one. */
+static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
+    uint32_t rest = weir__chunks_add(&p->all, address);
+    struct weir__chunk *c = &p->all.chunk[id];
 
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
+    p->all.chunk[rest] = (struct weir__chunk){.address = address,
+                                              .size = c->address + c->size - address,
+                                              .prev = id,
+                                              .next = c->next,
+                                              .sequence = c->sequence};
+    p->all.kind[rest] = (uint8_t)kind;
+    p->all.chunk[c->next].prev = rest;
+    c->next = rest;
+    c->size = address - c->address;
+    return rest;
+}
 
-        if (p->region[p->by_base[middle]].end > address) {
-            high = middle;
-        } else {
-            low = middle + 1;
+/* Neighbouring chunks, from `first` on. */
+struct run {
+    uint32_t first;
+    uint64_t size; /* in granules */
+};
+
+/* The free chunk `id` is not at once for `stream`. */
+static int is_others(const struct weir_placement *p, uint32_t id, uint64_t stream) {
+    return p->all.kind[id] == TAGGED && (p->all.tag[id].stream != stream || stream == 0);
+}
+
+/* The chunk `id` serves `stream`, at once or behind a wait. */
+static int may_have(const struct weir_placement *p, uint32_t id, uint64_t stream,
+                    const struct weir_placement_waits *waits) {
+    if (is_others(p, id, stream)) {
+        return waits->may(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence);
+    }
+    return p->all.kind[id] == CLEAN || p->all.kind[id] == TAGGED;
+}
+
+/* The smallest run in a region that holds `want` granules, if smaller than *best. */
+static void run_search(const struct weir_placement *p, const struct region *r, uint64_t want,
+                       uint64_t stream, const struct weir_placement_waits *waits,
+                       struct run *best) {
+    const struct weir__chunk *chunk = p->all.chunk;
+    struct run now = {0};
+
+    for (uint32_t id = chunk[r->border].next; id != r->border; id = chunk[id].next) {
+        if (!may_have(p, id, stream, waits)) {
+            now = (struct run){0};
+            continue;
+        }
+        if (now.size == 0) {
+            now.first = id;
+        }
+        now.size += chunk[id].size;
+        while (now.size - chunk[now.first].size >= want) {
+            now.size -= chunk[now.first].size;
+            now.first = chunk[now.first].next;
+        }
+        if (now.size >= want && (best->first == 0 || now.size < best->size)) {
+            *best = now;
         }
     }
-    return low;
 }
+
+/* Waits for the chunks from `id` on that hold `want` granules; 0: a wait failed. */
+static int run_wait(const struct weir_placement *p, uint32_t id, uint64_t want, uint64_t stream,
+                    const struct weir_placement_waits *waits) {
+    for (uint64_t got = 0; got < want; got += p->all.chunk[id].size, id = p->all.chunk[id].next) {
+        if (is_others(p, id, stream) &&
+            !waits->wait(waits->context, p->all.tag[id].stream, p->all.chunk[id].sequence)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The part of the free chunk `id` in [first, end), in granules, leaves its set; what lies outside stays whose
+ * it was.  There is room for a record on either side.  Its record, which is in no set. */
+static uint32_t chunk_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
+    const struct weir__chunk *c = &p->all.chunk[id];
+    struct stream *s = p->all.kind[id] == TAGGED ? stream_find(p, p->all.tag[id].stream) : NULL;
+
+    chunk_leave(p, s, id);
+    p->all.kind[id] = LIVE;
+    if (c->address + c->size > end) {
+        chunk_settle(p, s, chunk_cut(p, id, end, LIVE));
+    }
+    if (c->address < first) {
+        uint32_t rest = chunk_cut(p, id, first, LIVE);
+
+        chunk_settle(p, s, id);
+        id = rest;
+    }
+    if (s != NULL) {
+        p->tagged -= p->all.chunk[id].size;
+    }
+    return id;
+}
+
+/* The same of the free chunks from `id` on, joined. */
+static uint32_t run_claim(struct weir_placement *p, uint32_t id, uint64_t first, uint64_t end) {
+    struct weir__chunk *c;
+
+    id = chunk_claim(p, id, first, end);
+    c = &p->all.chunk[id];
+    while (c->address + c->size < end) {
+        chunk_join(p, id, chunk_claim(p, c->next, first, end));
+    }
+    return id;
+}
+
+/* The block of `want` granules at the beginning of a run. */
+static void run_take(struct weir_placement *p, uint32_t id, uint64_t want, size_t bytes,
+                     struct weir_placement_block *out) {
+    uint64_t address = p->all.chunk[id].address;
+    struct weir__chunk *c = &p->all.chunk[run_claim(p, id, address, address + want)];
+    uint32_t border = p->all.kind[c->next] == BORDER ? c->next : p->all.chunk[c->next].next;
+
+    if (p->all.kind[border] == BORDER) {
+        mark_high(p, &p->region[p->all.chunk[border].region], address + want);
+    }
+    c->requested = bytes;
+    block_begin(p, id, address, want, bytes, out);
+}
+
+int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                const struct weir_placement_waits *waits,
+                                struct weir_placement_block *out) {
+    struct run best = {0};
+    size_t rounded;
+
+    if (bytes == 0 || !weir__size_round_up(bytes, p->mask + 1, &rounded)) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    unpark(p);
+    stream_seen(p, stream);
+    if (!p->several) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    if (!take_reserve(p)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    for (size_t i = 0; i < p->regions; i++) {
+        run_search(p, &p->region[p->by_base[i]], rounded >> p->shift, stream, waits, &best);
+    }
+    if (best.first == 0 || !run_wait(p, best.first, rounded >> p->shift, stream, waits)) {
+        return WEIR_PLACEMENT_NO_FIT;
+    }
+    run_take(p, best.first, rounded >> p->shift, bytes, out);
+    return WEIR_PLACEMENT_OK;
+}
+
+/* ---------------------------------------------------------------------- give -- */
 
 /* What an address is at which no live block starts; the block around it in *out (may be NULL). */
 static int diagnose(const struct weir_placement *p, uint64_t address,
@@ -1198,7 +1368,7 @@ int weir__placement_add(struct weir_placement *p, uint64_t base, size_t bytes) {
         return WEIR_PLACEMENT_NO_MEMORY;
     }
     border = weir__chunks_add(&p->all, end);
-    p->region[slot] = (struct region){.base = first, .end = end, .high = first};
+    p->region[slot] = (struct region){.base = first, .end = end, .high = first, .used = first};
     region_link(p, slot, border, id);
     return WEIR_PLACEMENT_OK;
 }
@@ -1313,24 +1483,6 @@ int weir__placement_withdraw(struct weir_placement *p, uint64_t base, uint64_t s
 
 /* --------------------------------------------------------------------- holes -- */
 
-/* Cuts the chunk `id`, which is in no set, so that a record of `kind` begins at `address`, inside it; both
- * know no neighbours but each other's.  There is room for a record.  The new one. */
-static uint32_t chunk_cut(struct weir_placement *p, uint32_t id, uint64_t address, unsigned kind) {
-    uint32_t rest = weir__chunks_add(&p->all, address);
-    struct weir__chunk *c = &p->all.chunk[id];
-
-    p->all.chunk[rest] = (struct weir__chunk){.address = address,
-                                              .size = c->address + c->size - address,
-                                              .prev = id,
-                                              .next = c->next,
-                                              .sequence = c->sequence};
-    p->all.kind[rest] = (uint8_t)kind;
-    p->all.chunk[c->next].prev = rest;
-    c->next = rest;
-    c->size = address - c->address;
-    return rest;
-}
-
 /* The chunk of `kind` that starts at `within`, if [address, address + bytes) lies in it; else 0. */
 static uint32_t chunk_around(const struct weir_placement *p, uint64_t within, unsigned kind,
                              uint64_t address, size_t bytes) {
@@ -1386,8 +1538,8 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
                          uint64_t stream, uint64_t sequence) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
-    size_t position = region_position(p, first);
     struct weir__chunk *c;
+    struct region *r;
     uint32_t id;
 
     unpark(p);
@@ -1395,6 +1547,7 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     if (id == 0) {
         return WEIR_PLACEMENT_INVALID;
     }
+    r = &p->region[p->by_base[region_position(p, first)]];
     c = &p->all.chunk[id];
     if (!records_reserve(p, p->regions + (c->address < first) + (c->address + c->size > end))) {
         return WEIR_PLACEMENT_NO_MEMORY;
@@ -1411,14 +1564,15 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
         p->holes++;
     }
     p->holes--;
-    if (end > p->region[p->by_base[position]].high) {
-        p->extent += end - p->region[p->by_base[position]].high;
-        p->region[p->by_base[position]].high = end;
+    if (end > r->high) {
+        p->extent += end - r->high;
+        r->high = end;
     }
     if (sequence == 0) {
         settle_clean(p, id);
         return WEIR_PLACEMENT_OK;
     }
+    mark_high(p, r, end);
     p->all.kind[id] = LIVE; /* as if it had been taken, and is freed now */
     p->all.chunk[id].requested = bytes;
     p->used += bytes >> p->shift;
@@ -1427,38 +1581,52 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
     return weir__placement_give(p, address, stream, sequence, NULL);
 }
 
-int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
-                          size_t bytes) {
+/* The free chunk that starts at `address`, in granules; 0: there is none. */
+static uint32_t free_at(const struct weir_placement *p, uint64_t address) {
+    uint32_t id = weir__chunks_find(&p->all, address, CLEAN);
+
+    return id != 0 ? id : weir__chunks_find(&p->all, address, TAGGED);
+}
+
+int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
+                           size_t bytes) {
     uint64_t first = address >> p->shift;
     uint64_t end = first + (bytes >> p->shift);
-    struct weir__chunk *c;
+    uint32_t id;
+    uint32_t last;
+
+    unpark(p);
+    if (!records_reserve(p, p->regions + 2)) {
+        return WEIR_PLACEMENT_NO_MEMORY;
+    }
+    id = free_at(p, within >> p->shift);
+    if (id == 0 || bytes == 0 || ((within | address | bytes) & p->mask) != 0 || address < within ||
+        p->all.chunk[id].address + p->all.chunk[id].size <= first) {
+        return WEIR_PLACEMENT_INVALID;
+    }
+    for (last = id; p->all.chunk[last].address + p->all.chunk[last].size < end;) {
+        last = p->all.chunk[last].next;
+        if (p->all.kind[last] != CLEAN && p->all.kind[last] != TAGGED) {
+            return WEIR_PLACEMENT_INVALID;
+        }
+    }
+    hole_begin(p, run_claim(p, id, first, end));
+    return WEIR_PLACEMENT_OK;
+}
+
+int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
+                          size_t bytes) {
     uint32_t id;
 
     unpark(p);
-    if (!records_reserve(p, p->regions + 3)) {
-        return WEIR_PLACEMENT_NO_MEMORY;
-    }
     id = chunk_around(p, within, CLEAN, address, bytes);
     if (id == 0) {
         return WEIR_PLACEMENT_INVALID;
     }
-    c = &p->all.chunk[id];
-    if (c->sequence > p->pace.observed) {
+    if (p->all.chunk[id].sequence > p->pace.observed) {
         return WEIR_PLACEMENT_BUSY;
     }
-    chunk_leave(p, NULL, id);
-    p->all.kind[id] = HOLE;
-    if (c->address + c->size > end) {
-        settle_clean(p, chunk_cut(p, id, end, HOLE));
-    }
-    if (c->address < first) {
-        uint32_t rest = chunk_cut(p, id, first, HOLE);
-
-        settle_clean(p, id);
-        id = rest;
-    }
-    hole_begin(p, id);
-    return WEIR_PLACEMENT_OK;
+    return weir__placement_hollow(p, within, address, bytes);
 }
 
 /* ------------------------------------------------------------------- figures -- */
@@ -1633,8 +1801,8 @@ static int check_region(struct weir_placement *p, const struct region *r, struct
         }
         if (p->all.kind[id] == LIVE) {
             wrong = check_block(p, id, sum);
-            if (c->address + c->size > r->high) {
-                wrong = "a block lies above the high mark";
+            if (c->address + c->size > (p->several ? r->high : r->used)) {
+                wrong = "a block lies above the mark";
             }
         } else if (p->all.kind[id] == HOLE) {
             wrong = check_hole(p, id, sum);

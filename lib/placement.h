@@ -23,8 +23,8 @@
  *              stream or both are clean.
  *   One stream.  Until a second stream is seen, tags restrict nothing: free chunks join whatever
  *              their tag, so that the placement is BFC's to the byte.  When the second stream shows
- *              up, free space below the highest address ever handed out of a region, or filled,
- *              carries the first stream's tag (unless observed), and what lies above is clean.
+ *              up, free space below the highest address ever handed out of a region carries the
+ *              first stream's tag (unless observed), and what lies above is clean.
  *   Stream 0   is "not known": what it frees serves nobody until observed, and it is served from
  *              clean chunks alone.
  *   Sequence.  From 1; 0 counts as 1.  A free with a sequence that its stream was already observed
@@ -81,8 +81,8 @@ struct weir_placement_figures {
     size_t largest_free; /* bytes of the largest free chunk, whoever may use it */
     size_t unobserved;   /* free bytes that carry a tag and so do not serve every stream; with one
                           * stream: 0 if all was observed, else what is free below the high marks */
-    size_t extent;       /* sum over regions of (highest address ever handed out, or filled - base) */
-    size_t host_bytes;   /* memory this bookkeeping takes on the host */
+    size_t extent;     /* sum over regions of (highest address ever handed out, or filled - base) */
+    size_t host_bytes; /* memory this bookkeeping takes on the host */
 };
 
 struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
@@ -93,6 +93,15 @@ struct weir_placement_span { /* one chunk, as weir__placement_walk shows it */
     int hole;         /* 1: a hole */
     uint64_t stream;  /* tag of a free chunk; 0 with sequence 0: clean */
     uint64_t sequence;
+};
+
+/* What lets a stream have memory before it was observed: waiting for those that freed it. */
+struct weir_placement_waits {
+    /* Whether what that stream freed with that sequence could be waited for. */
+    int (*may)(void *context, uint64_t stream, uint64_t sequence);
+    /* Waits for it; 0: that failed. */
+    int (*wait)(void *context, uint64_t stream, uint64_t sequence);
+    void *context;
 };
 
 /* All functions: not thread-safe (the caller's lock guards one placement), never block. */
@@ -129,6 +138,11 @@ int weir__placement_fill(struct weir_placement *p, uint64_t within, uint64_t add
 int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t address,
                           size_t bytes);
 
+/* [address, address + bytes), of free chunks side by side of which the first that it touches starts at
+ * `within`, is a hole from here on, whoever may use them.  OK, INVALID or NO_MEMORY. */
+int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
+                           size_t bytes);
+
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);
@@ -136,6 +150,13 @@ int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream
  * those that are. */
 int weir__placement_take_within(struct weir_placement *p, size_t bytes, uint64_t stream,
                                 size_t most, struct weir_placement_block *out);
+/* The same for a stream that was refused, behind others: of the runs of neighbouring free chunks that are
+ * clean, the stream's own or could be waited for, one of the fewest bytes that holds the block.  It waits for
+ * all that lies in the block; what is left of the run stays whose it was.  Linear in the chunks.  NO_FIT: there
+ * is none, or a wait failed. */
+int weir__placement_take_behind(struct weir_placement *p, size_t bytes, uint64_t stream,
+                                const struct weir_placement_waits *waits,
+                                struct weir_placement_block *out);
 /* Bytes of the largest block that `stream`, which was served or refused before, would be given now; 0: none. */
 size_t weir__placement_largest(struct weir_placement *p, uint64_t stream);
 /* Frees the live block at `address` on `stream` with `sequence` (rising per stream). What it was is

@@ -8,7 +8,9 @@
  *   3. a trim of all idle reserve, so that scattered room becomes the device's again, and one try.
  *      An engine's trim may wait for the device, however long that takes; it is left out where no
  *      waiting at all was asked for.
- * A request that could not fit even if everything idle and pending came free skips the wait.
+ *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
+ *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
+ * A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
@@ -22,6 +24,8 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
+/* What engines may have to grow by for a small request. */
+#define UNIT ((uint64_t)32 << 20)
 
 static uint64_t deadline_ns(const struct weir_host *host) {
     return host->options.recovery_timeout_ms == UINT32_MAX
@@ -91,6 +95,29 @@ static weir_status wait_for_frees(const struct weir_engine *ops, void *engine,
     }
 }
 
+/* Rung 4.  The status of the last try, or `why`; *asked likewise. */
+static weir_status ask_others(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                              weir_status why, size_t bytes, weir_stream stream, CUdeviceptr *block,
+                              int *grew, int *asked) {
+    int may_wait = deadline_ns(host) > 0, result_before = weir__driver_result;
+    weir_refusal now;
+    uint64_t idle, most = weir__size_larger(bytes, UNIT);
+
+    for (int i = 0; i < 2 && why == WEIR_E_NO_MEMORY; i++, most = UINT64_MAX) {
+        read_refusal(ops, engine, host, bytes, &now);
+        idle = now.reserve - now.in_use;
+        if (now.device_free == UINT64_MAX ||
+            bytes > idle + weir__size_less(now.limit, now.reserve) ||
+            host->borrow(host, weir__size_less(bytes, idle + now.device_free), most, may_wait) == 0)
+            break;
+        *asked = 1;
+        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        result_before = weir__driver_result;
+    }
+    weir__set_driver_result(result_before);
+    return why;
+}
+
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
     char asked[32], reserve[32], in_use[32], device_free[32], largest[32];
 
@@ -136,6 +163,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
             status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         }
     }
+    status = ask_others(ops, engine, host, status, bytes, stream, block, grew, &again);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);

@@ -40,7 +40,8 @@ enum weir_setting {
     X(STREAM_CHECKS)                                                                               \
     X(HARDEN)                                                                                      \
     X(PROFILE)                                                                                     \
-    X(DECAY)
+    X(DECAY)                                                                                       \
+    X(INTERNAL_DEPENDENCIES)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

@@ -517,6 +517,16 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
     return placed;
 }
 
+int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
+    const struct weir_suballoc_region *r = region_of(s, address);
+    int placed = r ? weir__placement_hollow(s->placement[r->kind], chunk, address, bytes)
+                   : WEIR_PLACEMENT_INVALID;
+
+    if (placed == WEIR_PLACEMENT_OK)
+        count_total(s, s->total - bytes);
+    return placed;
+}
+
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
     const struct weir_suballoc_region *r = region_of(s, address);
     int placed = r ? weir__placement_punch(s->placement[r->kind], chunk, address, bytes)
@@ -532,6 +542,13 @@ void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream
 
     if (on)
         weir__order_ask(&s->order, on, stream);
+}
+
+void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
+    struct weir_order_stream *on = id == 0 ? NULL : weir__order_stream(&s->order, id);
+
+    if (on)
+        weir__order_mark(&s->order, on, stream);
 }
 
 struct survey {
@@ -682,6 +699,44 @@ size_t weir__suballoc_largest(struct weir_suballoc *s, uint64_t id) {
             largest = bytes;
     }
     return largest;
+}
+
+struct behind {
+    struct weir_order *order;
+    weir_stream stream;
+};
+
+static int may_wait(void *context, uint64_t id, uint64_t sequence) {
+    const struct behind *b = context;
+
+    return b->order->host->options.internal_dependencies == WEIR_SWITCH_ON &&
+           weir__order_may_follow(b->order, id, sequence);
+}
+
+static int wait_behind(void *context, uint64_t id, uint64_t sequence) {
+    const struct behind *b = context;
+
+    return weir__order_follow(b->order, b->stream, id, sequence) == CUDA_SUCCESS;
+}
+
+int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                               weir_stream stream, struct weir_placement_block *out) {
+    struct behind behind = {&s->order, stream};
+    const struct weir_placement_waits waits = {may_wait, wait_behind, &behind};
+    int kind = weir__suballoc_is_small(s, bytes) ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON;
+    int result = WEIR_PLACEMENT_NO_FIT;
+
+    if (s->bases > 0 && kind == WEIR_SUBALLOC_COMMON)
+        result =
+            weir__placement_take_behind(s->placement[WEIR_SUBALLOC_BASE], bytes, id, &waits, out);
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__placement_take_behind(s->placement[kind], bytes, id, &waits, out);
+    if (result == WEIR_PLACEMENT_OK) {
+        tell_address(s, out);
+        account(s, out);
+        s->steals++;
+    }
+    return result;
 }
 
 void weir__suballoc_dry(struct weir_suballoc *s) {

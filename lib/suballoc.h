@@ -128,6 +128,11 @@ void weir__suballoc_dry(struct weir_suballoc *s);
  * for the device. */
 int weir__suballoc_take_at_last(struct weir_suballoc *s, size_t bytes, uint64_t id, size_t most,
                                 uint64_t reserve, struct weir_placement_block *out);
+/* The same as take, for a request on `stream`, of that id, that did not fit: free chunks side by side serve it
+ * together, what is the stream's, what is clean, and, under internal_dependencies, what others freed, whose
+ * work then comes before its own on the device. */
+int weir__suballoc_take_behind(struct weir_suballoc *s, size_t bytes, uint64_t id,
+                               weir_stream stream, struct weir_placement_block *out);
 /* Frees a block, on `stream` of that id and on those of `uses` (NULL: none), as an engine's free. */
 weir_status weir__suballoc_give(struct weir_suballoc *s, CUdeviceptr block, uint64_t id,
                                 weir_stream stream, struct weir_use_list *uses);
@@ -155,6 +160,11 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
 /* Part of the free chunk of a range that starts at `chunk`, all of it observed, loses its memory.  A
  * placement's result. */
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
+/* The same, whoever may use that part, which may lie in several free chunks side by side: `chunk` is where the
+ * first of them starts. */
+int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
+/* In a call on `stream` of that id: an event is recorded for what was freed on it. */
+void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* In a call on the stream of that id: if it is idle, what was freed on it is observed.  Not where the id is
  * not known. */
 void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream);

@@ -47,6 +47,7 @@ unit_tests = \
 	tests/test_histogram \
 	tests/test_ladder \
 	tests/test_limit \
+	tests/test_low_memory \
 	tests/test_map \
 	tests/test_misuse \
 	tests/test_model \
@@ -155,6 +156,7 @@ EXTRA_DIST += \
 	tests/refuse.h \
 	tests/suite.h \
 	tests/support.h \
+	tests/spin/ahead.pml \
 	tests/spin/bias.pml \
 	tests/spin/box.pml \
 	tests/spin/demand.pml \

@@ -36,7 +36,10 @@ struct sim_script {
     X(RECORDS, "event records")                                                                    \
     X(DEFERRED, "deferred frees")                                                                  \
     X(GROWTHS, "growth steps")                                                                     \
-    X(RETRIES, "recoveries")
+    X(RETRIES, "recoveries")                                                                       \
+    X(AHEAD, "growth steps in the background")                                                     \
+    X(DECAYS, "times that idle reserve decayed")                                                   \
+    X(LEARNT, "allocators that began with a profile")
 
 enum sim_count {
 #define SIM_COUNT(name, words) SIM_##name,

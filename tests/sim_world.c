@@ -15,11 +15,13 @@
  */
 #include "sim.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <weir/weir.h>
@@ -90,16 +92,20 @@ enum kind { POOL, ARENA_FIXED, ARENA_REGIONS, ARENA_MAPPED, PLATFORM, KINDS };
 struct settings {
     int kind, front, checks;
     uint64_t capacity, limit; /* limit 0: none */
-    int growth, threshold, cache, idle, patience, packing;
+    int growth, threshold, cache, idle, patience, packing, dependencies;
     unsigned threads, streams;
     int legacy; /* the legacy default stream is one of them, and some streams are blocking */
     int faults;
-    int asks;            /* the program has a callback for want of memory */
-    uint64_t harden;     /* where blocks are small: it writes to all of them */
-    unsigned sizes;      /* which of them, see draw_size, */
-    unsigned few;        /* and how many different ones; 0: any */
-    uint64_t longest_ns; /* work */
-    uint64_t headroom;   /* bytes; 0: none */
+    int asks;                      /* the program has a callback for want of memory */
+    uint64_t harden;               /* where blocks are small: it writes to all of them */
+    unsigned sizes;                /* which of them, see draw_size, */
+    unsigned few;                  /* and how many different ones; 0: any */
+    uint64_t longest_ns;           /* work */
+    uint64_t headroom;             /* bytes; 0: none */
+    uint64_t prealloc;             /* likewise, */
+    int at_first, behind, hurries; /* when, by whom, and with a deadline */
+    uint64_t half_life_ms;         /* 0: no decay */
+    int learns;                    /* it has a profile */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
 };
@@ -160,6 +166,34 @@ struct world {
 
 static struct world w;
 
+/* A folder of this process, so that it meets no other's lock or profile. */
+static const char *folder(void) {
+    static char path[64];
+
+    snprintf(path, sizeof path, "%s/weir-sim-%ld",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
+    return path;
+}
+
+/* What the world learns. */
+static const char *profile_path(void) {
+    static char path[80];
+
+    snprintf(path, sizeof path, "%s/profile", folder());
+    return path;
+}
+
+static void remove_folder(void) {
+    DIR *files = opendir(folder());
+    const struct dirent *file;
+
+    while (files && (file = readdir(files)))
+        (void)unlinkat(dirfd(files), file->d_name, 0);
+    if (files)
+        closedir(files);
+    (void)rmdir(folder());
+}
+
 static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...) {
     size_t length = 0;
     va_list arguments;
@@ -167,6 +201,7 @@ static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *for
     va_start(arguments, format);
     length = (size_t)vsnprintf(w.report->failure, sizeof w.report->failure, format, arguments);
     va_end(arguments);
+    remove_folder();
     if (length < sizeof w.report->failure)
         snprintf(w.report->failure + length, sizeof w.report->failure - length,
                  " (word %zu of seed %#llx)", w.at, (unsigned long long)w.script->seed);
@@ -249,6 +284,16 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->asks = pick(&state, 3) == 0;
     if (pick(&state, 4) == 0)
         s->headroom = (uint64_t)MIB << pick(&state, 8);
+    if (pick(&state, 5) == 0 && s->kind != PLATFORM)
+        s->prealloc = (s->limit ? s->limit : s->capacity) / 64 * (1 + pick(&state, 48));
+    s->at_first = (int)pick(&state, 2);
+    s->behind = (int)pick(&state, 2);
+    s->hurries = pick(&state, 4) == 0;
+    if (pick(&state, 3) == 0 && s->kind != PLATFORM && s->kind != ARENA_FIXED)
+        s->half_life_ms = 1 + pick(&state, 100);
+    s->learns = pick(&state, 6) == 0;
+    s->dependencies =
+        (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick(&state, 3)];
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -260,12 +305,15 @@ void sim_describe(uint64_t seed, FILE *out) {
     draw_settings(&s, seed);
     fprintf(out,
             "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
-            "%u threads, %u streams%s%s%s, headroom %llu\n",
+            "%u threads, %u streams%s%s%s, headroom %llu MiB, prealloc %llu MiB%s%s%s, half-life "
+            "%llu ms%s\n",
             kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
             s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
             s.faults ? ", faults" : "", s.asks ? ", asks" : "",
-            (unsigned long long)(s.headroom / MIB));
+            (unsigned long long)(s.headroom / MIB), (unsigned long long)(s.prealloc / MIB),
+            s.at_first ? " at first" : "", s.behind ? " behind" : "", s.hurries ? " at once" : "",
+            (unsigned long long)s.half_life_ms, s.learns ? ", learns" : "");
 }
 
 static weir_amount bytes_amount(uint64_t bytes) {
@@ -294,6 +342,7 @@ static weir_options options_of(const struct settings *s) {
                     : s->kind == ARENA_MAPPED ? WEIR_ARENA_MAPPED
                                               : WEIR_ARENA_DEFAULT;
     options.packing = s->packing;
+    options.internal_dependencies = s->dependencies;
     if (s->limit)
         options.limit = bytes_amount(s->limit);
     options.growth = growths[s->growth];
@@ -305,6 +354,17 @@ static weir_options options_of(const struct settings *s) {
     options.harden = s->harden;
     if (s->headroom)
         options.headroom = bytes_amount(s->headroom);
+    if (s->prealloc)
+        options.prealloc = bytes_amount(s->prealloc);
+    if (s->at_first)
+        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    if (s->behind)
+        options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    if (s->hurries)
+        options.prealloc_deadline_ms = 2;
+    options.decay_ms = s->half_life_ms;
+    if (s->learns)
+        options.profile = profile_path();
     options.log = WEIR_LOG_NONE;
     options.stream_checks = s->checks ? WEIR_SWITCH_DEFAULT : WEIR_SWITCH_OFF;
     return options;
@@ -487,6 +547,7 @@ static int give_idle_back(const weir_oom *oom, void *data) {
  * else the block is as if it had been asked for in the first place. */
 static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
     weir_refusal refusal = {.size = sizeof refusal};
+    uint64_t steps = look().ahead_steps;
     weir_status status;
     int faulted;
 
@@ -498,7 +559,7 @@ static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
     tell("alloc %zu on stream %u, as it said: ", *bytes, stream);
     faulted = CALL(status, weir_alloc(w.allocator, *bytes, handle(stream), address));
     tell("%s\n", weir_status_name(status));
-    if (status != WEIR_OK && !faulted)
+    if (status != WEIR_OK && !faulted && look().ahead_steps == steps) /* else that has taken some */
         fail("%zu bytes were said to be had: %s (driver result %d)", *bytes,
              weir_status_name(status), weir_last_driver_result());
     add(SIM_LARGEST, status == WEIR_OK);
@@ -794,12 +855,33 @@ static void do_kernel(uint64_t r) {
         CU(weir__model_kernel(handle(stream), duration(r) * 4));
 }
 
+/* A request after a long pause decays otherwise than those of a program at work. */
+static void do_advance(uint64_t r) {
+    weir__model_advance(duration(r) * 4);
+    if (w.set.half_life_ms)
+        weir__model_advance(w.set.half_life_ms * 1000000 / 8 * (r % 12));
+}
+
 /* ---- Reserve ---- */
+
+static void do_decay(void) {
+    size_t went = 0;
+    weir_status status;
+
+    tell("decay: ");
+    if (!CALL(status, weir_decay(w.allocator, &went)))
+        expect(status, WEIR_OK, "weir_decay");
+    tell("%s, %zu bytes went\n", weir_status_name(status), went);
+}
 
 static void do_trim(uint64_t r) {
     size_t keep = r & 1 ? 0 : (size_t)(r >> 8) % w.set.capacity;
     weir_status status;
 
+    if (w.set.half_life_ms && r & 6) {
+        do_decay();
+        return;
+    }
     tell("trim to %zu: ", keep);
     if (!CALL(status, weir_trim(w.allocator, keep, NULL)) && status != WEIR_E_NO_MEMORY)
         expect(status, WEIR_OK, "weir_trim");
@@ -818,6 +900,15 @@ static void do_preallocate(uint64_t r) {
     tell("%s\n", weir_status_name(status));
 }
 
+/* Somebody says that so much is wanted, or all. */
+static void say_low_memory(size_t bytes) {
+    int fixed = w.set.kind == PLATFORM || w.set.kind == ARENA_FIXED;
+    weir_status status = weir_low_memory(w.allocator, bytes);
+
+    tell("memory is low, %zu bytes are wanted: %s\n", bytes, weir_status_name(status));
+    expect(status, fixed ? WEIR_E_NOT_SUPPORTED : WEIR_OK, "weir_low_memory");
+}
+
 /* Others take memory of the device, or give it back. */
 static void do_hog(uint64_t r, int takes) {
     CUdeviceptr *hog = &w.hogs[r % HOGS];
@@ -825,6 +916,8 @@ static void do_hog(uint64_t r, int takes) {
 
     if (takes == (*hog != 0) || w.capture.runs)
         return;
+    if (takes && (r >> 16 & 1))
+        say_low_memory(r >> 17 & 1 ? bytes : 0);
     tell("somebody %s %zu bytes\n", takes ? "takes" : "gives back", bytes);
     if (takes)
         (void)w.driver->cuMemAlloc(hog, bytes); /* if there is as much */
@@ -1006,6 +1099,19 @@ static int has_own_blocks(void) {
     return 0;
 }
 
+/* Of those that the ring still has. */
+static unsigned count_decays(void) {
+    weir_event events[64];
+    size_t count;
+    unsigned decays = 0;
+
+    expect(weir_events(w.allocator, 0, events, sizeof events[0], 64, &count), WEIR_OK,
+           "weir_events");
+    for (size_t i = 0; i < count; i++)
+        decays += events[i].cause == WEIR_EVENT_DECAY;
+    return decays;
+}
+
 static void close_allocator(void) {
     weir_statistics s;
     size_t free_bytes, total;
@@ -1032,6 +1138,9 @@ static void close_allocator(void) {
     add(SIM_DEFERRED, s.deferred_frees);
     add(SIM_GROWTHS, s.growths);
     add(SIM_RETRIES, s.retries);
+    add(SIM_AHEAD, s.ahead_steps);
+    add(SIM_DECAYS, count_decays());
+    add(SIM_LEARNT, s.profile_runs > 0);
     if (s.late_writes || s.overruns || (s.kept_out && !w.set.faults))
         fail("%llu late writes, %llu overruns and %llu blocks kept out, though nobody wrote",
              (unsigned long long)s.late_writes, (unsigned long long)s.overruns,
@@ -1069,6 +1178,9 @@ static void close_allocator(void) {
 static void open_world(void) {
     struct weir_driver_failure failure;
 
+    remove_folder(); /* of a process that had this number */
+    if (mkdir(folder(), 0700) != 0 || setenv("XDG_RUNTIME_DIR", folder(), 1) != 0)
+        fail("no folder %s", folder());
     w.driver = weir__driver_open("model", &failure);
     if (!w.driver)
         fail("%s", failure.text);
@@ -1095,6 +1207,7 @@ static void close_world(void) {
     CU(w.driver->cuEventDestroy(w.event));
     CU(w.driver->cuCtxPopCurrent(&popped));
     CU(w.driver->cuDevicePrimaryCtxRelease(0));
+    remove_folder();
 }
 
 /* ---- Playing ---- */
@@ -1123,7 +1236,7 @@ static void do_word(enum operation operation, uint64_t r) {
         do_kernel(r);
         break;
     case OP_ADVANCE:
-        weir__model_advance(duration(r) * 4);
+        do_advance(r);
         break;
     case OP_SYNC_STREAM:
         do_ask(r, 1);

@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 264, 8);
+STRUCT(weir_options, 272, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -78,6 +78,8 @@ FIELD(weir_options, prealloc_deadline_ms, 240, 4);
 FIELD(weir_options, prealloc_mode, 244, 4);
 FIELD(weir_options, profile, 248, 8);
 FIELD(weir_options, decay_ms, 256, 8);
+FIELD(weir_options, internal_dependencies, 264, 4);
+FIELD(weir_options, reserved, 268, 4);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -255,6 +257,7 @@ VALUE(WEIR_EVENT_RECOVERY, 4);
 VALUE(WEIR_EVENT_HEADROOM, 5);
 VALUE(WEIR_EVENT_BACKGROUND, 6);
 VALUE(WEIR_EVENT_DECAY, 7);
+VALUE(WEIR_EVENT_LOW_MEMORY, 8);
 
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
@@ -274,7 +277,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
-    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 8);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 9);
 }
 END_TEST
 
@@ -300,6 +303,7 @@ START_TEST(functions_have_their_types) {
     weir_status (*pool)(weir_allocator *, struct CUmemPoolHandle_st **) = weir_pool;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
     weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
+    weir_status (*low_memory)(weir_allocator *, size_t) = weir_low_memory;
     weir_status (*save)(weir_allocator *, const char *) = weir_profile_save;
     weir_status (*stats)(weir_allocator *, weir_statistics *) = weir_stats;
     weir_status (*latencies)(weir_allocator *, int, weir_latency *) = weir_latencies;
@@ -322,9 +326,9 @@ START_TEST(functions_have_their_types) {
 
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
-              preallocate && set_limit && pool && trim && decay && save && stats && latencies &&
-              events && cause && refusal && init && from_env && set && name && message && result &&
-              reader && close && next && reason);
+              preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
+              latencies && events && cause && refusal && init && from_env && set && name &&
+              message && result && reader && close && next && reason);
 }
 END_TEST
 

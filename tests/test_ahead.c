@@ -533,6 +533,28 @@ START_TEST(idle_pieces_do_not_deceive_it) {
 }
 END_TEST
 
+/* What a refusal says could be had is not taken before the program can ask for it. */
+START_TEST(a_refusal_leaves_what_there_is) {
+    weir_options options = options_for(_i, 0, 0);
+    weir_refusal refusal = {.size = sizeof refusal};
+    weir_allocator *a;
+    void *block = NULL;
+    CUdeviceptr hog;
+
+    options.prealloc = bytes_amount(4 * GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.growth = WEIR_GROWTH_BFC; /* takes nine tenths of what was refused */
+    a = make_on(driver, &options);
+    CU(driver->cuMemAlloc(&hog, 8 * GIB - 128 * MIB));
+    weir__model_advance(5 * MS);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 200 * MIB, A, &block));
+    OK(weir_last_refusal(&refusal));
+    OK(weir_free(a, take(a, refusal.largest, A), A));
+    destroy(a);
+    CU(driver->cuMemFree(hog));
+}
+END_TEST
+
 START_TEST(pauses_after_refusals_double_to_a_bound) {
     weir_allocator *a = make(driver, _i, 256 * MIB, 512 * MIB);
     uint64_t pause = 0, before = 0, refusals;
@@ -627,6 +649,26 @@ START_TEST(what_cannot_be_told_is_left_alone) {
 }
 END_TEST
 
+/* The thread, which has given headroom up, still does what it is told. */
+START_TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
+    weir_options options = options_for(_i, 64 * MIB, 0);
+    weir_allocator *a;
+
+    real.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
+    catch_log();
+    options.log = WEIR_LOG_WARNING;
+    options.prealloc = bytes_amount(256 * MIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(&real, &options);
+    AWAIT((lines(), strstr(logged, "headroom has no effect with this driver")) != NULL);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    AWAIT(stats_of(a).prealloc_asked == 256 * MIB);
+    MUST_EQ(stats_of(a).prealloc_pending, 0);
+    destroy(a);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *all = suite_create("ahead");
     TCase *tests = suite_add_case(all, "thread", 120, open_device, NULL);
@@ -647,6 +689,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WAYS);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
+    tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);
 
     tests = suite_add_case(all, "exit", 120, NULL, NULL);
     tcase_add_loop_test(tests, a_process_may_exit_meanwhile, 0, WAYS);
@@ -655,6 +698,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
+    tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);
     tcase_add_loop_test(tests, a_hit_costs_what_it_did, 0, POOL_ALONE);

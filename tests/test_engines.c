@@ -213,6 +213,44 @@ START_TEST(freed_on_a_busy_stream) {
 }
 END_TEST
 
+/* What A freed while busy serves B before the reserve grows, if B may wait for A on the device; else it grows,
+ * or refuses where it cannot. */
+static void behind_another(int kind, int dependencies) {
+    weir_options options = plain(kind, 64 * MIB);
+    int on = dependencies == WEIR_SWITCH_ON;
+    void *block, *other = NULL;
+    weir_allocator *a;
+    uint64_t before;
+
+    options.internal_dependencies = dependencies;
+    a = make(&options);
+    give(a, take(a, 1000, B), B);
+    block = take(a, 28 * MIB, A);
+    before = reserve(a);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    count_from_here();
+    if (!on && kind == KIND_FIXED)
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 40 * MIB, B, &other));
+    else
+        other = take(a, (kind == KIND_FIXED ? 40 : 28) * MIB, B);
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuStreamWaitEvent), (uint64_t)on);
+    ck_assert_int_eq(reserve(a) == before, on || kind == KIND_FIXED);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY); /* the host waited for nothing */
+    MUST_EQ(driver->cuStreamQuery(B), on ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
+    busy(B, MS); /* writes its block: the model would complain */
+    weir__model_advance(5 * MS);
+    give(a, other, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+
+START_TEST(a_stream_may_go_behind_another) {
+    behind_another(_i, WEIR_SWITCH_ON);
+    behind_another(_i, WEIR_SWITCH_OFF);
+}
+END_TEST
+
 /* Small frees pile up without events; a stream that runs dry asks for them, and the owner's next call
  * records one for all. */
 START_TEST(a_dry_stream_makes_the_owner_record_once) {
@@ -1630,6 +1668,85 @@ START_TEST(an_idle_stream_is_no_proof) {
 }
 END_TEST
 
+/* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
+START_TEST(an_end_that_cannot_wait_is_no_end) {
+    static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
+    weir_options options = plain(kinds[_i], 0);
+    weir_allocator *a;
+    void *block;
+
+    options.front = kinds[_i] == KIND_MAPPED ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
+    a = make(&options);
+    block = take(a, 20 * MIB, A);
+    busy(A, 50 * MS);
+    MUST_EQ(weir__model_use(A, (uintptr_t)block, 20 * MIB, 1, 50 * MS), CUDA_SUCCESS);
+    give(a, block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+    ck_assert_ptr_null(weir__model_fault());
+    weir__model_faults_clear();
+    give(a, take(a, 20 * MIB, A), A);
+    destroy(a);
+    ck_assert_ptr_null(weir__model_fault());
+}
+END_TEST
+
+/* All that the device has left can be had, though steps are larger, and what is refused leaves nothing behind
+ * in a place where it cannot move. */
+START_TEST(the_last_of_the_device_is_enough) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block[3], *none = NULL;
+    CUdeviceptr hog;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    a = make(&options);
+    block[0] = take(a, 8 * MIB, A);
+    block[1] = take(a, 24 * MIB, A);
+    block[2] = take(a, 8 * MIB, A);
+    give(a, block[1], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 16 * MIB);
+    busy(A, 50 * MS);
+    give(a, block[0], A);
+    CU(driver->cuMemAlloc(&hog, device_free() - 14 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 30 * MIB, A, &none));
+    MUST_EQ(device_free(), 14 * MIB);
+    block[1] = take(a, 22 * MIB, A);
+    MUST_EQ(device_free(), 0);
+    give(a, block[1], A);
+    give(a, block[2], A);
+    CU(driver->cuMemFree(hog));
+    destroy(a);
+}
+END_TEST
+
+/* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
+START_TEST(a_second_stream_has_what_nobody_used) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block, *other;
+
+    options.packing = _i;
+    options.front = WEIR_SWITCH_OFF;
+    options.prealloc = bytes_amount(512 * MIB);
+    a = make(&options);
+    block = take(a, 100 * MIB, A);
+    busy(A, 50 * MS);
+    give(a, block, A);
+    count_from_here();
+    other = take(a, 300 * MIB, B);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    give(a, other, B);
+    destroy(a);
+}
+END_TEST
+
 START_TEST(a_pool_without_figures) {
     const struct weir_driver *table = older_driver(WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE);
     weir_options options = plain(KIND_POOL, 0);
@@ -2322,6 +2439,7 @@ static void add_order(TCase *tests) {
     tcase_add_test(tests, a_block_of_the_platform_is_one_call);
     LOOP(tests, one_stream_never_records, ARENAS);
     tcase_add_test(tests, freed_on_a_busy_stream);
+    LOOP(tests, a_stream_may_go_behind_another, KIND_FIXED, KIND_MAPPED + 1);
     tcase_add_test(tests, a_dry_stream_makes_the_owner_record_once);
     tcase_add_test(tests, events_are_recycled);
     tcase_add_test(tests, a_recycled_handle_is_another_stream);
@@ -2410,6 +2528,10 @@ static void add_faults(TCase *tests) {
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
+    tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
+    tcase_add_test(tests, the_last_of_the_device_is_enough);
+    tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
+                        WEIR_PACKING_FAST + 1);
     tcase_add_test(tests, a_pool_without_figures);
     tcase_add_test(tests, a_pool_without_maximum);
     tcase_add_loop_test(tests, what_was_undone_is_nobodys, 0, 2);

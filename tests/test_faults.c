@@ -17,6 +17,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "allocator_internal.h"
 #include "bias.h"
@@ -282,6 +283,42 @@ static void with_no_threshold(weir_options *o) {
 
 static void with_exact_growth(weir_options *o) {
     o->growth = WEIR_GROWTH_EXACT;
+}
+
+static void with_decay(weir_options *o) {
+    o->decay_ms = 10;
+}
+
+static void with_headroom(weir_options *o) {
+    o->headroom = bytes_amount(100 * MIB);
+}
+
+static void with_prealloc_behind(weir_options *o) {
+    o->prealloc = bytes_amount(200 * MIB);
+    o->prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+}
+
+static char profile[64]; /* path */
+
+/* Without a run in it. */
+static void with_new_profile(weir_options *o) {
+    snprintf(profile, sizeof profile, "%s/weir-faults-%ld.profile",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
+    (void)unlink(profile);
+    o->profile = profile;
+}
+
+/* What an allocator of these options has learned. */
+static void with_profile(weir_options *o) {
+    weir_allocator *a;
+    void *block;
+
+    with_new_profile(o);
+    OK(weir__allocator_create_on(&watched, o, &a, NULL, 0));
+    OK(weir_alloc(a, 100 * MIB, A, &block));
+    OK(weir_free(a, block, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
 }
 
 static weir_status take_small(struct scene *s) {
@@ -626,6 +663,54 @@ static weir_status give_and_take(struct scene *s) {
     return status;
 }
 
+/* Much has been idle for long: the next request of the engine, or weir_decay, will give of it back. */
+static void idle_for_long(struct scene *s) {
+    OK(want(s, 0, 60 * MIB, A));
+    OK(want(s, 1, 60 * MIB, A));
+    OK(want(s, 2, 1000, A));
+    OK(drop(s, 0));
+    OK(drop(s, 1));
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < 5; i++) {
+        weir__model_advance(4 * MS);
+        touch(s, (size_t)(i + 1) * 2 * MIB, A);
+    }
+    CU(driver->cuCtxSynchronize());
+    weir__model_advance(9 * MS);
+}
+
+static weir_status take_three(struct scene *s) {
+    return want(s, 3, 3 * MIB, A);
+}
+
+static weir_status decay(struct scene *s) {
+    size_t released;
+
+    return weir_decay(s->a, &released);
+}
+
+/* The next request of the engine has steps played that are due. */
+static void little_is_idle(struct scene *s) {
+    OK(want(s, 1, 100 * MIB, A));
+    weir__model_advance(5 * MS);
+}
+
+/* No piece of what is idle is large enough, and there can be no more. */
+static void idle_in_pieces(struct scene *s) {
+    OK(want_some(s, 0, 8, 30 * MIB, A));
+    for (int i = 0; i < 8; i += 2)
+        OK(drop(s, i));
+    CU(driver->cuCtxSynchronize());
+}
+
+static weir_status take_pieces(struct scene *s) {
+    return want(s, 10, 70 * MIB, A);
+}
+
+static weir_status save_profile(struct scene *s) {
+    return weir_profile_save(s->a, NULL);
+}
+
 static const struct situation situations[] = {
     {"create", CREATE_MAY, NEW, NULL, NULL, create},
     {"create, preallocated", CREATE_MAY, NEW, with_prealloc, NULL, create},
@@ -669,6 +754,16 @@ static const struct situation situations[] = {
     {"destroy", DESTROY_MAY, 0, NULL, idle_and_not_done, destroy},
     {"destroy, frees pending", DESTROY_MAY, 0, NULL, frees_are_pending, destroy},
     {"destroy, blocks live", DESTROY_MAY, 0, NULL, one_small, destroy},
+    {"moves", ALLOC_MAY, SHORT, with_limit, idle_in_pieces, take_pieces},
+    {"decay beside a request", ALLOC_MAY, 0, with_decay, idle_for_long, take_three},
+    {"decay", TRIM_MAY | MAY(E_NOT_SUPPORTED), 0, with_decay, idle_for_long, decay},
+    {"steps of headroom", ALLOC_MAY, 0, with_headroom, little_is_idle, take_three},
+    {"create, preallocated behind", CREATE_MAY, NEW, with_prealloc_behind, NULL, create},
+    {"preallocation behind", ALLOC_MAY, 0, with_prealloc_behind, little_is_idle, take_three},
+    {"create, with a profile", CREATE_MAY, NEW, with_profile, NULL, create},
+    {"save a profile", STATS_MAY | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY), 0, with_new_profile,
+     idle_and_done, save_profile},
+    {"destroy, with a profile", DESTROY_MAY, 0, with_profile, idle_and_done, destroy},
 };
 enum { SITUATIONS = sizeof situations / sizeof situations[0] };
 
@@ -1069,15 +1164,19 @@ START_TEST(each_request_for_host_memory_fails) {
 END_TEST
 #endif
 
+static void drop_profile(void) {
+    (void)unlink(profile);
+}
+
 int main(void) {
     Suite *suite = suite_create("faults");
-    TCase *calls_fail = suite_add_case(suite, "driver calls", 300, NULL, NULL);
-    TCase *pairs_fail = suite_add_case(suite, "pairs", 3600, NULL, NULL);
+    TCase *calls_fail = suite_add_case(suite, "driver calls", 300, NULL, drop_profile);
+    TCase *pairs_fail = suite_add_case(suite, "pairs", 3600, NULL, drop_profile);
 
     tcase_add_loop_test(calls_fail, each_driver_call_fails, 0, WORLDS);
     tcase_add_loop_test(pairs_fail, pairs_of_driver_calls_fail, 0, WORLDS);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_loop_test(suite_add_case(suite, "host memory", 300, NULL, NULL),
+    tcase_add_loop_test(suite_add_case(suite, "host memory", 300, NULL, drop_profile),
                         each_request_for_host_memory_fails, 0, WORLDS);
 #endif
     return run_suite(suite, CK_FORK_GETENV);

@@ -673,6 +673,8 @@ static const struct {
     {"headroom", "75%", "75%:100%"},
     {"headroom", "1%free:512MiB", NULL},
     {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
+    {"internal-dependencies", "on", NULL},
+    {"internal-dependencies", "0", "off"},
     {"decay", "off", NULL},
     {"decay", "60s", NULL},
     {"decay", "250", "250ms"},
@@ -797,6 +799,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
         {WEIR_SETTING_PROFILE, "off", "off"},
         {WEIR_SETTING_DECAY, "off", "off"},
+        {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
     };
     char text[128];
 
@@ -811,6 +814,10 @@ START_TEST(test_defaults_are_shown) {
         weir__option_show(&options, cases[i].setting, text, sizeof text);
         ck_assert_str_eq(text, cases[i].fixed_arena);
     }
+    options.arena = WEIR_ARENA_MAPPED;
+    options.packing = WEIR_PACKING_FIT;
+    weir__option_show(&options, WEIR_SETTING_INTERNAL_DEPENDENCIES, text, sizeof text);
+    ck_assert_str_eq(text, "on");
     options.engine = WEIR_ENGINE_PLATFORM;
     weir__option_show(&options, WEIR_SETTING_FRONT, text, sizeof text);
     ck_assert_str_eq(text, "off");
@@ -856,7 +863,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, prealloc_min), 224);
     ck_assert_uint_eq(offsetof(weir_options, profile), 248);
     ck_assert_uint_eq(offsetof(weir_options, decay_ms), 256);
-    ck_assert_uint_eq(sizeof(weir_options), 264);
+    ck_assert_uint_eq(offsetof(weir_options, internal_dependencies), 264);
+    ck_assert_uint_eq(sizeof(weir_options), 272);
 }
 END_TEST
 
@@ -1236,6 +1244,7 @@ static const struct {
     {WEIR_SETTING_PREALLOC_MODE, "WEIR_PREALLOC_MODE", "background", "foreground"},
     {WEIR_SETTING_PROFILE, "WEIR_PROFILE", "/tmp/a", "off"},
     {WEIR_SETTING_DECAY, "WEIR_DECAY", "60s", "off"},
+    {WEIR_SETTING_INTERNAL_DEPENDENCIES, "WEIR_INTERNAL_DEPENDENCIES", "on", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -54,6 +54,42 @@ START_TEST(on_one_stream_all_is_ordered) {
 }
 END_TEST
 
+/* One handle at two addresses: who uses it at one must be behind who used it at the other, and the first place
+ * may not go before he was seen done. */
+START_TEST(memory_at_two_addresses_is_one) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemAccessDesc access = {.location = properties.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const size_t page = 2 * MIB;
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr place;
+
+    CU(driver->cuMemAddressReserve(&place, 2 * page, 0, 0, 0));
+    CU(driver->cuMemCreate(&memory, page, &properties, 0));
+    for (size_t i = 0; i < 2; i++)
+        CU(driver->cuMemMap(place + i * page, page, 0, memory, 0));
+    CU(driver->cuMemSetAccess(place, 2 * page, &access, 1));
+    CU(weir__model_use(A, place + page / 2, page / 4, OLD, MS));
+    CU(weir__model_use(B, place + page, page / 2, OTHER, MS)); /* other bytes of it */
+    CU(driver->cuEventRecord(event, A));
+    if (_i != 0)
+        CU(driver->cuStreamWaitEvent(B, event, 0));
+    CU(weir__model_use(B, place + page + page / 2, BYTES, NEW, MS));
+    if (_i == 0)
+        expect_fault(BESIDE " at another address of the same memory");
+    else
+        expect_none();
+    if (_i == 2)
+        CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuMemUnmap(place, page));
+    if (_i == 1)
+        expect_fault("unmapped before the host saw its uses done");
+    else if (_i == 2)
+        expect_none();
+}
+END_TEST
+
 START_TEST(another_stream_must_wait) {
     char wanted[64];
 
@@ -307,6 +343,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "order", 10, setup, NULL);
 
     tcase_add_test(tests, on_one_stream_all_is_ordered);
+    tcase_add_loop_test(tests, memory_at_two_addresses_is_one, 0, 3);
     tcase_add_test(tests, another_stream_must_wait);
     tcase_add_test(tests, a_wait_orders);
     tcase_add_test(tests, a_wait_orders_through_a_third_stream);

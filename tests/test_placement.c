@@ -701,6 +701,64 @@ START_TEST(own_stream_is_served_at_once_others_when_observed) {
 }
 END_TEST
 
+/* What is waited for: text of "stream@sequence". */
+static char waited_for[4096];
+
+static int can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
+    (void)context;
+    return (stream + sequence) % 3 != 0;
+}
+
+static int note_wait(void *context, uint64_t stream, uint64_t sequence) {
+    size_t at = strlen(waited_for);
+
+    snprintf(waited_for + at, sizeof waited_for - at, "%" PRIu64 "@%" PRIu64 " ", stream, sequence);
+    return context == NULL;
+}
+
+static int all_can_be_waited_for(void *context, uint64_t stream, uint64_t sequence) {
+    (void)context;
+    (void)stream;
+    (void)sequence;
+    return 1;
+}
+
+/* Free chunks of several streams, side by side, make one block for who waits for them; what it leaves stays
+ * whose it was.  A refused wait leaves all as it is. */
+START_TEST(behind_others_a_block_lies_across_chunks) {
+    struct weir_placement_waits waits = {all_can_be_waited_for, note_wait, NULL};
+    struct weir_placement_block block = {1, 2, 3};
+    int refuses;
+
+    begin(&bfc, 4096);
+    for (size_t i = 0; i < 4; i++)
+        ck_assert_uint_eq(take(1024, i < 2 ? A : B), i * 1024);
+    give(1024, A);
+    give(2048, B);
+    ck_assert_str_eq(layout(), "live 0+1024; A@1 1024+1024; B@2 2048+1024; live 3072+1024");
+    ck_assert_int_eq(take_fails(1536, B), WEIR_PLACEMENT_NO_FIT);
+    waits.context = &refuses;
+    ck_assert_int_eq(weir__placement_take_behind(p, 1536, B, &waits, &block),
+                     WEIR_PLACEMENT_NO_FIT);
+    ck_assert_str_eq(waited_for, "11@1 ");
+    ck_assert_uint_eq(block.address, 1);
+    waits.context = NULL;
+    waited_for[0] = '\0';
+    ck_assert_int_eq(weir__placement_take_behind(p, 4096, B, &waits, &block),
+                     WEIR_PLACEMENT_NO_FIT);
+    ck_assert_str_eq(waited_for, "");
+    ck_assert_int_eq(weir__placement_take_behind(p, 1536, B, &waits, &block), WEIR_PLACEMENT_OK);
+    ck_assert_str_eq(waited_for, "11@1 ");
+    ck_assert_uint_eq(block.address - BASE, 1024);
+    ck_assert_uint_eq(block.size, 1536);
+    ck_assert_str_eq(layout(), "live 0+1024; live 1024+1536; B@2 2560+512; live 3072+1024");
+    waited_for[0] = '\0';
+    ck_assert_int_eq(weir__placement_take_behind(p, 512, 0, &waits, &block), WEIR_PLACEMENT_OK);
+    ck_assert_str_eq(waited_for, "22@2 ");
+    end();
+}
+END_TEST
+
 START_TEST(stream_0_waits_and_makes_wait) {
     uint64_t q;
 
@@ -1222,6 +1280,71 @@ static int model_take(size_t bytes, uint64_t stream, size_t most,
     return WEIR_PLACEMENT_OK;
 }
 
+static int model_is_others(const struct piece *c, uint64_t stream) {
+    return c->sequence != 0 && (stream == 0 || c->stream != stream);
+}
+
+static int model_may_have(const struct piece *c, uint64_t stream) {
+    return c->requested == 0 &&
+           (!model_is_others(c, stream) || can_be_waited_for(NULL, c->stream, c->sequence));
+}
+
+/* The pieces that end with `end` and hold `size` bytes, as few as do: the first, and their bytes; 0: none. */
+static size_t model_run(size_t end, size_t size, uint64_t stream, size_t *first) {
+    size_t sum = 0;
+
+    for (size_t i = end + 1; i-- > 0;) {
+        const struct piece *c = &model.piece[i];
+
+        if (c->region != model.piece[end].region || !model_may_have(c, stream))
+            return 0;
+        sum += c->size;
+        *first = i;
+        if (sum >= size)
+            return sum;
+    }
+    return 0;
+}
+
+static int model_take_behind(size_t bytes, uint64_t stream, struct weir_placement_block *out) {
+    size_t size =
+        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
+    size_t best = 0, at = 0, first = 0;
+    struct piece *c;
+
+    model_seen(stream);
+    for (size_t i = 0; model.several && i < model.pieces; i++) {
+        size_t sum = model_run(i, size, stream, &first);
+
+        if (sum > 0 && (best == 0 || sum < best)) {
+            best = sum;
+            at = first;
+        }
+    }
+    if (best == 0)
+        return WEIR_PLACEMENT_NO_FIT;
+    for (size_t i = at, got = 0; got < size; got += model.piece[i++].size)
+        if (model_is_others(&model.piece[i], stream))
+            note_wait(NULL, model.piece[i].stream, model.piece[i].sequence);
+    while (model.piece[at].size < size) { /* the next one's beginning, or all of it */
+        size_t more = size - model.piece[at].size;
+
+        if (model.piece[at + 1].size > more)
+            model_cut(at + 1, more);
+        model.piece[at].size += model.piece[at + 1].size;
+        model_delete(at + 1);
+    }
+    if (model.piece[at].size > size)
+        model_cut(at, size);
+    c = &model.piece[at];
+    c->requested = bytes;
+    c->sequence = c->stream = 0;
+    if (c->base + c->size > model.high[c->region])
+        model.high[c->region] = c->base + c->size;
+    *out = (struct weir_placement_block){c->base, bytes, c->size};
+    return WEIR_PLACEMENT_OK;
+}
+
 static int model_give(uint64_t address, uint64_t stream, uint64_t sequence,
                       struct weir_placement_block *out) {
     for (size_t i = 0; i < model.pieces; i++) {
@@ -1444,6 +1567,24 @@ static void differ_take(uint64_t stream, size_t bytes) {
     MUST_EQUAL(ours.size, theirs.size);
 }
 
+static void differ_take_behind(uint64_t stream, size_t bytes) {
+    static const struct weir_placement_waits waits = {can_be_waited_for, note_wait, NULL};
+    struct weir_placement_block ours = {0};
+    struct weir_placement_block theirs = {0};
+    char expected[sizeof waited_for];
+    int result;
+
+    waited_for[0] = '\0';
+    result = model_take_behind(bytes, stream, &theirs);
+    memcpy(expected, waited_for, sizeof expected);
+    waited_for[0] = '\0';
+    MUST_EQUAL(weir__placement_take_behind(p, bytes, stream, &waits, &ours), result);
+    MUST(strcmp(expected, waited_for) == 0);
+    MUST_EQUAL(ours.address, theirs.address);
+    MUST_EQUAL(ours.requested, theirs.requested);
+    MUST_EQUAL(ours.size, theirs.size);
+}
+
 /* A live piece as a rule. */
 static const struct piece *random_piece(void) {
     const struct piece *c = &model.piece[random_below(model.pieces)];
@@ -1547,7 +1688,9 @@ static void differ(const struct weir_placement_rule *rule, uint64_t seed, size_t
         size_t takes = i / 300 % 2 == 0 ? 55 : 35; /* the region fills and empties in turn */
 
         sequence++;
-        if (what < takes) {
+        if (what < takes && random_below(12) == 0) {
+            differ_take_behind(stream, random_bytes());
+        } else if (what < takes) {
             differ_take(stream, random_bytes());
         } else if (what < 88) {
             uint64_t late = random_below(30) == 0 ? 1 + random_below(60) : 0;
@@ -1878,6 +2021,7 @@ static void add_stream_tests(Suite *suite) {
     TCase *tags = tcase_create("tags"), *second = tcase_create("second stream");
 
     tcase_add_test(tags, own_stream_is_served_at_once_others_when_observed);
+    tcase_add_test(tags, behind_others_a_block_lies_across_chunks);
     tcase_add_test(tags, stream_0_waits_and_makes_wait);
     tcase_add_test(tags, only_like_tags_join);
     tcase_add_test(tags, observing_goes_by_sequence);

@@ -137,6 +137,23 @@ START_TEST(partial_success_is_reported) {
 }
 END_TEST
 
+/* A driver's pool gives back whole units, down to no more than its threshold. */
+START_TEST(parts_of_units_are_kept) {
+    for (uint64_t bytes = 16 * MIB; bytes <= 100 * MIB; bytes += 84 * MIB) {
+        weir_options options = options_for(_i, bytes);
+        weir_allocator *a;
+
+        options.release_threshold = bytes_amount(0);
+        a = make_on(driver, &options);
+        MUST_LE(bytes, stats_of(a).prealloc_kept);
+        OK(weir_free(a, take(a, 4 * MIB), A));
+        CU(driver->cuCtxSynchronize());
+        MUST_LE(bytes, stats_of(a).reserve);
+        destroy(a);
+    }
+}
+END_TEST
+
 START_TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     weir_allocator *a;
@@ -668,6 +685,7 @@ static Suite *suite(void) {
     TCase *tests = suite_add_case(all, "amounts", 60, set_up, tear_down);
 
     tcase_add_loop_test(tests, partial_success_is_reported, 0, WAYS);
+    tcase_add_loop_test(tests, parts_of_units_are_kept, 0, WAYS);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);

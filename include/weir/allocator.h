@@ -52,7 +52,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options 
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
  * Waits up to the recovery timeout for streams that still have frees pending.  Where weir cuts blocks
  * itself (arena; front on) it then waits for the device, however long that takes.
- * E_BUSY: live blocks, or frees pending past the deadline: nothing changed.  E_FORKED: host memory
+ * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, and
+ * it may be tried again.  E_FORKED: host memory
  * of the child is left alone. */
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
@@ -95,7 +96,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
  * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
  * long that takes; not with a recovery timeout of UINT32_MAX.  The same where memory ran out and caches
- * hold idle blocks.  At last options.oom_callback is asked, if there is one, and may have the request tried
+ * hold idle blocks.  Where the device has no more, other allocators of the process on it give back what
+ * they hold idle, as for weir_low_memory, if that can be enough: that may wait for the device likewise.  At
+ * last options.oom_callback is asked, if there is one, and may have the request tried
  * again.
  * Beside a capture in global or thread-local mode the pool engine with the front off does as the driver
  * does: its call breaks the capture, as cudaMallocAsync would.
@@ -224,10 +227,23 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
 /* Time has passed: what options.decay_ms says by now goes back to the device, and the bytes that went are
  * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
  * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
- * half-life is over; then as weir_trim, with what it may wait for.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off, or there is no reserve (platform engine; a pool
+ * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off and nothing is wanted, or there is no reserve (platform engine; a pool
  * of driver 11.2) or it is fixed; else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
+
+/* Memory is low elsewhere: another library of the process, or another program, wants so many bytes of the
+ * device (0: all that can be had).  Only notes that, from any thread: takes no lock, asks the driver
+ * nothing, and gives nothing back itself.  The next requests that go beyond the caches of their streams
+ * do: idle reserve, until so much has gone, but nothing of what a preallocation, a finite release threshold
+ * or headroom keeps, and nothing that anybody would have to be waited for; they look for a second.  Caches
+ * give what they have at the next request of their stream.  weir_decay answers at once, for programs that make
+ * no such requests, and for arenas of regions, which cannot give back without a wait.  What went is an event
+ * of cause low-memory.  When a request of another allocator of the process finds the device full, that
+ * is done for it without this call.
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED: there is no reserve (platform engine; a pool of driver 11.2)
+ * or it is fixed; E_DEVICE_LOST; E_FORKED. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
 /* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside what
  * is there of earlier runs; see options.profile.  A later call, and the destruction, replace what this

@@ -302,6 +302,16 @@ typedef struct weir_options {
      * gives memory to others sooner, and grows again where a load comes back later than that.  For the pool
      * engine and the mapped arena; an arena of regions decays in weir_decay alone. */
     uint64_t decay_ms;
+
+    /* WEIR_SWITCH_: what other streams freed serves a request before the reserve grows for it, although they
+     * are still at work: the request's stream is made to wait for them on the device (cuStreamWaitEvent), as
+     * the driver's pool does under CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES.  On: less reserve, and
+     * streams that would run side by side may run one after the other.  Off where kernels of two streams
+     * wait for each other, also by way of other devices (collectives on several streams).  Default: on for
+     * a mapped arena whose packing is FIT, else off.  Blocks that other streams use with weir_use are
+     * waited for by the host as ever. */
+    int internal_dependencies;
+    int reserved; /* zero */
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

@@ -95,7 +95,8 @@ typedef struct weir_latency {
     X(RECOVERY, "recovery")     /* given back by the out-of-memory ladder */                       \
     X(HEADROOM, "headroom")     /* in the background, ahead of demand: options.headroom */         \
     X(BACKGROUND, "background") /* preallocation in the background */                              \
-    X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */
+    X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
+    X(LOW_MEMORY, "low-memory") /* given back as memory was low elsewhere: weir_low_memory */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,
@@ -111,8 +112,8 @@ typedef struct weir_event {
     uint64_t got;           /* bytes by which the reserve rose (or fell) */
     uint64_t stall_ns;      /* time a caller waited for it.  Pool engine: timed, except for a step
                              * after 4,096 requests without one, which is charged by its bytes at the
-                             * rate of the last timed step.  Of the last two causes: the time
-                             * that it took, for which no caller waited */
+                             * rate of the last timed step.  Of headroom and background: the
+                             * time that it took, for which no caller waited */
     uint64_t reserve_after; /* the reserve then */
     int cause;              /* WEIR_EVENT_ */
     int shrink;             /* 0: grew, 1: gave back */

@@ -11,8 +11,9 @@
  * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
  *
  * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
- * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes access away.  Memory that is mapped again begins without an owner.  Bytes go by address:
- * that two addresses mean the same memory the oracle does not see.
+ * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes access away.
+ * Memory that is mapped again begins without an owner.  Bytes go by address; who uses memory that is mapped
+ * elsewhere as well must be behind its users there, too, who stay its owners at that place.
  *
  * The first fault is kept, in words, with what both sides knew.
  *
@@ -249,6 +250,25 @@ static void take_over(uint64_t address, uint64_t bytes, const char *what,
     }
 }
 
+struct alias {
+    const struct model_stream *stream;
+    uint64_t owner;
+};
+
+/* The same memory as what is used, at another place. */
+static void check_alias(void *context, uint64_t address, uint64_t bytes) {
+    const struct alias *a = context;
+    struct model_share *share =
+        (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
+
+    if (!share || share->node.key + share->bytes <= address)
+        share = share_from(address);
+    for (; share && share->node.key < address + bytes;
+         share = share_from(share->node.key + share->bytes))
+        if (share->owner != a->owner && !all_behind(a->stream, &share->uses))
+            accuse(share, "use beside another's at another address of the same memory", a->stream);
+}
+
 /* ---- Uses ---- */
 
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
@@ -267,6 +287,7 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
         return;
     }
     take_over(address, bytes, "use beside another's", stream, owner);
+    weir__model_each_alias(address, bytes, check_alias, &(struct alias){stream, owner});
     /* What is left are the owner's own shares: on between them. */
     while (at < address + bytes) {
         share = share_from(at);

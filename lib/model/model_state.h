@@ -323,6 +323,10 @@ int weir__model_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags acces
 int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 /* Work of the stream, the latest, fills or copies these bytes. */
 void weir__model_virtual_touch(uint64_t address, uint64_t bytes, const struct model_stream *stream);
+/* The other addresses at which what [address, address + bytes) holds of mappings is mapped as well. */
+void weir__model_each_alias(uint64_t address, uint64_t bytes,
+                            void (*visit)(void *context, uint64_t address, uint64_t bytes),
+                            void *context);
 void weir__model_virtual_drop(void);
 const char *weir__model_virtual_check(int device, uint64_t *physical);
 

@@ -244,6 +244,26 @@ static int any_mapped(uint64_t address, uint64_t bytes) {
     return last && end_of(last) > address;
 }
 
+void weir__model_each_alias(uint64_t address, uint64_t bytes,
+                            void (*visit)(void *context, uint64_t address, uint64_t bytes),
+                            void *context) {
+    const struct model_mapping *mapping = mapping_before(address), *other;
+
+    if (!mapping || end_of(mapping) <= address)
+        mapping = mapping_from(address);
+    for (; mapping && mapping->node.key < address + bytes;
+         mapping = mapping_from(end_of(mapping))) {
+        uint64_t begin = mapping->node.key > address ? mapping->node.key : address;
+        uint64_t end = end_of(mapping) < address + bytes ? end_of(mapping) : address + bytes;
+
+        if (mapping->memory->mappings == 1)
+            continue;
+        for (other = mapping_from(0); other; other = mapping_from(end_of(other)))
+            if (other != mapping && other->memory == mapping->memory)
+                visit(context, other->node.key + (begin - mapping->node.key), end - begin);
+    }
+}
+
 /* How many mappings make up exactly these addresses; 0: there are gaps, or parts. */
 static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     uint64_t at = address, count = 0;

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: MIT */
+/* ahead.pml: growth ahead of demand by a thread (lib/ahead.c), beside requests, until the allocator is
+ * destroyed or the process ends (lib/allocator.c), in units of reserve.
+ *
+ * Two threads allocate and free.  A request may find that what is idle is of no use, and grow although
+ * there is some.  The first of all sets a preallocation off.  When all blocks are freed the allocator is
+ * destroyed, before or after the process begins to exit, or never; then the driver goes.  A child may be
+ * forked at any time, and ends.  Growth of an engine that places blocks itself is one step (its lock);
+ * POOL: a step holds what is idle as probe blocks, with `growing`, and requests ask the driver beside it.
+ * DEAF: the driver does not tell what a pool has, so that no step can be made.
+ *
+ * Holds: when the thread rests and no request is under way, enough is idle and nothing is left to
+ * preallocate; the reserve never exceeds the limit; a request is refused only if all within the limit is in
+ * use; destruction finds no block where none is, ends the thread, and nothing of the allocator's is
+ * touched after it; no step is made after the driver has gone; nobody waits for ever, a forked child
+ * neither.
+ *
+ * Mistakes to be found: ARM_LATE (the thread arms the mark after it has looked); TOLD_LATE (it forgets that
+ * it was told after its turn); QUIET (a request that notes what is of no use does not have it look);
+ * NO_LOCK (it is told without the lock); ENDS (once it cannot make a step it listens no more), with DEAF;
+ * NO_CLAMP (a step is held against the limit where it is planned alone); ONE_TRY (a request that is refused
+ * does not wait for the step) and NO_HOLD (destruction looks beside a step), with POOL; NO_JOIN;
+ * NOT_SIGNALLED (it is not woken to end); NO_STEPPING (a turn does not look whether the process ends);
+ * CHILD_EXITS (a child runs what its parent had for its exit). */
+#define LOW 1
+#define HIGH 2
+#define LIMIT 3
+#define TARGET 2 /* of the preallocation */
+
+byte reserve, in_use, probing;
+bit growing;
+/* the thread's */
+byte mark = LOW, useless, seen;
+bit turning, stepping, lock_;
+bool told, stopped, priming, exiting;
+bool asleep;               /* until the signal */
+#ifdef DEAF
+bool is_deaf;              /* steps have been given up */
+#else
+#define is_deaf false
+#endif
+/* what is true */
+byte under_way, done;
+bool primed, ended, destroyed, gone;
+
+#define LESS(a, b) ((a) > (b) -> (a) - (b) : 0)
+#define LOWER(a, b) ((a) < (b) -> (a) : (b))
+#define IDLE LESS(reserve, in_use)
+#define FREE LESS(reserve, in_use + probing)
+
+inline take(which) {
+    atomic { which == 0 -> which = 1 }
+}
+
+inline give(which) {
+    which = 0
+}
+
+inline look_useless(idle) {
+    d_step {
+        useless = LOWER(useless, idle);
+        usable = idle - useless
+    }
+}
+
+/* ---- the thread ---- */
+
+inline grow_to(target) {
+    assert(!gone && !destroyed);
+    got = false;
+#ifdef DEAF
+    skip;
+#else
+#ifdef POOL
+    take(growing);
+    atomic { probing = FREE }
+    do
+    :: atomic { reserve < LOWER(target, LIMIT) -> reserve++; probing++; got = true }
+    :: atomic { reserve >= LOWER(target, LIMIT) -> probing = 0; break }
+    od;
+    give(growing);
+#else
+    atomic {
+#ifdef NO_CLAMP
+        if
+        :: reserve < target -> reserve = reserve + 1; got = true
+#else
+        if
+        :: reserve < LOWER(target, LIMIT) -> reserve = LOWER(target, LIMIT); got = true
+#endif
+        :: else
+        fi
+    }
+#endif
+    assert(reserve <= LIMIT);
+#endif
+}
+
+/* `pauses`: for a time; else it rests. */
+inline take_turn() {
+    pauses = false;
+    mark = 0;
+    if
+    :: priming ->
+        target = reserve + 1;
+        grow_to(target);
+        if
+        :: !got || reserve >= TARGET -> priming = false
+        :: else -> pauses = true
+        fi
+    :: else
+    fi;
+    if
+    :: pauses || is_deaf
+    :: else ->
+#ifndef ARM_LATE
+        mark = LOW;
+#endif
+        atomic { idle = IDLE; target = reserve + 1 }
+        look_useless(idle);
+#ifdef ARM_LATE
+        mark = LOW;
+#endif
+        raising = usable < (raising -> HIGH : LOW);
+        if
+        :: raising ->
+            mark = 0;
+            pauses = true;
+            if
+            :: target <= LIMIT ->
+                grow_to(target);
+#ifdef DEAF
+                is_deaf = true;
+                pauses = false
+#endif
+            :: else
+            fi
+        :: else
+        fi
+    fi;
+    d_step { got = false; idle = 0; target = 0; usable = 0 }
+}
+
+proctype thread() {
+    byte idle, usable, target;
+    bool got, pauses, raising;
+
+    take(lock_);
+    do
+    :: stopped -> break
+    :: else ->
+#ifndef TOLD_LATE
+        told = false;
+#endif
+        give(lock_);
+        take(turning);
+        take(stepping);
+        if
+#ifndef NO_STEPPING
+        :: exiting -> pauses = false
+#endif
+        :: else -> take_turn()
+        fi;
+        atomic { give(stepping); give(turning) }
+        take(lock_);
+#ifdef TOLD_LATE
+        told = false;
+#endif
+        do
+#ifdef ENDS
+        :: stopped || (told && !is_deaf) || pauses -> break
+#else
+        :: stopped || told || pauses -> break
+#endif
+        :: else ->
+            atomic { asleep = true; give(lock_) }
+end:        !asleep;
+            take(lock_)
+        od;
+        if
+        :: pauses && !stopped -> /* the time will pass */
+            give(lock_);
+            take(lock_)
+        :: else
+        fi
+    od;
+    give(lock_);
+    assert(!destroyed);
+    ended = true
+}
+
+inline tell() {
+#ifdef NO_LOCK
+    told = true;
+    asleep = false
+#else
+    take(lock_);
+    told = true;
+    asleep = false;
+    give(lock_)
+#endif
+}
+
+/* ---- requests ---- */
+
+/* One unit; `dry`: for which the reserve had to grow. */
+inline ask_engine() {
+    atomic {
+        dry = false;
+        got = true;
+        if
+        :: FREE > 0 -> in_use++
+        :: reserve < LIMIT -> reserve++; in_use++; dry = true /* what was idle is of no use */
+        :: FREE == 0 && reserve >= LIMIT -> got = false; used_up = in_use >= LIMIT
+        fi;
+        assert(reserve <= LIMIT)
+    }
+}
+
+inline allocate() {
+    ask_engine();
+#if defined(POOL) && !defined(ONE_TRY)
+    if
+    :: !got -> take(growing); ask_engine(); give(growing) /* a trim, and once more */
+    :: else
+    fi;
+#endif
+    assert(got || used_up);
+    mine = mine + got
+}
+
+inline wake() {
+    atomic { before = mark; mark = 0 }
+    if
+    :: before != 0 -> tell()
+    :: else
+    fi
+}
+
+inline check() {
+    armed = mark;
+    atomic { idle = IDLE }
+    if
+    :: dry ->
+        look_useless(seen);
+        if
+        :: usable >= 1 ->
+            useless = LOWER(seen, idle);
+#ifndef QUIET
+            wake()
+#endif
+        :: else
+        fi
+    :: else
+    fi;
+    atomic { seen = idle; look_useless(idle) }
+    if
+    :: armed != 0 && usable < armed -> wake()
+    :: else
+    fi;
+    d_step { armed = 0; idle = 0; usable = 0; before = 0; dry = false; got = false; used_up = false }
+}
+
+proctype requester(byte left) {
+    byte mine, idle, usable, armed, before;
+    bool got, dry, used_up;
+
+    do
+    :: atomic { left > 0 -> left--; under_way++ }
+        if
+        :: atomic { !primed -> primed = true }
+            take(turning);
+            priming = true;
+            give(turning);
+            tell()
+        :: else
+        fi;
+        allocate();
+        check();
+        under_way--
+    :: atomic { mine > 0 -> mine--; in_use-- }
+    :: left == 0 && mine == 0 -> break
+    od;
+    done++
+}
+
+/* ---- the end ---- */
+
+inline destroy() {
+#ifndef NO_HOLD
+    take(turning);
+#endif
+    assert(in_use + probing == 0);
+#ifndef NO_HOLD
+    give(turning);
+#endif
+    take(lock_);
+    stopped = true;
+#ifndef NOT_SIGNALLED
+    asleep = false;
+#endif
+    give(lock_);
+#ifndef NO_JOIN
+    ended;
+#endif
+    destroyed = true
+}
+
+inline end_process() {
+    take(stepping);
+    exiting = true;
+    give(stepping)
+}
+
+proctype program() {
+    done == 2;
+    if
+    :: destroy(); end_process()
+    :: end_process(); destroy()
+    :: end_process()
+    fi;
+    gone = true
+}
+
+/* At any time; it has no thread, and what its parent's held it holds for ever. */
+proctype child() {
+#ifdef CHILD_EXITS
+    bit stepping_then;
+
+    stepping_then = stepping;
+    stepping_then == 0
+#else
+    skip /* public calls end where they begin */
+#endif
+}
+
+proctype watcher() {
+end:
+    do
+    :: atomic {
+           asleep && under_way == 0 && !stopped && !exiting ->
+           assert(!priming);
+           assert(is_deaf || LESS(IDLE, useless) >= LOW)
+       }
+    od
+}
+
+init {
+    atomic {
+        run thread();
+        run requester(2);
+        run requester(1);
+        run program();
+        run watcher()
+#ifdef CHILD_EXITS
+        ;run child()
+#endif
+    }
+}
