@@ -2,7 +2,7 @@
 """weir_torch: weir as PyTorch's allocator.
 
     import weir_torch
-    weir_torch.install()        # before the first tensor on a GPU
+    weir_torch.install()        # before the first tensor on a GPU, and before torch.cuda.init
     ...
     print(weir_torch.stats(0).reserve)
 

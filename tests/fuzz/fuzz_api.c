@@ -3,8 +3,8 @@
  *
  * The first bytes choose an engine and settings; then each byte is a call, and those behind it say on what:
  * requests and frees on any stream and for no stream (also wrong ones: freed before, inside a block, of
- * nobody), uses, bindings, limits, trims, preallocations, work, waits, streams that end and begin, captures, time that passes, and
- * a driver that refuses the k-th call of an entry.
+ * nobody), uses, bindings, limits, trims, preallocations, work, waits, streams that end and begin, captures,
+ * time that passes, and a driver that refuses the k-th call of an entry.
  *
  * oracle.h says who may have what.  What a caller must not do is left out: a stream is not destroyed while
  * it is noted or bound, nor is anything asked of it that its capture forbids.  Where the driver was made
