@@ -2,6 +2,7 @@
 
 weirincludedir = $(includedir)/weir
 weirinclude_HEADERS = \
+	include/weir/adapters.h \
 	include/weir/allocator.h \
 	include/weir/cuda.h \
 	include/weir/growth.h \

@@ -122,7 +122,7 @@ static uint64_t refused(struct weir_ahead *a) {
 
 /* What a step should add; 0: nothing can be had. */
 static uint64_t step_of(const struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
-    uint64_t room = a->host->limit > reserve ? a->host->limit - reserve : 0, step = a->host->pace;
+    uint64_t room = weir__size_less(a->host->limit, reserve), step = a->host->pace;
     uint64_t device;
 
     if (lacks < step)

@@ -407,6 +407,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       weir_status_message(status));
     }
+    a->most = host->limit;
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
@@ -580,6 +581,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__anywhere_close(a);
     weir__decay_close(&a->host.decay);
     weir__relief_close(&a->host.relief);
     weir__engine_end_waits(&a->host);
@@ -590,53 +592,6 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     pthread_mutex_destroy(&a->first);
     free(a);
     return WEIR_OK;
-}
-
-static _Atomic(weir_allocator *) the_default; /* published once, never destroyed */
-
-/* Registered once the driver is open, and so called before it goes. */
-static void save_at_exit(void) {
-    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
-
-    if (a && !weir__driver_forked() && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-        (void)weir__learn_save(a, NULL);
-}
-
-weir_status weir_default_allocator(weir_allocator **allocator) {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    weir_allocator *a = atomic_load_explicit(&the_default, memory_order_acquire);
-    weir_options options;
-    weir_status status = WEIR_OK;
-    char message[320];
-
-    if (!allocator)
-        return weir__engine_refuse(WEIR_E_INVALID);
-    if (weir__driver_forked())
-        return weir__engine_refuse(WEIR_E_FORKED);
-    if (!a) {
-        pthread_mutex_lock(&lock);
-        a = atomic_load_explicit(&the_default, memory_order_relaxed);
-        if (!a) {
-            weir_options_init(&options);
-            status = weir_options_from_env(&options, message, sizeof message);
-            if (status == WEIR_OK) {
-                if (options.prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
-                    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
-                status = weir_allocator_create(&options, &a);
-            } else {
-                weir__set_driver_result(CUDA_SUCCESS);
-                weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
-            }
-            if (status == WEIR_OK)
-                atomic_store_explicit(&the_default, a, memory_order_release);
-            if (status == WEIR_OK && a->learn)
-                (void)atexit(save_at_exit);
-        }
-        pthread_mutex_unlock(&lock);
-    }
-    if (status == WEIR_OK)
-        *allocator = a;
-    return status;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -984,6 +939,49 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         *reserve = (size_t)figures.reserve;
     }
     return status;
+}
+
+weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
+    weir_status status = gate(a);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!pool)
+        return misuse(a, WEIR_E_INVALID, "weir_pool: pool is NULL");
+    if (!a->ops->pool)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    *pool = a->ops->pool(a->engine);
+    return WEIR_OK;
+}
+
+static int is_fixed(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+}
+
+weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
+    const struct message nobody = {NULL, 0};
+    struct weir_device_memory memory;
+    weir_status status = gate(a);
+    uint64_t bytes;
+
+    if (status != WEIR_OK)
+        return status;
+    if (limit.kind < WEIR_AMOUNT_DEFAULT || limit.kind > WEIR_AMOUNT_MAX)
+        return misuse(a, WEIR_E_INVALID, "weir_set_limit");
+    if (is_fixed(&a->host.options))
+        return misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit");
+    status = read_memory(&a->host, &memory, &nobody);
+    if (status != WEIR_OK)
+        return status;
+    bytes = weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most);
+    if (bytes < a->ops->least_limit)
+        return misuse(a, WEIR_E_LIMIT, "weir_set_limit: it would leave the engine nothing");
+    if (bytes != UINT64_MAX && a->ops->least_limit) /* its unit */
+        bytes = weir__size_round_down((size_t)bytes, a->ops->least_limit);
+    atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
+    if (a->ops->limited)
+        a->ops->limited(a->engine);
+    return WEIR_OK;
 }
 
 static weir_status bind(weir_allocator *a, weir_stream stream, int more) {

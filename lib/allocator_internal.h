@@ -29,10 +29,12 @@ struct weir_allocator {
     uint64_t prealloc;      /* bytes to preallocate, */
     uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;  /* and to get; fixed after create */
+    uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */
     struct weir_priming priming;
     struct weir_sibling sibling;
-    uint64_t low, high;    /* bytes of headroom; 0: none; likewise */
-    pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
+    uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
+    _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
+    pthread_mutex_t first;   /* held by the request that does what PREALLOC stands for */
 };
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
@@ -40,5 +42,8 @@ struct weir_allocator {
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
+
+/* anywhere.c: the stream that it made goes, after the engine. */
+void weir__anywhere_close(weir_allocator *a);
 
 #endif

@@ -46,12 +46,12 @@ struct weir_extent {
 struct weir_host {
     const struct weir_driver *driver;
     CUdevice device;
-    CUcontext context;     /* the device's primary context, retained by the allocator */
-    weir_options options;  /* completed: no default is left in it */
-    uint64_t device_total; /* bytes */
-    weir_detours detours;  /* why requests do not go straight to the front */
-    uint64_t limit;        /* the most the reserve may be; UINT64_MAX: none */
-    uint64_t threshold;    /* bytes of idle reserve kept at a synchronisation */
+    CUcontext context;      /* the device's primary context, retained by the allocator */
+    weir_options options;   /* completed: no default is left in it */
+    uint64_t device_total;  /* bytes */
+    weir_detours detours;   /* why requests do not go straight to the front */
+    _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
+    uint64_t threshold;     /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     struct weir_decay decay;
     struct weir_relief relief;
@@ -136,6 +136,11 @@ struct weir_engine {
      * how many frees or batches of frees will be known to have completed by asking again; *silent
      * (may be NULL): streams whose frees only their owner's next call will tell of. */
     size_t (*reclaim)(void *engine, size_t *silent);
+    /* host->limit has become another one, no more than it was as the engine was opened.  NULL: the engine reads
+     * it at each growth. */
+    void (*limited)(void *engine);
+    /* The pool of the driver that the memory is from.  NULL: there is none. */
+    CUmemoryPool (*pool)(void *engine);
     /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
     int (*has_blocks)(void *engine);
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "engine.h"
+#include "size.h"
 
 struct platform {
     struct weir_host *host;
@@ -40,10 +41,11 @@ static void platform_close(void *engine) {
 
 /* Takes `bytes` into account unless that passes the limit; bytes are given back by `uncount`. */
 static int count(struct platform *p, size_t bytes) {
+    uint64_t limit = p->host->limit;
     int fits;
 
     pthread_mutex_lock(&p->lock);
-    fits = bytes <= p->host->limit && p->in_use <= p->host->limit - bytes;
+    fits = bytes <= limit && p->in_use <= limit - bytes;
     if (fits) {
         p->in_use += bytes;
     }
@@ -184,7 +186,7 @@ static size_t platform_largest(void *engine, uint64_t id, uint64_t back) {
 
     (void)id;
     pthread_mutex_lock(&p->lock);
-    room = p->host->limit - (p->in_use - back);
+    room = weir__size_less(p->host->limit, p->in_use - back);
     pthread_mutex_unlock(&p->lock);
     return weir__engine_room(p->host, room, back);
 }

@@ -46,11 +46,13 @@ struct pool {
     struct weir_host *host;
     CUmemoryPool pool;
     CUstream grow_stream; /* runs nothing: what is freed there is free for all at once */
-    uint64_t limit;       /* in whole units; UINT64_MAX: none */
+    uint64_t told;        /* of the limit to the driver, in whole units; UINT64_MAX: nothing */
     /* As last seen; raised under `growing`, lowered by anyone who sees it. */
     _Atomic uint64_t reserve;
-    int has_figures;          /* the driver tells RESERVED and USED */
-    int exceeds;              /* there is a limit, and the driver does not know it */
+    int has_figures; /* the driver tells RESERVED and USED */
+    /* What the reserve may rise to: the limit, or what it was when that was set, as long as it has not fallen.
+     * Written under `growing`. */
+    _Atomic uint64_t ceiling;
     uint64_t threshold;       /* the pool's; raised under `growing` */
     int shrinks;              /* a synchronisation may lower the reserve: the threshold is finite */
     _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
@@ -79,6 +81,26 @@ struct pool {
     uint64_t in_use;
     uint64_t in_use_peak;
 };
+
+static uint64_t limit_of(const struct pool *p) {
+    return atomic_load_explicit(&p->host->limit, memory_order_relaxed);
+}
+
+/* There is a limit that the driver does not know. */
+static int exceeds(const struct pool *p) {
+    return limit_of(p) < p->told;
+}
+
+static uint64_t ceiling_of(const struct pool *p) {
+    return atomic_load_explicit(&p->ceiling, memory_order_relaxed);
+}
+
+/* The reserve is so much now, seen under `growing`. */
+static void lower_ceiling(struct pool *p, uint64_t reserve) {
+    if (reserve < ceiling_of(p))
+        atomic_store_explicit(&p->ceiling, weir__size_larger(limit_of(p), reserve),
+                              memory_order_relaxed);
+}
 
 /* In relaxed mode: otherwise the question breaks a capture of this thread, or a global one (H200, driver
  * 580). */
@@ -141,8 +163,8 @@ static CUresult make_pool(struct pool *p) {
     properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->host->device;
-    if (p->limit != UINT64_MAX && (driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
-        properties.maxSize = (size_t)p->limit;
+    if (p->told != UINT64_MAX)
+        properties.maxSize = (size_t)p->told;
     result = driver->cuMemPoolCreate(&p->pool, &properties);
     if (result != CUDA_SUCCESS)
         return result;
@@ -166,8 +188,8 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     p->host = host;
     if (host->limit != UINT64_MAX) /* for the ladder too */
         host->limit = weir__size_round_down((size_t)host->limit, UNIT);
-    p->limit = host->limit;
-    p->exceeds = p->limit != UINT64_MAX && !(host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE);
+    p->ceiling = host->limit;
+    p->told = host->driver->capabilities & WEIR_CAP_POOL_MAX_SIZE ? p->ceiling : UINT64_MAX;
     p->threshold = host->threshold;
     host->pace = UNIT;
     p->has_figures = (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
@@ -344,7 +366,7 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     state.request = request < got ? request : (size_t)got; /* free memory may have served a part */
     state.reserve = (size_t)(reserve - got);
     state.in_use = (size_t)read_in_use(p);
-    state.limit = (size_t)p->limit;
+    state.limit = (size_t)limit_of(p);
     state.device_free = device_free == UINT64_MAX ? SIZE_MAX : (size_t)(device_free + got);
     step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
@@ -452,8 +474,8 @@ static weir_status out_of_memory(struct pool *p, size_t bytes) {
     weir_status status = weir__engine_status(p->host, CUDA_ERROR_OUT_OF_MEMORY);
     size_t most;
 
-    if (p->limit != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
-        (weir__engine_device_free(p->host) >= most || read_reserve(p) >= p->limit))
+    if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
+        (weir__engine_device_free(p->host) >= most || read_reserve(p) >= limit_of(p)))
         return weir__engine_refuse(WEIR_E_LIMIT);
     return status;
 }
@@ -483,7 +505,7 @@ static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stre
  * undone. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
     take_back(p, block, bytes, stream);
-    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)p->limit);
+    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
     return weir__engine_refuse(WEIR_E_LIMIT);
 }
 
@@ -497,6 +519,7 @@ static void see_fall(struct pool *p) {
     now = read_reserve(p);
     if (now < atomic_load_explicit(&p->reserve, memory_order_relaxed))
         atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
+    lower_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
 }
 
@@ -520,10 +543,10 @@ static __attribute__((noinline)) weir_status look_at_reserve(struct pool *p, CUd
         take_back(p, block, bytes, stream);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
-    if (p->exceeds && p->has_figures) {
+    if (exceeds(p) && p->has_figures) {
         CUresult result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
 
-        if (result != CUDA_SUCCESS || reserve > p->limit) {
+        if (result != CUDA_SUCCESS || reserve > ceiling_of(p)) {
             weir_status status = undo_alloc(p, block, bytes, stream);
 
             return result == CUDA_SUCCESS ? status : weir__engine_status(p->host, result);
@@ -551,16 +574,16 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
                               int may_grow, CUdeviceptr *block, int *grew) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
-    uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0;
+    uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
     CUresult result;
 
     (void)id;       /* the driver knows its streams */
     (void)may_grow; /* and does not tell beforehand */
-    if (bytes > p->limit || (!p->has_figures && read_in_use(p) > p->limit - bytes))
+    if (bytes > limit || (!p->has_figures && read_in_use(p) > limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
-    if (p->exceeds && p->has_figures)
+    if (exceeds(p) && p->has_figures)
         note_used_peak(p); /* the block may have to be undone */
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
     if (result != CUDA_SUCCESS) {
@@ -570,7 +593,8 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
             return status;
     }
     if (p->has_figures && ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve) == CUDA_SUCCESS &&
-        reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) && reserve <= p->limit)
+        reserve == atomic_load_explicit(&p->reserve, memory_order_relaxed) &&
+        reserve <= ceiling_of(p))
         return WEIR_OK;
     return look_at_reserve(p, *block, bytes, stream, started, grew);
 }
@@ -668,7 +692,7 @@ static void keep_at_least(struct pool *p, uint64_t bytes) {
 static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     struct pool *p = engine;
     struct weir_host *host = p->host;
-    uint64_t started = host->driver->ticks(), before, after;
+    uint64_t started = host->driver->ticks(), limit = limit_of(p), before, after;
     struct weir_driver_scope scope;
     CUresult result, why;
 
@@ -679,12 +703,12 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
     if (weir__engine_is_prealloc(cause))
-        keep_at_least(p, target < p->limit ? target : p->limit);
+        keep_at_least(p, target < limit ? target : limit);
     before = read_reserve(p);
     p->is_priming = weir__engine_is_prealloc(cause);
     if (p->is_priming)
         p->primed_count = 0;
-    after = raise_reserve(p, target < p->limit ? target : p->limit, &why);
+    after = raise_reserve(p, target < limit ? target : limit, &why);
     p->is_priming = 0;
     if (after > before) {
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
@@ -706,7 +730,21 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
         return weir__engine_status(host, result);
     if (after >= target)
         return WEIR_OK;
-    return weir__engine_refuse(target > p->limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+    return weir__engine_refuse(target > limit ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+}
+
+static CUmemoryPool pool_of(void *engine) {
+    return ((struct pool *)engine)->pool;
+}
+
+/* A reserve above the limit is left as it is, and must not rise. */
+static void pool_limited(void *engine) {
+    struct pool *p = engine;
+
+    pthread_mutex_lock(&p->growing);
+    atomic_store_explicit(&p->ceiling, weir__size_larger(limit_of(p), read_reserve(p)),
+                          memory_order_relaxed);
+    pthread_mutex_unlock(&p->growing);
 }
 
 static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
@@ -726,6 +764,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     weir__driver_leave(host->driver, &scope);
     after = read_reserve(p);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
+    lower_ceiling(p, after);
     *released = before > after ? (size_t)(before - after) : 0;
     if (*released > 0)
         weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
@@ -765,7 +804,7 @@ static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
 
     (void)id;
     return weir__size_round_down(
-        weir__engine_room(p->host, p->limit > stays ? p->limit - stays : 0, back), UNIT);
+        weir__engine_room(p->host, weir__size_less(limit_of(p), stays), back), UNIT);
 }
 
 /* Blocks will lie where the probe blocks did. */
@@ -869,6 +908,8 @@ const struct weir_engine weir__engine_pool = {
     .free = pool_free,
     .grow = pool_grow,
     .trim = pool_trim,
+    .limited = pool_limited,
+    .pool = pool_of,
     .largest = pool_largest,
     .shed = pool_shed,
     .reclaim = pool_reclaim,

@@ -536,6 +536,19 @@ static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
 
 /* ---- reserve --------------------------------------------------------------------------------- */
 
+static CUmemoryPool spans_pool(void *engine) {
+    struct spans *s = engine;
+
+    return s->inner->pool(s->under);
+}
+
+static void spans_limited(void *engine) {
+    struct spans *s = engine;
+
+    if (s->inner->limited)
+        s->inner->limited(s->under);
+}
+
 static weir_status spans_grow(void *engine, uint64_t target, int cause) {
     struct spans *s = engine;
     uint64_t most = target < s->host->limit ? target : s->host->limit;
@@ -767,6 +780,8 @@ const struct weir_engine weir__engine_spans_pool = {
     .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
+    .pool = spans_pool,
+    .limited = spans_limited,
     .largest = spans_largest,
     .reclaim = spans_reclaim,
     .glance = spans_glance,
@@ -787,6 +802,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
+    .limited = spans_limited,
     .largest = spans_largest,
     .reclaim = spans_reclaim,
     .figures = spans_figures,

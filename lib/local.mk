@@ -10,6 +10,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/ahead.h \
 	lib/allocator.c \
 	lib/allocator_internal.h \
+	lib/anywhere.c \
 	lib/arena.h \
 	lib/arena_mapped.c \
 	lib/arena_regions.c \
@@ -95,6 +96,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/records.h \
 	lib/priming.c \
 	lib/priming.h \
+	lib/process.c \
 	lib/process_lock.c \
 	lib/process_lock.h \
 	lib/recovery.c \

@@ -75,4 +75,11 @@ AS_CASE([$with_cuda,$weir_cuda_version],
   [*,], [AC_MSG_ERROR([--with-cuda=$with_cuda: no cuda.h of CUDA 11.2 (CUDA_VERSION 11020) or later.  Looked at:$weir_cuda_seen
     Name the toolkit's directory with --with-cuda=DIR, or go without: --with-cuda=no])])
 AC_SUBST([CUDA_CPPFLAGS])
+# The compiler, of that toolkit if it has one: for the examples alone.
+AC_ARG_VAR([NVCC], [CUDA compiler, used only for the examples])
+weir_nvcc_path=$PATH
+AS_CASE([$weir_cuda_flags],
+  [-isystem*], [weir_nvcc_path="$weir_cuda_dir/bin$PATH_SEPARATOR$PATH"])
+AS_IF([test -n "$weir_cuda_version"],
+  [AC_PATH_PROG([NVCC], [nvcc], [], [$weir_nvcc_path])])
 AM_CONDITIONAL([HAVE_CUDA_H], [test -n "$weir_cuda_version"])])

@@ -500,6 +500,41 @@ START_TEST(a_pending_free_is_a_free) {
 }
 END_TEST
 
+/* One block at a time fits, so that each is what the last one was, written to late. */
+START_TEST(blocks_for_any_stream) {
+    const size_t bytes = 20 * MIB;
+    weir_allocator *a = make_limited(_i, 32 * MIB);
+    CUstream s = make_stream(), t = make_stream(), u = make_stream();
+
+    for (unsigned char i = 0; i < 10; i++) {
+        void *block = take(a, bytes, s), *any = NULL;
+
+        busy(s);
+        fill(block, bytes, 0x10 + i, s);
+        OK(weir_free(a, block, s));
+        OK(weir_alloc_any(a, bytes, &any));
+        fill(any, bytes, 0x20 + i, t);
+        order(u, t);
+        expect_pattern(any, bytes, 0x20 + i, u);
+        busy(t);
+        fill(any, bytes, 0x30 + i, t);
+        busy(u);
+        fill(any, bytes / 2, 0x40 + i, u);
+        OK(weir_free_any(a, any));
+        block = take(a, bytes, s);
+        fill(block, bytes, 0x50 + i, s);
+        CU(driver->cuCtxSynchronize());
+        expect_pattern(block, bytes, 0x50 + i, s);
+        OK(weir_free(a, block, s));
+    }
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    drop_stream(t);
+    drop_stream(u);
+}
+END_TEST
+
 /* NULL, 0x1 and 0x2, in the thread's context and without any. */
 START_TEST(default_streams) {
     weir_allocator *a = make(_i);
@@ -631,6 +666,59 @@ START_TEST(the_limit_is_exact) {
 END_TEST
 
 /* Limits that are no multiple of anything. */
+START_TEST(the_limit_can_be_lowered) {
+    weir_allocator *a = make_limited(_i, 512 * MIB);
+    CUstream s = make_stream();
+    void *block = NULL;
+
+    if (_i == KIND_FIXED) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(128 * MIB)));
+    } else {
+        OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &block));
+        block = take(a, 90 * MIB, s);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 90 * MIB, s, &(void *){NULL}));
+        ck_assert_uint_le(check_identities(a).reserve, 128 * MIB);
+        OK(weir_free(a, block, s));
+        OK(weir_set_limit(a, bytes_amount(GIB))); /* as before, and no more */
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, s, &block));
+    }
+    block = take(a, 400 * MIB, s);
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
+/* What others take from weir's pool is of its reserve and under its limit, and nobody else's. */
+START_TEST(the_pool_can_be_shared) {
+    weir_allocator *a = make_limited(KIND_POOL, 128 * MIB);
+    CUstream s = make_stream(), t = make_stream();
+    CUdeviceptr theirs = 0, more = 0;
+    CUmemoryPool pool = NULL;
+    void *block;
+
+    OK(weir_pool(a, &pool));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    CU(driver->cuMemAllocFromPoolAsync(&theirs, 50 * MIB, pool, s));
+    fill((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
+    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    block = take(a, 40 * MIB, t);
+    fill(block, 40 * MIB, 0x22, t);
+    expect_pattern((void *)(uintptr_t)theirs, 50 * MIB, 0x11, s);
+    expect_pattern(block, 40 * MIB, 0x22, t);
+    ck_assert_uint_le(stats_of(a).reserve, 128 * MIB);
+    ck_assert_uint_eq(driver->cuMemAllocFromPoolAsync(&more, 100 * MIB, pool, s),
+                      CUDA_ERROR_OUT_OF_MEMORY);
+    CU(driver->cuMemFreeAsync(theirs, s));
+    OK(weir_free(a, block, t));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+    drop_stream(t);
+}
+END_TEST
+
 START_TEST(the_limit_is_never_passed) {
     static const size_t limits[] = {1, 255, 300, 5 * MIB, 31 * MIB, 33 * MIB + 1, 100 * MIB + 4097};
     size_t least = grows_by_regions(_i) ? 32 * MIB : 0;
@@ -1640,7 +1728,13 @@ static int child_is_refused(weir_allocator *a, void *block, CUstream s) {
            weir_trim(a, 0, &bytes) == WEIR_E_FORKED && weir_stats(a, &stats) == WEIR_E_FORKED &&
            weir_allocator_destroy(a) == WEIR_E_FORKED &&
            weir_allocator_create(&options, &none) == WEIR_E_FORKED &&
-           weir_default_allocator(&none) == WEIR_E_FORKED && none == NULL && other == NULL &&
+           weir_default_allocator(&none) == WEIR_E_FORKED &&
+           weir_device_allocator(0, &none) == WEIR_E_FORKED &&
+           weir_stream_allocator(s, &none) == WEIR_E_FORKED &&
+           weir_block_allocator(block, &none) == WEIR_E_FORKED &&
+           weir_alloc_any(a, 100, &other) == WEIR_E_FORKED &&
+           weir_free_any(a, block) == WEIR_E_FORKED &&
+           weir_set_limit(a, bytes_amount(GIB)) == WEIR_E_FORKED && none == NULL && other == NULL &&
            weir_last_driver_result() == 0;
 }
 
@@ -1685,10 +1779,18 @@ START_TEST(the_default_allocator) {
     OK(weir_default_allocator(&a));
     OK(weir_default_allocator(&again));
     ck_assert_ptr_eq(a, again);
+    OK(weir_device_allocator(0, &again));
+    ck_assert_ptr_eq(a, again);
+    OK(weir_stream_allocator(s, &again));
+    ck_assert_ptr_eq(a, again);
+    OK(weir_stream_allocator(NULL, &again));
+    ck_assert_ptr_eq(a, again);
     ck_assert_uint_eq(stats_of(a).reserve, 0); /* preallocation waits for the first request */
     block = take(a, 1000, s);
     ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
     ck_assert_uint_eq(stats_of(a).prealloc_kept, 64 * MIB);
+    OK(weir_block_allocator(block, &again));
+    ck_assert_ptr_eq(a, again);
     OK(weir_free(a, block, s));
     CU(driver->cuStreamSynchronize(s));
     OK(weir_trim(a, 0, NULL));
@@ -2632,10 +2734,12 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, own_stream_reuses_at_once, 0, KIND_COUNT);
     tcase_add_loop_test(tests, only_live_blocks_are_freed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_pending_free_is_a_free, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, blocks_for_any_stream, 0, KIND_COUNT);
     tcase_add_loop_test(tests, default_streams, 0, KIND_COUNT);
     tcase_add_loop_test(tests, many_uses_of_one_block, 0, KIND_COUNT);
     tcase_add_loop_test(tests, freed_on_another_stream, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_limit_is_exact, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, the_limit_can_be_lowered, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
@@ -2661,6 +2765,7 @@ static void add_each(TCase *tests) {
 
 static void add_single(TCase *tests) {
     tcase_add_test(tests, several_allocators_beside_each_other);
+    tcase_add_test(tests, the_pool_can_be_shared);
     tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, CAPTURE_MODES);
     tcase_add_test(tests, the_release_threshold_holds_at_synchronisations);
     tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);

@@ -12,8 +12,9 @@ AM_TESTS_ENVIRONMENT = \
 	export CK_TAP_LOG_FILE_NAME CK_VERBOSITY; \
 	top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
 	CC='$(CC)'; CXX='$(CXX)'; CPPFLAGS='$(CPPFLAGS)'; NM='$(NM)'; \
-	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_CUDA_H='$(have_cuda_h)'; \
-	export top_srcdir top_builddir CC CXX CPPFLAGS NM CUDA_CPPFLAGS HAVE_CUDA_H;
+	SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)'; \
+	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_CUDA_H='$(have_cuda_h)'; NVCC='$(NVCC)'; \
+	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_CUDA_H NVCC;
 
 if HAVE_CUDA_H
 have_cuda_h = yes
@@ -30,7 +31,9 @@ AM_CPPFLAGS += $(CHECK_CFLAGS)
 unit_tests = \
 	tests/conformance \
 	tests/test_abi \
+	tests/test_adapters \
 	tests/test_ahead \
+	tests/test_anywhere \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \
@@ -44,6 +47,7 @@ unit_tests = \
 	tests/test_harden \
 	tests/test_histogram \
 	tests/test_ladder \
+	tests/test_limit \
 	tests/test_low_memory \
 	tests/test_libcuda \
 	tests/test_map \
@@ -58,6 +62,7 @@ unit_tests = \
 	tests/test_pagemap \
 	tests/test_placement \
 	tests/test_priming \
+	tests/test_process \
 	tests/test_profile \
 	tests/test_span \
 	tests/test_spans \
@@ -68,6 +73,8 @@ unit_tests = \
 	tests/test_worlds
 
 tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance.h
+
+tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
@@ -82,8 +89,10 @@ tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
+	tests/test_public_adapters \
 	tests/test_public_api \
 	tests/test_public_library
+tests_test_public_adapters_LDADD = $(public_ldadd)
 tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
 
@@ -91,11 +100,15 @@ tests_test_public_library_LDADD = $(public_ldadd)
 cuda_tests = \
 	tests/abi_check \
 	tests/test_cuda_header \
+	tests/test_cuda_header_override \
 	tests/test_cuda_header_ptds
 tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_abi_check_LDADD =
 tests_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_header_LDADD = $(CHECK_LIBS)
+tests_test_cuda_header_override_SOURCES = tests/test_cuda_header.c
+tests_test_cuda_header_override_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -DWEIR_OVERRIDE
+tests_test_cuda_header_override_LDADD = $(CHECK_LIBS)
 tests_test_cuda_header_ptds_SOURCES = tests/test_cuda_header.c
 tests_test_cuda_header_ptds_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) \
 	-DCUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -175,6 +188,7 @@ LDADD = lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
+	tests/check-adapters \
 	tests/check-apart \
 	tests/check-drop-in \
 	tests/check-examples \
@@ -186,10 +200,12 @@ script_tests = \
 	tests/check-program \
 	tests/check-tables \
 	tests/check-run \
+	tests/check-python \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
+	tests/adapters_throw.cc \
 	tests/check-installed \
 	tests/every_kind.h \
 	tests/logged.h \
@@ -204,6 +220,7 @@ EXTRA_DIST += \
 	tests/spin/demand.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
+	tests/gpu/adapters \
 	tests/gpu/bundle \
 	tests/gpu/drop-in \
 	tests/gpu/run \

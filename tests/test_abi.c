@@ -287,13 +287,20 @@ START_TEST(functions_have_their_types) {
     weir_status (*create)(const weir_options *, weir_allocator **) = weir_allocator_create;
     weir_status (*destroy)(weir_allocator *) = weir_allocator_destroy;
     weir_status (*standard)(weir_allocator **) = weir_default_allocator;
+    weir_status (*of_device)(int, weir_allocator **) = weir_device_allocator;
+    weir_status (*of_stream)(weir_stream, weir_allocator **) = weir_stream_allocator;
+    weir_status (*of_block)(const void *, weir_allocator **) = weir_block_allocator;
     weir_status (*alloc)(weir_allocator *, size_t, weir_stream, void **) = weir_alloc;
     weir_status (*release)(weir_allocator *, void *, weir_stream) = weir_free;
+    weir_status (*alloc_any)(weir_allocator *, size_t, void **) = weir_alloc_any;
+    weir_status (*release_any)(weir_allocator *, void *) = weir_free_any;
     weir_status (*use)(weir_allocator *, void *, weir_stream) = weir_use;
     weir_status (*range)(weir_allocator *, const void *, void **, size_t *) = weir_block_range;
     weir_status (*bind)(weir_allocator *, weir_stream) = weir_bind;
     weir_status (*unbind)(weir_allocator *, weir_stream) = weir_unbind;
     weir_status (*preallocate)(weir_allocator *, size_t, size_t *) = weir_preallocate;
+    weir_status (*set_limit)(weir_allocator *, weir_amount) = weir_set_limit;
+    weir_status (*pool)(weir_allocator *, struct CUmemPoolHandle_st **) = weir_pool;
     weir_status (*trim)(weir_allocator *, size_t, size_t *) = weir_trim;
     weir_status (*decay)(weir_allocator *, size_t *) = weir_decay;
     weir_status (*low_memory)(weir_allocator *, size_t) = weir_low_memory;
@@ -317,8 +324,9 @@ START_TEST(functions_have_their_types) {
     weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
 
-    ck_assert(version && create && destroy && standard && alloc && release && use && range &&
-              bind && unbind && preallocate && trim && decay && low_memory && save && stats &&
+    ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
+              alloc && release && alloc_any && release_any && use && range && bind && unbind &&
+              preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
               latencies && events && cause && refusal && init && from_env && set && name &&
               message && result && reader && close && next && reason);
 }

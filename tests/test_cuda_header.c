@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_cuda_header.c: weir/cuda.h, over an allocator that only writes down how it was called.
  *
- * Built twice: for legacy default streams and, with CUDA_API_PER_THREAD_DEFAULT_STREAM, for
- * per-thread ones.  The functions that the header calls are defined here, so neither a device nor
- * the library takes part.
+ * Built three times: for legacy default streams; with CUDA_API_PER_THREAD_DEFAULT_STREAM for per-thread ones;
+ * with WEIR_OVERRIDE, where CUDA's names are called instead of weir's.  The functions that the header calls are
+ * defined here, CUDA's own too, so neither a device nor the library takes part.
  */
 #include <weir/cuda.h>
 
@@ -15,19 +15,73 @@
 static struct {
     weir_allocator *allocator;
     size_t bytes;
-    weir_stream stream;
-    void *block;
-    int opens, allocs, frees;
-    weir_status open_status, call_status;
+    weir_stream stream, asked;
+    void *block, *looked_for;
+    int opens, looks, allocs, frees, any_frees;
+    int cuda_frees, cuda_async_frees; /* that came to CUDA's own functions */
+    weir_status open_status, look_status, range_status, call_status;
     int driver_result;
 } fake;
 
-weir_status weir_default_allocator(weir_allocator **allocator) {
+/* Of the stream's device, and of the block. */
+#define OF_STREAM ((weir_allocator *)&fake)
+#define OF_BLOCK ((weir_allocator *)&fake.bytes)
+
+weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
     fake.opens++;
+    fake.asked = stream;
     if (fake.open_status == WEIR_OK)
-        *allocator = (weir_allocator *)&fake;
+        *allocator = OF_STREAM;
     return fake.open_status;
 }
+
+weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
+    fake.looks++;
+    fake.looked_for = (void *)(uintptr_t)block;
+    if (fake.look_status == WEIR_OK)
+        *allocator = OF_BLOCK;
+    return fake.look_status;
+}
+
+#ifdef WEIR_OVERRIDE
+weir_status weir_block_range(weir_allocator *allocator, const void *address, void **block,
+                             size_t *bytes) {
+    ck_assert_ptr_eq(allocator, OF_BLOCK);
+    ck_assert(address && !block && !bytes);
+    return fake.range_status;
+}
+
+weir_status weir_free_any(weir_allocator *allocator, void *block) {
+    fake.any_frees++;
+    fake.allocator = allocator, fake.block = block;
+    return fake.call_status;
+}
+
+#undef cudaFreeAsync
+#undef cudaFree
+cudaError_t cudaFreeAsync(void *block, cudaStream_t stream) {
+    fake.cuda_async_frees++;
+    fake.block = block, fake.stream = stream;
+    return cudaErrorNotPermitted;
+}
+
+cudaError_t cudaFree(void *block) {
+    fake.cuda_frees++;
+    fake.block = block;
+    return cudaErrorNotPermitted;
+}
+#define cudaFreeAsync weirFreeAsyncOrCuda
+#define cudaFree weirFreeOrCuda
+
+/* The names that the tests call. */
+#define MALLOC cudaMallocAsync
+#define MALLOC_FROM_POOL cudaMallocFromPoolAsync
+#define FREE cudaFreeAsync
+#else
+#define MALLOC weirMallocAsync
+#define MALLOC_FROM_POOL weirMallocFromPoolAsync
+#define FREE weirFreeAsync
+#endif
 
 weir_status weir_alloc(weir_allocator *allocator, size_t bytes, weir_stream stream, void **block) {
     fake.allocs++;
@@ -49,21 +103,77 @@ int weir_last_driver_result(void) {
 
 static const cudaStream_t some_stream = (cudaStream_t)0x7000;
 
-START_TEST(calls_go_to_the_default_allocator) {
+START_TEST(calls_go_to_the_allocator_of_stream_and_block) {
     void *block = NULL;
 
-    ck_assert_int_eq(weirMallocAsync(&block, 4096, some_stream), cudaSuccess);
+    ck_assert_int_eq(MALLOC(&block, 4096, some_stream), cudaSuccess);
     ck_assert_ptr_eq(block, (void *)0x1000);
-    ck_assert_ptr_eq(fake.allocator, (weir_allocator *)&fake);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_ptr_eq(fake.asked, some_stream);
     ck_assert_uint_eq(fake.bytes, 4096);
     ck_assert_ptr_eq(fake.stream, some_stream);
     fake.allocator = NULL, fake.stream = NULL;
-    ck_assert_int_eq(weirFreeAsync(block, some_stream), cudaSuccess);
-    ck_assert_ptr_eq(fake.allocator, (weir_allocator *)&fake);
+    ck_assert_int_eq(FREE(block, some_stream), cudaSuccess);
+    ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
+    ck_assert_ptr_eq(fake.looked_for, block);
     ck_assert_ptr_eq(fake.block, block);
     ck_assert_ptr_eq(fake.stream, some_stream);
 }
 END_TEST
+
+START_TEST(a_pool_is_no_more_than_a_word) {
+    void *block = NULL;
+
+    ck_assert_int_eq(MALLOC_FROM_POOL(&block, 4096, NULL, some_stream), cudaErrorInvalidValue);
+    ck_assert_int_eq(fake.opens + fake.allocs, 0);
+    ck_assert_ptr_null(block);
+    ck_assert_int_eq(MALLOC_FROM_POOL(&block, 4096, (cudaMemPool_t)0x9000, some_stream),
+                     cudaSuccess);
+    ck_assert_ptr_eq(block, (void *)0x1000);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_uint_eq(fake.bytes, 4096);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+}
+END_TEST
+
+/* A graph's memory, say: its stream's allocator knows what to do with it. */
+START_TEST(a_block_of_no_allocator_goes_to_that_of_the_stream) {
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(FREE((void *)0x1000, some_stream), cudaSuccess);
+    ck_assert_ptr_eq(fake.allocator, OF_STREAM);
+    ck_assert_ptr_eq(fake.asked, some_stream);
+}
+END_TEST
+
+#ifdef WEIR_OVERRIDE
+START_TEST(blocks_of_cuda_go_to_cuda) {
+    fake.look_status = WEIR_E_NOT_OWNED;
+    fake.call_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorNotPermitted);
+    ck_assert_int_eq(fake.cuda_async_frees, 1);
+    ck_assert_ptr_eq(fake.block, (void *)0x5000);
+    ck_assert_ptr_eq(fake.stream, some_stream);
+    fake.call_status = WEIR_E_STREAM; /* a mistake of the program's is told */
+    ck_assert_int_eq(FREE((void *)0x5000, some_stream), cudaErrorInvalidResourceHandle);
+    ck_assert_int_eq(fake.cuda_async_frees, 1);
+}
+END_TEST
+
+START_TEST(cuda_free_takes_both) {
+    ck_assert_int_eq(cudaFree((void *)0x1000), cudaSuccess);
+    ck_assert_int_eq(fake.any_frees, 1);
+    ck_assert_ptr_eq(fake.allocator, OF_BLOCK);
+    ck_assert_ptr_eq(fake.block, (void *)0x1000);
+    ck_assert_int_eq(cudaFree(NULL), cudaErrorNotPermitted); /* programs start CUDA so */
+    fake.range_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(cudaFree((void *)0x5000), cudaErrorNotPermitted);
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(cudaFree((void *)0x5000), cudaErrorNotPermitted);
+    ck_assert_int_eq(fake.cuda_frees, 3);
+    ck_assert_int_eq(fake.any_frees, 1);
+}
+END_TEST
+#endif
 
 START_TEST(stream_0_is_what_the_file_was_compiled_for) {
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
@@ -73,9 +183,9 @@ START_TEST(stream_0_is_what_the_file_was_compiled_for) {
 #endif
     void *block;
 
-    ck_assert_int_eq(weirMallocAsync(&block, 1, 0), cudaSuccess);
+    ck_assert_int_eq(MALLOC(&block, 1, 0), cudaSuccess);
     ck_assert_ptr_eq(fake.stream, zero);
-    ck_assert_int_eq(weirFreeAsync(block, 0), cudaSuccess);
+    ck_assert_int_eq(FREE(block, 0), cudaSuccess);
     ck_assert_ptr_eq(fake.stream, zero);
     /* The explicit handles mean the same in every file. */
     ck_assert_ptr_eq(weir_stream_from_cuda(cudaStreamLegacy), cudaStreamLegacy);
@@ -85,8 +195,8 @@ END_TEST
 
 START_TEST(freeing_null_starts_nothing) {
     fake.open_status = WEIR_E_NO_DEVICE;
-    ck_assert_int_eq(weirFreeAsync(NULL, some_stream), cudaSuccess);
-    ck_assert_int_eq(fake.opens, 0);
+    ck_assert_int_eq(FREE(NULL, some_stream), cudaSuccess);
+    ck_assert_int_eq(fake.opens + fake.looks, 0);
 }
 END_TEST
 
@@ -94,12 +204,13 @@ START_TEST(failures_write_nothing) {
     void *block = &fake;
 
     fake.open_status = WEIR_E_NO_DEVICE;
-    ck_assert_int_eq(weirMallocAsync(&block, 1, some_stream), cudaErrorNoDevice);
-    ck_assert_int_eq(weirFreeAsync(block, some_stream), cudaErrorNoDevice);
+    fake.look_status = WEIR_E_NOT_OWNED;
+    ck_assert_int_eq(MALLOC(&block, 1, some_stream), cudaErrorNoDevice);
+    ck_assert_int_eq(FREE(block, some_stream), cudaErrorNoDevice);
     ck_assert_int_eq(fake.allocs + fake.frees, 0);
     fake.open_status = WEIR_OK;
     fake.call_status = WEIR_E_LIMIT;
-    ck_assert_int_eq(weirMallocAsync(&block, 1, some_stream), cudaErrorMemoryAllocation);
+    ck_assert_int_eq(MALLOC(&block, 1, some_stream), cudaErrorMemoryAllocation);
     ck_assert_ptr_eq(block, &fake);
 }
 END_TEST
@@ -135,7 +246,13 @@ int main(void) {
     Suite *suite = suite_create("cuda_header");
     TCase *all = tcase_create("all");
 
-    tcase_add_test(all, calls_go_to_the_default_allocator);
+    tcase_add_test(all, calls_go_to_the_allocator_of_stream_and_block);
+    tcase_add_test(all, a_pool_is_no_more_than_a_word);
+    tcase_add_test(all, a_block_of_no_allocator_goes_to_that_of_the_stream);
+#ifdef WEIR_OVERRIDE
+    tcase_add_test(all, blocks_of_cuda_go_to_cuda);
+    tcase_add_test(all, cuda_free_takes_both);
+#endif
     tcase_add_test(all, stream_0_is_what_the_file_was_compiled_for);
     tcase_add_test(all, freeing_null_starts_nothing);
     tcase_add_test(all, failures_write_nothing);

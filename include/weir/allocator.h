@@ -62,6 +62,32 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
+/* The same for device number `device`, of the driver that the environment names: one allocator for each
+ * device, made when it is first asked for, for all who ask.  WEIR_DEVICE=cuda:1 makes that of device 1 the
+ * default one and changes nothing here.  Each has what the variables say for itself: WEIR_PREALLOC=8GiB is 8 GiB
+ * on each device in use, WEIR_LIMIT likewise.  The environment is read until the first of them is made, and
+ * not after.  Once it is made, a load, without a lock.
+ * E_INVALID: NULL, or `device` is negative; E_NO_DEVICE: there is none of that number, or it is above 63;
+ * else as weir_default_allocator.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_device_allocator(int device,
+                                                             weir_allocator **allocator);
+
+/* The same for the device that the stream is of, as cudaMallocAsync means it; a default stream (NULL, 0x1,
+ * 0x2) is of the current context's device, and of the environment's where no context is current.  With one
+ * device to be seen it is a load, else the driver is asked once (some tens of ns): who knows the device calls
+ * weir_device_allocator.
+ * E_STREAM: the driver does not know the stream; E_DRIVER; else as weir_device_allocator.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_stream_allocator(weir_stream stream,
+                                                             weir_allocator **allocator);
+
+/* Which of these allocators has the block that `block` lies in.  As long as there is only one, that one,
+ * without a look at the address; else as weir_block_range.
+ * E_INVALID: NULL; E_NOT_OWNED: none has it, or none is made yet, or it is a graph's; E_NOT_SUPPORTED: with
+ * the pool engine and the front off it cannot be told; E_DEVICE_LOST: one that is lost may have it; E_FORKED.
+ * Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
+                                                            weir_allocator **allocator);
+
 /* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
  * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
  * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
@@ -100,6 +126,20 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * that uses the block must not be launched any more.
  * E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API weir_status weir_free(weir_allocator *allocator, void *block, weir_stream stream);
+
+/* For those who name no stream: a block that work on any stream may use as soon as the call has returned, as
+ * one of cudaMalloc's.  Where weir reuses what a stream has freed, it waits for that, however long it takes;
+ * otherwise the wait is a question to the driver.  All else as weir_alloc, E_STREAM and E_CAPTURE left out: no
+ * capture gets such a block as its own.  It may be freed by weir_free, too, on a stream that is ordered
+ * after its uses.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc_any(weir_allocator *allocator, size_t bytes,
+                                                      void **block);
+
+/* Gives any block back when nobody knows which streams have used it: waits until the device has finished all
+ * work, as cudaFree does, and harms no capture.  NULL is OK and does nothing.
+ * E_NO_MEMORY: neither the device nor the host has the little memory that this takes, and nothing changed;
+ * else as weir_free.  Since 0.1. */
+WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
 
 /* Declares that `stream` uses the block too: weir_free then orders the reuse of the block after all
  * work that was submitted to `stream` by the time of the free.  Nothing is recorded before; the
@@ -151,6 +191,28 @@ WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
  * told; E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
                                                         size_t *reserve);
+
+/* The most that the reserve may be from now on: options.limit or less.  More counts as that, and so does
+ * an amount that is DEFAULT or MAX.  A request that would grow the reserve past it answers E_LIMIT, as does one
+ * for more than it; one that is under way goes by what was before.  Nothing is given back: a reserve that
+ * is above it stays and serves (weir_trim first, or after), but does not rise.  The pool and the platform
+ * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver once
+ * more at each request.
+ * E_INVALID: NULL, or an amount OF_IN_USE; E_LIMIT: less than the engine can work with, and nothing changed;
+ * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
+
+/* The CUDA memory pool that the pool engine takes its memory from (a cudaMemPool_t), for libraries that want a
+ * pool: RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  What they take from it shares the
+ * reserve with weir, its preallocation and, with a driver that limits pools (12.2), its limit; it is served by
+ * the driver, at the driver's cost, not by weir's caches.  Weir does not know those blocks: with the front off
+ * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
+ * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
+ * from it must be freed before weir_allocator_destroy.
+ * E_INVALID: NULL; E_NOT_SUPPORTED: another engine; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+struct CUmemPoolHandle_st;
+WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
+                                                 struct CUmemPoolHandle_st **pool);
 
 /* Gives idle reserve back to the device until at most `keep` bytes of reserve are left, as far as
  * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches

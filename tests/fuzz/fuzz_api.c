@@ -2,9 +2,9 @@
 /* fuzz_api.c: the public interface on the device model, called in any order.
  *
  * The first bytes choose an engine and settings; then each byte is a call, and those behind it say on what:
- * requests and frees on any stream (also wrong ones: freed before, inside a block, of nobody), uses,
- * bindings, trims, preallocations, work, waits, streams that end and begin, captures, time that passes, and
- * a driver that refuses the k-th call of an entry.
+ * requests and frees on any stream and for no stream (also wrong ones: freed before, inside a block, of
+ * nobody), uses, bindings, limits, trims, preallocations, work, waits, streams that end and begin, captures,
+ * time that passes, and a driver that refuses the k-th call of an entry.
  *
  * oracle.h says who may have what.  What a caller must not do is left out: a stream is not destroyed while
  * it is noted or bound, nor is anything asked of it that its capture forbids.  Where the driver was made
@@ -268,6 +268,55 @@ static int free_block(int i, int s) {
     return 1;
 }
 
+/* For no stream: s may have it as well as any other. */
+static void alloc_any(size_t bytes, int s) {
+    void *block = NOBODYS;
+    weir_status status;
+
+    if (oracle.blocks == MOST_LIVE)
+        return;
+    status = CALL(weir_alloc_any(w.allocator, bytes, &block), "alloc %zu for any", bytes);
+    if (status != WEIR_OK) {
+        if (!w.refused && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+            FAULT("alloc for any: %s (%d)", weir_status_name(status), weir_last_driver_result());
+        HOLDS(block == NOBODYS);
+        w.refusals = figures().refusals;
+        return;
+    }
+    TELL("  at %p\n", block);
+    (void)oracle_taken(&oracle, (uintptr_t)block, bytes, s, weir__model_now_ns());
+}
+
+/* All work is over then, whoever used the block. */
+static void free_any(int i) {
+    struct oracle_block *b = &oracle.block[i];
+    void *block = block_at(i);
+    weir_status status;
+
+    if (b->graph)
+        return;
+    status = CALL(weir_free_any(w.allocator, block), "free %p, %zu of %d by any", block, b->bytes,
+                  b->stream);
+    if (status != WEIR_OK) {
+        if (!w.refused && !(status == WEIR_E_CAPTURE && is_capturing()))
+            FAULT("free by any: %s (%d)", weir_status_name(status), weir_last_driver_result());
+        HOLDS(status != WEIR_E_NOT_OWNED || w.refused);
+        order_users(i);
+        return;
+    }
+    oracle_given(&oracle, i, b->stream, 0, weir__model_now_ns());
+    w.old[w.old_count++ % MOST_OLD] = block;
+}
+
+/* Never more than the options have. */
+static void set_limit(unsigned units) {
+    weir_amount limit = {units * 32 * MIB, units ? WEIR_AMOUNT_BYTES : WEIR_AMOUNT_MAX, 0};
+    weir_status status = CALL(weir_set_limit(w.allocator, limit), "limit %u units", units);
+
+    if (status != WEIR_OK && status != WEIR_E_NOT_SUPPORTED && status != WEIR_E_LIMIT && !w.refused)
+        FAULT("limit: %s (%d)", weir_status_name(status), weir_last_driver_result());
+}
+
 static void use_block(int i, int s) {
     struct oracle_block *b = &oracle.block[i];
 
@@ -488,7 +537,13 @@ static void call_something(struct fuzz_bytes *in) {
             TELL("wait for %d\n", s), CU(driver->cuStreamSynchronize(w.stream[s]));
         break;
     case 26:
-        if (!is_capturing())
+        if (s == 7)
+            set_limit(fuzz_choice(in, 8));
+        else if (s >= 5)
+            alloc_any(take_size(in), s - 5);
+        else if (s >= 3 && i >= 0)
+            free_any(i);
+        else if (!is_capturing())
             TELL("wait for the device\n"), CU(driver->cuCtxSynchronize());
         break;
     case 27:

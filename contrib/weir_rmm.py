@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""weir_rmm: weir below RMM (cuDF, cuML, ...), in two ways.
+
+    rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
+
+pool_resource()      RMM allocates from weir's CUDA pool itself: no call of Python, served by the driver; preallocation,
+                     growth and limit are weir's.  The pool engine only.
+callback_resource()  every request and free is weir's, in the order of RMM's stream, through Python: a few
+                     microseconds a call, so best below a pool of RMM's.  A refusal is std::bad_alloc, a MemoryError.
+"""
+
+import rmm
+import weir_ctypes
+
+
+def pool_resource(device=0):
+    from cuda.bindings import driver
+
+    pool = weir_ctypes.Allocator(device).pool()
+    return rmm.mr.CudaAsyncViewMemoryResource(driver.CUmemoryPool(init_value=pool))
+
+
+def _handle(stream):
+    """None where RMM does not tell: then the block is for any stream."""
+    ask = getattr(stream, "__cuda_stream__", None)
+    return ask()[1] or 0x1 if ask else None
+
+
+def callback_resource(device=0):
+    weir = weir_ctypes.Allocator(device)
+
+    def allocate(size, stream):
+        return weir.alloc(size, _handle(stream))
+
+    def deallocate(block, size, stream):
+        weir.free(block, _handle(stream))
+
+    return rmm.mr.CallbackMemoryResource(allocate, deallocate)

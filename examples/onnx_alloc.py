@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: MIT
+"""onnx_alloc.py: a model in ONNX Runtime on memory of weir's, in the order of a stream of PyTorch's.
+
+    PYTHONPATH=.../share/weir/python python3 onnx_alloc.py model.onnx
+"""
+
+import ctypes
+import sys
+
+import numpy
+import onnxruntime
+import torch
+import weir_ctypes
+
+module = weir_ctypes.adapters()
+stream = torch.cuda.Stream()
+module.weir_onnx_stream(ctypes.c_void_p(stream.cuda_stream))  # without it each free waits for the device
+options = {
+    "device_id": 0,
+    "user_compute_stream": str(stream.cuda_stream),
+    **{f"gpu_external_{name}": str(ctypes.cast(getattr(module, f"weir_onnx_{name}"), ctypes.c_void_p).value)
+       for name in ("alloc", "free", "empty_cache")},
+}
+session = onnxruntime.InferenceSession(sys.argv[1], providers=[("CUDAExecutionProvider", options)])
+feed = {i.name: numpy.ones([d if isinstance(d, int) else 1 for d in i.shape], numpy.float32)
+        for i in session.get_inputs()}
+for _ in range(10):
+    results = session.run(None, feed)
+
+figures = weir_ctypes.Allocator(0).stats()
+print(f"{len(results)} results; weir served {figures.allocs} requests, reserve {figures.reserve >> 20} MiB")
+assert figures.allocs > 0

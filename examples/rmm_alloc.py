@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+"""rmm_alloc.py: RMM on weir's pool, and on weir's functions.
+
+    PYTHONPATH=.../share/weir/python WEIR_PREALLOC=1GiB python3 rmm_alloc.py
+"""
+
+import rmm
+import weir_ctypes
+import weir_rmm
+
+weir = weir_ctypes.Allocator(0)
+weir.free(weir.alloc(1))  # preallocation, if any, is done by now
+
+rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
+reserve = weir.stats().reserve
+buffers = [rmm.DeviceBuffer(size=1 << 20) for _ in range(50)]
+print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {weir.stats().reserve >> 20} MiB")
+assert weir.stats().reserve >= 50 << 20
+del buffers
+
+rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(weir_rmm.callback_resource(), 64 << 20))
+before = weir.stats().allocs
+buffers = [rmm.DeviceBuffer(size=3 << 20) for _ in range(50)]
+print(f"150 MiB by RMM's pool above weir: weir served {weir.stats().blocks} blocks")
+assert weir.stats().in_use >= 150 << 20
+del buffers

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+"""torch_alloc.py: a small training in PyTorch on weir.
+
+    PYTHONPATH=.../share/weir/python WEIR_PREALLOC=1GiB python3 torch_alloc.py
+"""
+
+import torch
+import weir_torch
+
+weir_torch.install()  # before the first tensor
+
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 10)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.randn(4096, 512, device="cuda")
+wanted = data[:, :10].argmax(1)
+
+first = None
+for step in range(50):
+    batch = torch.randperm(4096, device="cuda")[:256 + 8 * step]
+    loss = torch.nn.functional.cross_entropy(model(data[batch]), wanted[batch])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    first = first or loss.item()
+
+figures = weir_torch.stats(0)
+print(f"loss {first:.3f} -> {loss.item():.3f}; weir served {figures.allocs} requests, "
+      f"{figures.front_hits} from caches, {figures.growths} growth steps, reserve {figures.reserve >> 20} MiB")
+assert loss.item() < first and figures.allocs > 1000
+
+# More than there is is an exception, and what is there goes on.
+try:
+    torch.empty(1 << 44, device="cuda")
+except RuntimeError as error:
+    print("refused:", str(error).splitlines()[0][:120])
+else:
+    raise SystemExit("16 TiB were served")

@@ -1,0 +1,30 @@
+# Weir behind the plug-in points of frameworks: a module that they load by name.
+#
+# It has no copy of the library in it but needs libweir.so: see doc/design.md, "Plug-in points".
+
+noinst_LTLIBRARIES += lib/adapters/libadapters.la
+lib_adapters_libadapters_la_SOURCES = \
+	lib/adapters/adapters.c \
+	lib/adapters/adapters.h \
+	lib/adapters/adapters_cupy.c \
+	lib/adapters/adapters_handler.c \
+	lib/adapters/adapters_onnx.c \
+	lib/adapters/adapters_torch.c
+# What adapters_torch.c throws passes through it.
+lib_adapters_libadapters_la_CFLAGS = $(AM_CFLAGS) -fexceptions
+
+if WEIR_SHARED
+pkglib_LTLIBRARIES += lib/adapters/libweir-adapters.la
+endif
+lib_adapters_libweir_adapters_la_SOURCES =
+lib_adapters_libweir_adapters_la_LIBADD = lib/adapters/libadapters.la lib/libweir.la $(WEIR_LIBS)
+lib_adapters_libweir_adapters_la_LDFLAGS = -module -avoid-version -shared -no-undefined
+EXTRA_lib_adapters_libweir_adapters_la_DEPENDENCIES =
+if HAVE_VERSION_SCRIPT
+lib_adapters_libweir_adapters_la_LDFLAGS += \
+	-Wl,--version-script=$(top_srcdir)/lib/adapters/libweir-adapters.map
+EXTRA_lib_adapters_libweir_adapters_la_DEPENDENCIES += lib/adapters/libweir-adapters.map
+else
+lib_adapters_libweir_adapters_la_LDFLAGS += -export-symbols-regex '^weir_[a-z0-9]'
+endif
+EXTRA_DIST += lib/adapters/libweir-adapters.map

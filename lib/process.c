@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT */
+/* process.c: the allocators of the process, one for each device at most.
+ *
+ * Whoever plugs weir in somewhere (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
+ * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
+ * when it is first asked for, as the environment says, and is never destroyed; what is made is published
+ * with a release store, and from then on found by a load.
+ *
+ * Nothing is made for a question: which device a stream is of is found out with the driver alone, since an
+ * allocator holds a context on its device, which takes hundreds of MB there.
+ *
+ * In a process that has libweir-preload.so, what a pool of ours takes from the driver is served by that: its pool
+ * is a program's pool like any other.  Then there is one reserve, that of the preload's allocator, which the settings
+ * are for; ours only keeps caches above it, and grows by what is asked.  With settings of its own it would take all
+ * of them twice, and preallocation would wait for itself.
+ *
+ * Locks: `lock` is held while an allocator is made, which is as long as the driver needs to start.
+ *
+ * Must not know: engines, the front; what an allocator is made of, but its context, device and profile.
+ */
+#include <link.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator_internal.h"
+#include "log.h"
+#include "result.h"
+#include "settings.h"
+
+enum { MOST_DEVICES = 64 };
+
+/* What the environment names. */
+struct place {
+    const struct weir_driver *driver;
+    int device; /* its number */
+    int count;  /* of the driver's devices */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct place the_place; /* fixed by the time that `made` is not 0 */
+static weir_options settings;  /* likewise; guarded by `lock` */
+static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
+static _Atomic(weir_allocator *) the_default; /* one of these */
+static _Atomic(weir_allocator *) the_first;   /* likewise; the only one as long as `made` is 1 */
+static atomic_int made;                       /* how many of these */
+
+/* Registered once the driver is open, and so called before it goes. */
+static void save_at_exit(void) {
+    for (int device = 0; device < MOST_DEVICES && !weir__driver_forked(); device++) {
+        weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
+
+        if (a && a->learn && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+            (void)weir__learn_save(a, NULL);
+    }
+}
+
+static weir_status without_driver(weir_status status, int log, const char *message) {
+    weir__set_driver_result(CUDA_SUCCESS);
+    weir__log(log, WEIR_LOG_ERROR, "%s", message);
+    return status;
+}
+
+static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
+    const char *slash = strrchr(object->dlpi_name, '/');
+
+    (void)bytes, (void)ignored;
+    return strcmp(slash ? slash + 1 : object->dlpi_name, "libweir-preload.so") == 0;
+}
+
+/* The other engines take memory by calls that the preload leaves to the driver, or is told to serve. */
+static void leave_to_preload(weir_options *options) {
+    if ((options->engine != WEIR_ENGINE_DEFAULT && options->engine != WEIR_ENGINE_POOL) ||
+        !dl_iterate_phdr(is_preload, NULL))
+        return;
+    weir__log(
+        options->log, WEIR_LOG_INFO,
+        "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
+    options->prealloc_min = options->limit = options->headroom = options->headroom_high =
+        (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options->growth = WEIR_GROWTH_EXACT;
+    options->profile = NULL;
+    options->decay_ms = 0;
+}
+
+/* The environment is read until an allocator has been made by it.  The caller holds the lock. */
+static weir_status read_environment(weir_options *options, struct place *place) {
+    struct weir_driver_failure failure;
+    char message[320];
+    const char *name;
+    weir_status status;
+
+    weir_options_init(options);
+    status = weir_options_from_env(options, message, sizeof message);
+    if (status == WEIR_OK)
+        status =
+            weir__device_parse(options->device, &name, &place->device, message, sizeof message);
+    if (status != WEIR_OK)
+        return without_driver(status, WEIR_LOG_ERROR, message);
+    if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
+        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    leave_to_preload(options);
+    place->driver = weir__driver_open(name, &failure);
+    if (!place->driver)
+        return without_driver(WEIR_E_NO_DEVICE, options->log, failure.text);
+    if (place->driver->cuDeviceGetCount(&place->count) != CUDA_SUCCESS)
+        place->count = 0;
+    return WEIR_OK;
+}
+
+static weir_status where(weir_options *options, struct place *place) {
+    if (atomic_load_explicit(&made, memory_order_relaxed) == 0)
+        return read_environment(options, place);
+    *options = settings;
+    *place = the_place;
+    return WEIR_OK;
+}
+
+/* The caller holds the lock.  What is read without it is written before `made` tells of it. */
+static void publish(weir_allocator *a, const weir_options *options, const struct place *place) {
+    if (atomic_load_explicit(&made, memory_order_relaxed) == 0) {
+        settings = *options;
+        the_place = *place;
+        atomic_store_explicit(&the_first, a, memory_order_relaxed);
+        if (a->learn)
+            (void)atexit(save_at_exit);
+    }
+    atomic_fetch_add_explicit(&made, 1, memory_order_release);
+}
+
+/* Makes the allocator of a device, -1: the environment's, unless another thread did meanwhile. */
+static __attribute__((noinline, cold)) weir_status make(int device, weir_allocator **allocator) {
+    static char names[MOST_DEVICES][32];
+    struct place place = {NULL, 0, 0};
+    weir_options options;
+    weir_allocator *a = NULL;
+    weir_status status;
+    int is_default;
+
+    pthread_mutex_lock(&lock);
+    status = where(&options, &place);
+    if (status != WEIR_OK)
+        goto give_lock;
+    is_default = device < 0 || device == place.device;
+    device = device < 0 ? place.device : device;
+    if (device >= MOST_DEVICES) {
+        status = without_driver(WEIR_E_NO_DEVICE, options.log, "weir serves 64 devices at most");
+        goto give_lock;
+    }
+    a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
+    if (!a) {
+        weir_options its = options;
+
+        snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
+        its.device = names[device];
+        status = weir_allocator_create(&its, &a);
+        if (status != WEIR_OK)
+            goto give_lock;
+        atomic_store_explicit(&allocators[device], a, memory_order_release);
+        publish(a, &options, &place);
+    }
+    if (is_default)
+        atomic_store_explicit(&the_default, a, memory_order_release);
+    *allocator = a;
+
+give_lock:
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* What must hold of every call here. */
+static inline weir_status gate(weir_allocator **allocator) {
+    if (!allocator)
+        return weir__without_driver(WEIR_E_INVALID);
+    return weir__driver_forked() ? weir__without_driver(WEIR_E_FORKED) : WEIR_OK;
+}
+
+static weir_status found_or_made(_Atomic(weir_allocator *) *found, int device,
+                                 weir_allocator **allocator) {
+    weir_allocator *a = atomic_load_explicit(found, memory_order_acquire);
+
+    if (!a)
+        return make(device, allocator);
+    *allocator = a;
+    return WEIR_OK;
+}
+
+weir_status weir_default_allocator(weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    return status == WEIR_OK ? found_or_made(&the_default, -1, allocator) : status;
+}
+
+weir_status weir_device_allocator(int device, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    if (device < 0)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (device >= MOST_DEVICES)
+        return weir__without_driver(WEIR_E_NO_DEVICE);
+    return found_or_made(&allocators[device], device, allocator);
+}
+
+/* ---- whose device a stream is ---------------------------------------------------------------- */
+
+static weir_status driver_says(CUresult result) {
+    weir__set_driver_result((int)result);
+    return result == CUDA_ERROR_INVALID_HANDLE ? WEIR_E_STREAM : WEIR_E_DRIVER;
+}
+
+/* A default stream is one of the current context; where there is none, of the environment's device. */
+static weir_status device_of_thread(const struct place *place, int *device) {
+    CUdevice current;
+    CUresult result = place->driver->cuCtxGetDevice(&current);
+
+    if (result == CUDA_SUCCESS)
+        *device = current;
+    else if (result == CUDA_ERROR_INVALID_CONTEXT)
+        *device = place->device;
+    else
+        return driver_says(result);
+    return WEIR_OK;
+}
+
+static weir_status device_of(const struct place *place, weir_stream stream, int *device) {
+    const struct weir_driver *driver = place->driver;
+    struct weir_driver_scope scope;
+    CUcontext context = NULL;
+    CUresult result;
+
+    if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE)
+        return device_of_thread(place, device);
+    result = driver->cuStreamGetCtx(stream, &context);
+    if (result != CUDA_SUCCESS)
+        return driver_says(result);
+    for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
+        weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
+
+        if (a && a->host.context == context) {
+            *device = i;
+            return WEIR_OK;
+        }
+    }
+    result = weir__driver_enter(driver, context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuCtxGetDevice(device);
+        weir__driver_leave(driver, &scope);
+    }
+    return result == CUDA_SUCCESS ? WEIR_OK : driver_says(result);
+}
+
+static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
+                                                             weir_allocator **allocator) {
+    struct place place = {NULL, 0, 0};
+    weir_options options;
+    weir_status status = WEIR_OK;
+    int device = 0;
+
+    if (atomic_load_explicit(&made, memory_order_acquire) > 0) {
+        place = the_place;
+    } else {
+        pthread_mutex_lock(&lock);
+        status = where(&options, &place);
+        pthread_mutex_unlock(&lock);
+    }
+    if (status == WEIR_OK && place.count > 1)
+        status = device_of(&place, stream, &device);
+    return status == WEIR_OK ? weir_device_allocator(device, allocator) : status;
+}
+
+weir_status weir_stream_allocator(weir_stream stream, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    /* Where there is one device there is nothing to find out. */
+    if (atomic_load_explicit(&made, memory_order_acquire) > 0 && the_place.count == 1) {
+        *allocator = atomic_load_explicit(&allocators[0], memory_order_acquire);
+        return WEIR_OK;
+    }
+    return find_for_stream(stream, allocator);
+}
+
+/* ---- whose a block is ------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) weir_status find_block(const void *block,
+                                                        weir_allocator **allocator) {
+    weir_status answer = WEIR_E_NOT_OWNED;
+
+    for (int device = 0; device < MOST_DEVICES; device++) {
+        weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
+        weir_status status = a ? weir_block_range(a, block, NULL, NULL) : WEIR_E_NOT_OWNED;
+
+        if (status == WEIR_OK) {
+            *allocator = a;
+            return WEIR_OK;
+        }
+        if (status != WEIR_E_NOT_OWNED)
+            answer = status;
+    }
+    return weir__without_driver(answer);
+}
+
+weir_status weir_block_allocator(const void *block, weir_allocator **allocator) {
+    weir_status status = gate(allocator);
+
+    if (status != WEIR_OK)
+        return status;
+    if (!block)
+        return weir__without_driver(WEIR_E_INVALID);
+    if (atomic_load_explicit(&made, memory_order_acquire) != 1)
+        return find_block(block, allocator);
+    *allocator = atomic_load_explicit(&the_first, memory_order_acquire);
+    return WEIR_OK;
+}

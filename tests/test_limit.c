@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
+#include <stdio.h>
+
+#include "every_kind.h"
+#include "model_device.h"
+
+static weir_allocator *a;
+
+static weir_amount of_total(uint64_t percent) {
+    return (weir_amount){.value = percent * 10000, .kind = WEIR_AMOUNT_OF_TOTAL};
+}
+
+static const weir_amount none = {.value = 0, .kind = WEIR_AMOUNT_MAX};
+
+static void begin(int world, uint64_t limit) {
+    weir_options options = options_of(worlds[world].kind, "model", limit);
+
+    start_model(8 * GIB);
+    options.limit = bytes_amount(limit);
+    options.front = worlds[world].front;
+    OK(weir_allocator_create(&options, &a));
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(check_identities(a).blocks, 0);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+#define take(bytes) take_at(__LINE__, bytes)
+
+static void *take_at(int line, size_t bytes) {
+    void *block = NULL;
+    weir_status status = weir_alloc(a, bytes, A, &block);
+
+    if (status != WEIR_OK)
+        ck_abort_msg("line %d: %zu bytes: %s", line, bytes, weir_status_name(status));
+    return block;
+}
+
+static void refused(size_t bytes) {
+    void *block = NULL;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, bytes, A, &block));
+    MUST(block == NULL);
+}
+
+static void give(void *block) {
+    OK(weir_free(a, block, A));
+}
+
+/* Fixed arenas are left out of what follows. */
+static int is_fixed(int world) {
+    if (worlds[world].kind != KIND_FIXED)
+        return 0;
+    begin(world, GIB);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, none));
+    end();
+    return 1;
+}
+
+START_TEST(no_growth_past_it) {
+    void *first, *second;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    refused(300 * MIB);
+    first = take(150 * MIB);
+    refused(150 * MIB);
+    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+    second = take(150 * MIB);
+    refused(300 * MIB);
+    MUST_LE(check_identities(a).reserve, 512 * MIB);
+    give(first);
+    give(second);
+    end();
+}
+END_TEST
+
+START_TEST(never_past_that_of_the_options) {
+    void *block;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    OK(weir_set_limit(a, bytes_amount(6 * GIB)));
+    refused(GIB + 64 * MIB);
+    block = take(900 * MIB);
+    give(block);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    OK(weir_set_limit(a, (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0}));
+    give(take(900 * MIB));
+    OK(weir_set_limit(a, none));
+    give(take(900 * MIB));
+    refused(GIB + 64 * MIB);
+    end();
+}
+END_TEST
+
+/* What is there already serves on, goes back when it is trimmed, and does not come again. */
+START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
+    void *block, *others[4], *more[20];
+    uint64_t reserve;
+    size_t count;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, 2 * GIB);
+    for (int i = 0; i < 4; i++)
+        others[i] = take(200 * MIB);
+    block = take(30 * MIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    reserve = stats_of(a).reserve;
+    MUST_LE(800 * MIB, reserve);
+    for (int i = 0; i < 3 && worlds[_i].kind != KIND_PLATFORM; i++) { /* it has no reserve */
+        give(block);
+        block = take(30 * MIB);
+        MUST_EQ(check_identities(a).reserve, reserve);
+    }
+    /* Within the limit, but the reserve would rise unless it has room. */
+    for (count = 0; count < 20; count++)
+        if (weir_alloc(a, 120 * MIB, A, &more[count]) != WEIR_OK)
+            break;
+    MUST(count < 20 && count * 120 * MIB <= reserve - 830 * MIB);
+    MUST_LE(stats_of(a).reserve, reserve);
+    while (count > 0)
+        give(more[--count]);
+    for (int i = 0; i < 4; i++)
+        give(others[i]);
+    give(block);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    block = take(100 * MIB);
+    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    refused(100 * MIB);
+    MUST_LE(check_identities(a).reserve, 128 * MIB);
+    give(block);
+    end();
+}
+END_TEST
+
+START_TEST(as_a_share_of_the_device) {
+    weir_refusal refusal = {.size = sizeof refusal};
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, 8 * GIB);
+    OK(weir_set_limit(a, of_total(25)));
+    refused(2 * GIB + 1);
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.limit, 2 * GIB);
+    give(take(GIB));
+    end();
+}
+END_TEST
+
+START_TEST(mistakes_are_told) {
+    begin(_i, GIB);
+    EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1, 0}));
+    if (worlds[_i].kind == KIND_POOL)
+        EXPECT(WEIR_E_LIMIT, weir_set_limit(a, bytes_amount(31 * MIB)));
+    if (worlds[_i].kind != KIND_FIXED) {
+        weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
+    }
+    give(take(900 * MIB)); /* nothing changed */
+    end();
+}
+END_TEST
+
+/* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
+START_TEST(a_shared_pool_is_held_to_it) {
+    CUmemoryPool pool = NULL;
+    CUdeviceptr block = 0, none_such = 0;
+
+    begin(_i, 128 * MIB);
+    EXPECT(WEIR_E_INVALID, weir_pool(NULL, &pool));
+    EXPECT(WEIR_E_INVALID, weir_pool(a, NULL));
+    if (worlds[_i].kind != KIND_POOL) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_pool(a, &pool));
+        MUST(pool == NULL);
+        end();
+        return;
+    }
+    OK(weir_pool(a, &pool));
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    CU(driver->cuMemAllocFromPoolAsync(&block, 60 * MIB, pool, A));
+    MUST_EQ(stats_of(a).reserve, 64 * MIB);
+    give(take(40 * MIB)); /* beside it */
+    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    MUST_EQ(driver->cuMemAllocFromPoolAsync(&none_such, 128 * MIB, pool, A),
+            CUDA_ERROR_OUT_OF_MEMORY);
+    CU(driver->cuMemFreeAsync(block, A));
+    end();
+}
+END_TEST
+
+/* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
+START_TEST(with_older_drivers) {
+    static const int versions[] = {11020, 12010};
+    char path[] = "/tmp/weir-limit-XXXXXX";
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    FILE *file = fdopen(mkstemp(path), "w");
+    void *block;
+
+    MUST(file != NULL && fprintf(file, "driver_version = %d\n", versions[_i]) > 0);
+    ANSWERS(0, fclose(file));
+    start_model(8 * GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB, .profile = path}));
+    remove(path);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    options.limit = bytes_amount(GIB);
+    options.front = WEIR_SWITCH_OFF;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    refused(100 * MIB);
+    give(block);
+    CU(driver->cuStreamSynchronize(A));
+    block = take(100 * MIB);
+    OK(weir_set_limit(a, none));
+    give(take(800 * MIB));
+    give(block);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("limit");
+    TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
+
+    tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
+    tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
+    tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
+    tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
+    tcase_add_loop_test(tests, with_older_drivers, 0, 2);
+    return run_suite(suite, CK_FORK_GETENV);
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* test_process.c: the allocators of the process, one for each device, on modelled devices. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model_device.h"
+
+enum { DEVICES = 3, THREADS = 8 };
+
+static CUcontext context_of[DEVICES];
+static CUstream stream_of[DEVICES];
+
+static void begin(int devices, const char *device) {
+    CUcontext popped;
+
+    setenv("WEIR_DEVICE", device, 1);
+    start_model(8 * GIB);
+    ANSWERS(0,
+            weir__model_reset(&(struct weir_model_setup){.devices = devices, .capacity = 8 * GIB}));
+    for (int i = 0; i < devices; i++) {
+        CU(driver->cuDevicePrimaryCtxRetain(&context_of[i], i));
+        CU(driver->cuCtxPushCurrent(context_of[i]));
+        CU(driver->cuStreamCreate(&stream_of[i], CU_STREAM_NON_BLOCKING));
+        CU(driver->cuCtxPopCurrent(&popped));
+    }
+}
+
+static weir_allocator *of(int device) {
+    weir_allocator *a = NULL;
+
+    OK(weir_device_allocator(device, &a));
+    MUST(a != NULL);
+    return a;
+}
+
+static weir_allocator *for_stream(weir_stream stream) {
+    weir_allocator *a = NULL;
+
+    OK(weir_stream_allocator(stream, &a));
+    return a;
+}
+
+/* Device memory in use, by device. */
+static uint64_t used_on(int device) {
+    size_t free_bytes, total;
+    CUcontext popped;
+
+    CU(driver->cuCtxPushCurrent(context_of[device]));
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuCtxPopCurrent(&popped));
+    return total - free_bytes;
+}
+
+START_TEST(each_device_has_one) {
+    weir_allocator *a = NULL;
+    void *block;
+
+    begin(DEVICES, "model:1");
+    OK(weir_default_allocator(&a));
+    MUST(a == of(1) && of(0) != a && of(2) != a && of(0) != of(2));
+    MUST(of(0) == of(0) && of(2) == of(2));
+    for (int i = 0; i < DEVICES; i++) {
+        uint64_t before = used_on(i);
+
+        OK(weir_alloc(of(i), 40 * MIB, stream_of[i], &block));
+        MUST_LE(before + 40 * MIB, used_on(i));
+        EXPECT(WEIR_E_STREAM, weir_alloc(of(i), MIB, stream_of[(i + 1) % DEVICES], &block));
+        MUST_EQ(stats_of(of(i)).blocks, 1);
+    }
+}
+END_TEST
+
+START_TEST(the_environment_holds_for_each) {
+    void *block;
+
+    setenv("WEIR_LIMIT", "96MiB", 1);
+    setenv("WEIR_PREALLOC", "64MiB", 1);
+    begin(2, "model");
+    for (int i = 0; i < 2; i++) {
+        MUST_EQ(stats_of(of(i)).reserve, 0); /* until the first request */
+        OK(weir_alloc(of(i), MIB, stream_of[i], &block));
+        MUST_EQ(stats_of(of(i)).prealloc_got, 64 * MIB);
+        EXPECT(WEIR_E_LIMIT, weir_alloc(of(i), 100 * MIB, stream_of[i], &block));
+        setenv("WEIR_LIMIT", "32MiB", 1); /* read no more */
+    }
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_told) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    EXPECT(WEIR_E_INVALID, weir_device_allocator(0, NULL));
+    EXPECT(WEIR_E_INVALID, weir_device_allocator(-1, &a));
+    EXPECT(WEIR_E_INVALID, weir_stream_allocator(NULL, NULL));
+    EXPECT(WEIR_E_INVALID, weir_block_allocator(&a, NULL));
+    EXPECT(WEIR_E_INVALID, weir_block_allocator(NULL, &a));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(&a, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(63, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(64, &a));
+    setenv("WEIR_LIMIT", "much", 1);
+    MUST(freopen("/dev/null", "w", stderr) != NULL);
+    EXPECT(WEIR_E_PARSE, weir_device_allocator(1, &a));
+    EXPECT(WEIR_E_PARSE, weir_stream_allocator(stream_of[1], &a));
+    MUST(a == NULL);
+    unsetenv("WEIR_LIMIT"); /* it is read until one is made */
+    OK(weir_device_allocator(1, &a));
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(2, &a));
+}
+END_TEST
+
+static void *ask(void *given) {
+    weir_allocator **a = given;
+
+    for (int i = 0; i < DEVICES; i++)
+        if (weir_device_allocator(i, &a[i]) != WEIR_OK)
+            a[i] = NULL;
+    return NULL;
+}
+
+START_TEST(threads_get_the_same) {
+    weir_allocator *got[THREADS][DEVICES];
+    pthread_t thread[THREADS];
+
+    begin(DEVICES, "model");
+    for (int t = 0; t < THREADS; t++)
+        ANSWERS(0, pthread_create(&thread[t], NULL, ask, got[t]));
+    for (int t = 0; t < THREADS; t++)
+        ANSWERS(0, pthread_join(thread[t], NULL));
+    for (int t = 0; t < THREADS; t++)
+        for (int i = 0; i < DEVICES; i++)
+            MUST(got[t][i] != NULL && got[t][i] == of(i));
+}
+END_TEST
+
+START_TEST(a_stream_has_the_one_of_its_device) {
+    CUcontext popped;
+
+    begin(DEVICES, "model:2");
+    /* A default stream is the current context's; none is current at first. */
+    MUST(for_stream(NULL) == of(2));
+    for (int i = 0; i < DEVICES; i++) {
+        MUST(for_stream(stream_of[i]) == of(i));
+        CU(driver->cuCtxPushCurrent(context_of[i]));
+        for (uintptr_t handle = 0; handle <= 2; handle++)
+            MUST(for_stream((weir_stream)handle) == of(i));
+        MUST(for_stream(stream_of[(i + 1) % DEVICES]) == of((i + 1) % DEVICES));
+        CU(driver->cuCtxPopCurrent(&popped));
+    }
+}
+END_TEST
+
+/* A context on a device that nobody uses would take memory there. */
+START_TEST(a_question_makes_nothing) {
+    uint64_t gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
+
+    begin(DEVICES, "model");
+    gets = weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain);
+    MUST(for_stream(stream_of[1]) == of(1));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuDevicePrimaryCtxRetain), gets + 1);
+    /* Once it is there the driver is asked for the stream's context, and no more. */
+    gets = weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent);
+    MUST(for_stream(stream_of[1]) == of(1));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxPushCurrent), gets);
+}
+END_TEST
+
+START_TEST(with_one_device_nothing_is_asked) {
+    uint64_t gets, currents;
+
+    begin(1, "model");
+    MUST(for_stream(stream_of[0]) == of(0));
+    gets = weir__model_calls(WEIR_ENTRY_cuStreamGetCtx);
+    currents = weir__model_calls(WEIR_ENTRY_cuCtxGetDevice);
+    MUST(for_stream(stream_of[0]) == of(0) && for_stream(NULL) == of(0));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetCtx), gets);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuCtxGetDevice), currents);
+}
+END_TEST
+
+START_TEST(a_driver_that_refuses_is_told) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuStreamGetCtx, 1, CUDA_ERROR_INVALID_HANDLE, 0);
+    EXPECT(WEIR_E_STREAM, weir_stream_allocator(stream_of[1], &a));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_INVALID_HANDLE);
+    weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(NULL, &a));
+    weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_device_allocator(1, &a));
+    MUST(a == NULL);
+    OK(weir_device_allocator(1, &a)); /* a later call tries again */
+}
+END_TEST
+
+START_TEST(a_block_has_the_one_that_made_it) {
+    static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
+    unsigned char *blocks[DEVICES][3];
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_ENGINE", _i ? "arena" : "pool", 1);
+    begin(DEVICES, "model");
+    OK(weir_alloc(of(2), MIB, stream_of[2], (void **)&blocks[0][0]));
+    OK(weir_block_allocator(blocks[0][0], &a));
+    MUST(a == of(2));
+    OK(weir_block_allocator(&a, &a)); /* the only one is not asked */
+    for (int i = 0; i < DEVICES; i++)
+        for (int k = 0; k < 3; k++)
+            OK(weir_alloc(of(i), sizes[k], stream_of[i], (void **)&blocks[i][k]));
+    for (int i = 0; i < DEVICES; i++)
+        for (int k = 0; k < 3; k++) {
+            OK(weir_block_allocator(blocks[i][k] + sizes[k] / 2, &a));
+            MUST(a == of(i));
+            OK(weir_free(a, blocks[i][k], stream_of[i]));
+            EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(blocks[i][k], &a));
+        }
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_allocator(&a, &a));
+}
+END_TEST
+
+START_TEST(without_records_it_cannot_be_told) {
+    weir_allocator *a = NULL;
+    void *block;
+
+    setenv("WEIR_FRONT", "off", 1);
+    begin(2, "model");
+    OK(weir_alloc(of(1), MIB, stream_of[1], &block));
+    OK(weir_block_allocator(block, &a));
+    MUST(a == of(1));
+    (void)of(0);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_allocator(block, &a));
+}
+END_TEST
+
+static int child_is_refused(void) {
+    weir_allocator *a = NULL;
+
+    return weir_device_allocator(0, &a) == WEIR_E_FORKED &&
+           weir_device_allocator(1, &a) == WEIR_E_FORKED &&
+           weir_stream_allocator(NULL, &a) == WEIR_E_FORKED &&
+           weir_block_allocator(&a, &a) == WEIR_E_FORKED && a == NULL;
+}
+
+START_TEST(a_child_of_fork_is_refused) {
+    int status = -1;
+    pid_t child;
+
+    begin(2, "model");
+    (void)of(0);
+    child = fork();
+    MUST(child >= 0);
+    if (child == 0)
+        _exit(child_is_refused() ? 0 : 1);
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
+/* Profiles are saved as the process ends: one for each device. */
+START_TEST(each_saves_its_profile_at_exit) {
+    char folder[] = "/tmp/weir-process-XXXXXX", command[128];
+    int status = -1;
+    pid_t child;
+
+    MUST(mkdtemp(folder) != NULL);
+    child = fork();
+    if (child == 0) {
+        void *block;
+
+        setenv("WEIR_PROFILE", folder, 1);
+        begin(2, "model");
+        for (int i = 0; i < 2; i++)
+            if (weir_alloc(of(i), 50 * MIB, stream_of[i], &block) != WEIR_OK)
+                _exit(1);
+        exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    snprintf(command, sizeof command, "test $(ls %s | wc -l) -eq 2; c=$?; rm -r %s; exit $c",
+             folder, folder);
+    ANSWERS(0, system(command));
+}
+END_TEST
+
+/* Any library of that name will do. */
+static int load_preload(void) {
+    const char *built = getenv("top_builddir");
+    char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64];
+    void *library;
+
+    MUST(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/libweir-preload.so", folder);
+    snprintf(command, sizeof command,
+             "cp '%s/tests/fake/resolver-0/.libs/libcuda.so.1' %s 2>/dev/null", built ? built : ".",
+             path);
+    library = system(command) == 0 ? dlopen(path, RTLD_NOW) : NULL;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ANSWERS(0, system(command));
+    return library != NULL;
+}
+
+/* The preload's allocator, which is beneath then, has the settings. */
+START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
+    void *block;
+
+    if (!load_preload()) /* no shared libraries were built */
+        return;
+    setenv("WEIR_PREALLOC", "512MiB", 1);
+    setenv("WEIR_LIMIT", "1GiB", 1);
+    setenv("WEIR_GROWTH", "step:256MiB", 1);
+    if (_i)
+        setenv("WEIR_ENGINE", "arena", 1);
+    begin(1, "model");
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    if (_i)
+        MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
+    else
+        MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
+    EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("process");
+    TCase *tests = suite_add_case(suite, "process", 30, NULL, NULL);
+
+    tcase_add_test(tests, each_device_has_one);
+    tcase_add_test(tests, the_environment_holds_for_each);
+    tcase_add_test(tests, what_is_wrong_is_told);
+    tcase_add_test(tests, threads_get_the_same);
+    tcase_add_test(tests, a_stream_has_the_one_of_its_device);
+    tcase_add_test(tests, a_question_makes_nothing);
+    tcase_add_test(tests, with_one_device_nothing_is_asked);
+    tcase_add_test(tests, a_driver_that_refuses_is_told);
+    tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
+    tcase_add_test(tests, without_records_it_cannot_be_told);
+    tcase_add_test(tests, a_child_of_fork_is_refused);
+    tcase_add_test(tests, each_saves_its_profile_at_exit);
+    tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
+    return run_suite(suite, CK_FORK);
+}
