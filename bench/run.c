@@ -241,7 +241,8 @@ int weir_cmd_run(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"stats", STATS_KEY, NULL, 0, "Write statistics to standard error when the program ends.",
          0},
-        {"json", 'j', "FILE", 0, "Write statistics to FILE when the program ends.", 0},
+        {"json", 'j', "FILE", 0,
+         "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0, "Leave the variables of JAX, TensorFlow and PyTorch alone.",
