@@ -15,7 +15,9 @@ MIB = 1 << 20
 
 
 class Device:
-    """The memory of device 0 as the driver tells it, in the primary context that frameworks use."""
+    """The memory of device 0 as the driver tells it, in the primary context that frameworks use.
+
+    To be made once the framework has made that context, whose flags it may want to choose."""
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")

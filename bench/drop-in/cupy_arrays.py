@@ -21,10 +21,10 @@ def main():
     import cupy
 
     choose(cupy, options.allocator)
-    device = common.Device()
     sizes = random.Random(0)
     last = [0.0]
     total = cupy.arange(1 << 24, dtype=cupy.float32) / (1 << 24)
+    device = common.Device()
 
     def iterate(_):
         result = 0.0

@@ -11,8 +11,6 @@ def main():
     import jax
     import jax.numpy as jnp
 
-    device = common.Device()
-
     def loss(weights, x):
         for w in weights:
             x = jnp.tanh(x @ w)
@@ -22,6 +20,7 @@ def main():
     weights = [jax.random.normal(k, (WIDTH, WIDTH), jnp.float32) / WIDTH**0.5 for k in keys[1:]]
     x = jax.random.normal(keys[0], (BATCH, WIDTH), jnp.float32)
     jax.block_until_ready((weights, x))
+    device = common.Device()
     step = jax.jit(jax.value_and_grad(loss)).lower(weights, x).compile()
     last = [0.0]
 

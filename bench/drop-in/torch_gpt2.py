@@ -51,8 +51,8 @@ def main():
     torch_common.choose_allocator()
     torch.manual_seed(0)
     lengths = random.Random(0)
-    device = common.Device()
     model = Model().cuda()
+    device = common.Device()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     tokens = torch.randint(WORDS, (BATCH, LENGTH + 1)).cuda()
     last = [0.0]

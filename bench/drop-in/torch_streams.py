@@ -17,7 +17,6 @@ def main():
     torch_common.choose_allocator()
     torch.manual_seed(0)
     sizes = random.Random(0)
-    device = common.Device()
     layers = []
     for _ in range(LAYERS):
         layers += [nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH),
@@ -27,6 +26,7 @@ def main():
     rows = torch.randn(8192, WIDTH, device="cuda", dtype=torch.half)
     last = [0.0]
     torch.cuda.synchronize()
+    device = common.Device()
 
     @torch.inference_mode()
     def iterate(_):
