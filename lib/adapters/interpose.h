@@ -94,6 +94,17 @@ typedef struct CUgraphNode_st *CUgraphNode;
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
+    X(cuCtxCreate, cuCtxCreate_v2, 3020,                                                           \
+      (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device))         \
+    X(cuCtxCreate, cuCtxCreate_v3, 11040,                                                          \
+      (CUcontext *context, void *affinities, int count, unsigned int flags, CUdevice device),      \
+      (context, affinities, count, flags, device))                                                 \
+    X(cuCtxCreate, cuCtxCreate_v4, 12050,                                                          \
+      (CUcontext *context, void *parameters, unsigned int flags, CUdevice device),                 \
+      (context, parameters, flags, device))                                                        \
+    X(cuGreenCtxCreate, cuGreenCtxCreate, 12040,                                                   \
+      (void **context, void *resources, CUdevice device, unsigned int flags),                      \
+      (context, resources, device, flags))                                                         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
 

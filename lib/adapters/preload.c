@@ -78,6 +78,20 @@ static int device_of(CUstream stream) {
     return REAL(cuStreamGetCtx)(stream, &context) == CUDA_SUCCESS ? device_of_context(context) : -1;
 }
 
+/* The program has made a context of its own. */
+static atomic_int has_contexts;
+
+/* The stream is of another context than weir's, whose events may not order what runs there. */
+static int is_apart(const struct weir_served *s, CUstream stream) {
+    CUcontext context = NULL;
+
+    if (__builtin_expect(!atomic_load_explicit(&has_contexts, memory_order_relaxed), 1))
+        return 0;
+    if (is_default(stream))
+        return REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context != s->context;
+    return REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || context != s->context;
+}
+
 static int is_any_captured(void) {
     return atomic_load_explicit(&captures, memory_order_acquire) > 0;
 }
@@ -167,7 +181,7 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
     struct weir_served *s = p && !is_captured(stream) ? weir__served_of(p) : NULL;
 
-    return s && request(s, block, bytes, stream, result);
+    return s && !is_apart(s, stream) && request(s, block, bytes, stream, result);
 }
 
 /* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
@@ -220,15 +234,15 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
 
 /* ---- frees --------------------------------------------------------------------------------------- */
 
-/* On a stream of another device, which weir does not know: what it has to do is waited for by a stream of the
- * block's, on the device. */
+/* On a stream of another device or context, which weir does not know: what it has to do is waited for by a
+ * stream of the block's, on the device. */
 static weir_status free_from_afar(struct weir_served *s, void *block, CUstream stream) {
     CUstream apart = weir__served_apart(s);
     weir_status status = WEIR_E_STREAM;
     CUcontext context, popped;
     CUevent event;
 
-    if (!apart || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS ||
+    if (!apart || REAL(cuStreamGetCtx)(stream, &context) != CUDA_SUCCESS || !context ||
         REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
         return status;
     if (REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
@@ -255,7 +269,8 @@ static weir_status free_block(const struct weir_found *found, CUstream stream) {
     weir_status status;
 
     weir__block_end(found);
-    status = weir_free(found->by->allocator, block, stream);
+    status = is_apart(found->by, stream) ? WEIR_E_STREAM
+                                         : weir_free(found->by->allocator, block, stream);
     if (__builtin_expect(status == WEIR_E_STREAM, 0))
         status = free_from_afar(found->by, block, stream);
     after_free(found, status == WEIR_OK);
@@ -714,6 +729,31 @@ CUresult weir__serve_cuStreamDestroy_v2(CUstream stream) {
         leave();
     }
     return REAL(cuStreamDestroy_v2)(stream);
+}
+
+static CUresult note_context(CUresult result) {
+    if (result == CUDA_SUCCESS && !weir__inside)
+        atomic_store_explicit(&has_contexts, 1, memory_order_relaxed);
+    return result;
+}
+
+CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+    return note_context(REAL(cuCtxCreate_v2)(context, flags, device));
+}
+
+CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
+                                    unsigned int flags, CUdevice device) {
+    return note_context(REAL(cuCtxCreate_v3)(context, affinities, count, flags, device));
+}
+
+CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
+                                    CUdevice device) {
+    return note_context(REAL(cuCtxCreate_v4)(context, parameters, flags, device));
+}
+
+CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice device,
+                                      unsigned int flags) {
+    return note_context(REAL(cuGreenCtxCreate)(context, resources, device, flags));
 }
 
 /* All that weir has in the context goes with it. */

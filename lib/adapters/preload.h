@@ -46,7 +46,7 @@ struct weir_served {
     _Atomic int state;
     _Atomic int has_access;     /* other devices have access to its memory */
     _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */
-    CUcontext context;          /* the device's primary one; NULL: not asked for yet */
+    CUcontext context;          /* the device's primary one */
     CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
     _Atomic uint64_t used, used_peak; /* requested, where it needs sums */

@@ -199,6 +199,9 @@ static struct weir_served *make(int device, size_t most) {
         return NULL;
     }
     weir__drop_in_begin(s->allocator);
+    /* The allocator has it retained already. */
+    if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
+        s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
     s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
     atomic_store_explicit(&weir__served[known], s, memory_order_release);
@@ -408,12 +411,7 @@ struct weir_served *weir__served_plain(int device) {
 static void make_stream(struct weir_served *s) {
     CUcontext popped;
 
-    /* The allocator has the context retained already. */
-    if (!s->context && REAL(cuDevicePrimaryCtxRetain)(&s->context, s->device) != CUDA_SUCCESS) {
-        s->context = NULL;
-        return;
-    }
-    if (REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
+    if (!s->context || REAL(cuCtxPushCurrent_v2)(s->context) != CUDA_SUCCESS)
         return;
     if (REAL(cuStreamCreate)(&s->apart, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         s->apart = NULL;

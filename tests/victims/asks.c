@@ -435,6 +435,39 @@ static void access(void) {
     CU(cuda.cuDevicePrimaryCtxRelease(1));
 }
 
+/* A context of the program's own, where the driver has them: its streams and blocks beside the others. */
+static void own_context(void) {
+    CUresult (*create)(CUcontext * made, unsigned int flags, CUdevice device);
+    CUresult (*destroy)(CUcontext made);
+    void *first = dlsym(library, "cuCtxCreate_v2"), *last = dlsym(library, "cuCtxDestroy_v2");
+    CUdeviceptr block, ours;
+    CUcontext made;
+    CUstream far;
+
+    if (!first || !last)
+        return;
+    memcpy(&create, &first, sizeof first);
+    memcpy(&destroy, &last, sizeof last);
+    ours = take(5000);
+    CU(create(&made, 0, 0));
+    CU(cuda.cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 3; i++) {
+        CU(cuda.cuMemAllocAsync(&block, MIB, far));
+        CU(cuda.cuMemsetD8Async(block, 11, MIB, far));
+        CU(cuda.cuMemFreeAsync(block, far));
+        CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
+        CU(cuda.cuMemFreeAsync(block, NULL));
+    }
+    CU(cuda.cuMemFreeAsync(ours, far));
+    CU(cuda.cuStreamSynchronize(far));
+    CU(cuda.cuStreamDestroy(far));
+    CU(destroy(made));
+    CU(cuda.cuCtxSetCurrent(context));
+    block = take(5000);
+    fill_and_check(block, 5000, 12);
+    CU(cuda.cuMemFreeAsync(block, stream));
+}
+
 /* The context goes, where the driver lets it, and another comes; blocks outlive it. */
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
@@ -477,6 +510,7 @@ int main(int argc, char **argv) {
     capture();
     streams();
     access();
+    own_context();
     reset();
     CU(cuda.cuMemPoolDestroy(own));
     CU(cuda.cuStreamDestroy(stream));
