@@ -157,8 +157,13 @@ static void limit_to(weir_options *options, int device, size_t most) {
     if (whole == 0 || options->limit.kind != WEIR_AMOUNT_DEFAULT)
         return;
     options->limit = bytes;
-    if (may_exceed(&options->prealloc, device, whole))
+    if (may_exceed(&options->prealloc, device, whole)) {
         options->prealloc = bytes;
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "the program wants no more than %zu MiB in its pool on cuda:%d, and that is "
+                  "preallocated: set a limit to have more",
+                  whole >> 20, device);
+    }
     if (may_exceed(&options->prealloc_min, device, whole))
         options->prealloc_min = bytes;
 }
