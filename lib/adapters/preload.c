@@ -149,6 +149,17 @@ static __attribute__((noinline, cold)) int make_room(const struct weir_served *b
     return any;
 }
 
+/* The driver has no memory for a request of its own: 1 if it has now, and is to be asked once more. */
+static int may_have_room(CUresult result) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
+        any = make_room(NULL);
+        leave();
+    }
+    return any;
+}
+
 /* 1 and the answer, or 0: the request is the driver's. */
 static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                    CUresult *result) {
@@ -201,35 +212,41 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
 CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream stream) {
     CUresult result;
 
-    return serve_request(NULL, block, bytes, stream, &result)
-               ? result
-               : REAL(cuMemAllocAsync)(block, bytes, stream);
+    if (serve_request(NULL, block, bytes, stream, &result))
+        return result;
+    result = REAL(cuMemAllocAsync)(block, bytes, stream);
+    return may_have_room(result) ? REAL(cuMemAllocAsync)(block, bytes, stream) : result;
 }
 
 CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
     CUresult result;
 
-    return serve_request(NULL, block, bytes, own(stream), &result)
-               ? result
-               : REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
+    if (serve_request(NULL, block, bytes, own(stream), &result))
+        return result;
+    result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
+    return may_have_room(result) ? REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream) : result;
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
     CUresult result;
 
-    return pool && serve_request(pool, block, bytes, stream, &result)
-               ? result
-               : REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    if (pool && serve_request(pool, block, bytes, stream, &result))
+        return result;
+    result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    return may_have_room(result) ? REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                                 : result;
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
     CUresult result;
 
-    return pool && serve_request(pool, block, bytes, own(stream), &result)
-               ? result
-               : REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    if (pool && serve_request(pool, block, bytes, own(stream), &result))
+        return result;
+    result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
+    return may_have_room(result) ? REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                                 : result;
 }
 
 /* ---- frees --------------------------------------------------------------------------------------- */
@@ -395,17 +412,6 @@ static void count_left(enum weir_unserved which) {
         weir__count_unserved(which);
 }
 
-/* The driver has no memory for a request of its own: 1 if it has now, and is to be asked once more. */
-static int may_have_room(CUresult result) {
-    int any = 0;
-
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && weir__served_known() > 0 && enter()) {
-        any = make_room(NULL);
-        leave();
-    }
-    return any;
-}
-
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
     CUresult result;
 
@@ -556,8 +562,8 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     if (result != CUDA_SUCCESS || !enter())
         return result;
     p = weir__pool_of(*pool);
-    if (p) /* that one has gone unseen */
-        weir__pool_end(p);
+    if (p) /* that one has gone, though it was not seen yet */
+        weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
     p = weir__pool_add(*pool, properties->location.id, properties->maxSize);
     if (p && !may_serve(properties)) {
         atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
@@ -568,15 +574,15 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
     return result;
 }
 
+/* As soon as the driver has destroyed it, another thread may be given the handle. */
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
+    struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
+    unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
     CUresult result = REAL(cuMemPoolDestroy)(pool);
-    struct weir_pool *p;
 
-    if (result != CUDA_SUCCESS || !enter())
+    if (result != CUDA_SUCCESS || !p || !enter())
         return result;
-    p = weir__pool_of(pool);
-    if (p)
-        weir__pool_end(p);
+    weir__pool_end(p, life);
     leave();
     return result;
 }

@@ -63,6 +63,7 @@ enum weir_pool_state {
 
 struct weir_pool {
     _Atomic(CUmemoryPool) handle; /* NULL: the record is free for another */
+    atomic_uint life;             /* which of those that had it this is */
     int device;
     size_t most; /* as above */
     _Atomic int state;
@@ -77,8 +78,9 @@ struct weir_pool {
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
 /* The same, made if there is none.  NULL: no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most);
-/* The pool has gone.  Its allocator stays for the blocks that live. */
-void weir__pool_end(struct weir_pool *p);
+/* The pool that had the record in that life has gone.  Its allocator stays for the blocks that live.  Nothing if it
+ * is known to have gone: its handle may be another pool's by now. */
+void weir__pool_end(struct weir_pool *p, unsigned life);
 /* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 

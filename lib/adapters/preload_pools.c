@@ -74,6 +74,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most) {
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
         p->most = most;
+        atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
         atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
         for (int i = 0; i < WEIR_MOST_DEVICES; i++)
@@ -461,15 +462,21 @@ void weir__served_lose(int device) {
 
 /* ---- the end of a pool --------------------------------------------------------------------------- */
 
-void weir__pool_end(struct weir_pool *p) {
-    struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
+void weir__pool_end(struct weir_pool *p, unsigned life) {
+    struct weir_served *s = NULL;
 
-    for (int i = 0; i < WEIR_MOST_DEVICES; i++) {
-        struct weir_pool *expected = p;
+    pthread_mutex_lock(&lock);
+    if (atomic_load_explicit(&p->life, memory_order_relaxed) == life &&
+        atomic_load_explicit(&p->handle, memory_order_relaxed)) {
+        s = atomic_load_explicit(&p->served, memory_order_relaxed);
+        for (int i = 0; i < WEIR_MOST_DEVICES; i++) {
+            struct weir_pool *expected = p;
 
-        atomic_compare_exchange_strong(&current[i], &expected, NULL);
+            atomic_compare_exchange_strong(&current[i], &expected, NULL);
+        }
+        atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
-    atomic_store_explicit(&p->handle, NULL, memory_order_release);
+    pthread_mutex_unlock(&lock);
     if (s && atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LIVE) {
         atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
         weir__served_rest(s);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* fills.c: a program that fills the device by turns from the device's pool, a pool of its own, and without a
- * pool; each time what the others have freed is there for it. */
+ * pool; each time what the others have freed is there for it.  At last from a pool that other processes may
+ * open, where the driver has such. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+
+enum { HANDLE_FD = 1 };
 
 static void *library;
 static struct cuda cuda;
@@ -67,8 +70,14 @@ int main(int argc, char **argv) {
         fill("a pool", pool, 0, bytes);
         fill("no pool", NULL, 1, bytes);
     }
-    CU(cuda.cuStreamDestroy(stream));
     CU(cuda.cuMemPoolDestroy(pool));
+    properties.handleTypes = HANDLE_FD;
+    fill("the device's pool", NULL, 0, bytes);
+    if (cuda.cuMemPoolCreate(&pool, &properties) == CUDA_SUCCESS) {
+        fill("a shared pool", pool, 0, bytes);
+        CU(cuda.cuMemPoolDestroy(pool));
+    }
+    CU(cuda.cuStreamDestroy(stream));
     CU(cuda.cuDevicePrimaryCtxRelease(0));
     return victim_status(argc, argv);
 }
