@@ -1636,7 +1636,8 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
     (void)give_all(f, c, stream);
     tend(f, id, stream);
     pthread_mutex_lock(&f->lock);
-    retire(f, c, id); /* whoever has the handle next is asked who it is, though streams be vouched for */
+    retire(f, c,
+           id); /* whoever has the handle next is asked who it is, though streams be vouched for */
     pthread_mutex_unlock(&f->lock);
     unpin(c);
 }
