@@ -125,13 +125,13 @@ static struct clock_pair read_pair(void) {
 }
 
 /* Fills in the clock.  The rate is measured once, from `start` (taken before the driver was loaded)
- * to now, and over at least 10 ms: a real driver takes longer than that to start, so this waits only
- * where the process had started it before.  Each pair is off by some ten nanoseconds, 0.0001 % of
- * 10 ms; 0.01 % is the most that should be seen, with a hypervisor in between.  A rate that is
- * refined later would be better still, but then two equal differences could differ in nanoseconds.
- */
+ * to now, and over at least 1 ms: a real driver takes longer than that to start, so this waits only
+ * where the process had started it before; a program that has does so in its first request.  Each pair
+ * is off by some ten nanoseconds, 0.001 % of 1 ms; 0.1 % is the most that should be seen, with a
+ * hypervisor in between.  A rate that is refined later would be better still, but then two equal
+ * differences could differ in nanoseconds. */
 static void set_clock(struct weir_driver *table, struct clock_pair start) {
-    const uint64_t least = 10000000;
+    const uint64_t least = 1000000;
     struct clock_pair now;
     uint64_t passed = monotonic_ns() - start.ns;
 
