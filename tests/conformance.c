@@ -1228,6 +1228,60 @@ START_TEST(idle_reserve_decays) {
 }
 END_TEST
 
+/* One allocator has 1.25 GiB idle, behind work that still uses it, of 1.5 that the device has left; another one
+ * asks for 0.75.  Then the first is told that memory is low. */
+START_TEST(a_full_device_takes_what_another_allocator_has_idle) {
+    static const int arenas[] = {0, WEIR_ARENA_REGIONS, WEIR_ARENA_MAPPED};
+    weir_options options = options_for(_i == 0 ? KIND_POOL : KIND_REGIONS, 0);
+    CUstream s = make_stream(), t = make_stream();
+    weir_allocator *rich, *poor;
+    void *block[10], *asked;
+    CUdeviceptr ballast;
+    uint64_t before;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    options.arena = arenas[_i];
+    options.decay_ms = 3600000; /* no base of a pool, which one block would hold */
+    OK(weir_allocator_create(&options, &rich));
+    options = options_for(KIND_POOL, 0);
+    OK(weir_allocator_create(&options, &poor));
+    CU(driver->cuMemAlloc(&ballast, device_free() - 1536 * MIB));
+    for (int i = 0; i < 10; i++)
+        block[i] = take(rich, 128 * MIB, s);
+    for (int i = 0; i < 10; i++) {
+        busy(s);
+        fill(block[i], 128 * MIB, 0x11, s);
+        OK(weir_free(rich, block[i], s));
+    }
+    before = stats_of(rich).reserve;
+    asked = take(poor, 768 * MIB, t);
+    fill(asked, 768 * MIB, 0x77, t);
+    ck_assert_uint_le(512 * MIB, before - stats_of(rich).reserve);
+    ck_assert_uint_eq(stats_of(poor).refusals, 0);
+    expect_pattern(asked, 64 * MIB, 0x77, t);
+    OK(weir_free(poor, asked, t));
+    CU(driver->cuMemFree(ballast));
+    for (int i = 0; i < 8; i++)
+        block[i] = take(rich, 128 * MIB, s);
+    for (int i = 0; i < 8; i++)
+        OK(weir_free(rich, block[i], s));
+    CU(driver->cuStreamSynchronize(s));
+    OK(weir_low_memory(rich, 0));
+    for (size_t i = 0; i < 200 && stats_of(rich).reserve > 256 * MIB; i++) {
+        driver->sleep_ns(5000000);
+        OK(weir_free(rich, take(rich, 2 * MIB + i % 50 * 64 * KIB, s), s));
+        CU(driver->cuStreamSynchronize(s));
+        if (_i == 1)
+            OK(weir_decay(rich, NULL));
+    }
+    ck_assert_uint_le(check_identities(rich).reserve, 256 * MIB);
+    OK(weir_allocator_destroy(poor));
+    OK(weir_allocator_destroy(rich));
+    drop_stream(t);
+    drop_stream(s);
+}
+END_TEST
+
 /* The driver's threshold, which only the pool engine has: at once, and when caches have warmed up. */
 START_TEST(the_release_threshold_holds_at_synchronisations) {
     static const size_t thresholds[] = {0, 100 * MIB, SIZE_MAX};
@@ -2752,6 +2806,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, trim_gives_idle_reserve_back, 0, KIND_COUNT);
     tcase_add_loop_test(tests, trim_keeps_what_it_is_told_to, 0, KIND_COUNT);
     tcase_add_loop_test(tests, idle_reserve_decays, 0, 3);
+    tcase_add_loop_test(tests, a_full_device_takes_what_another_allocator_has_idle, 0, 3);
     tcase_add_loop_test(tests, random_work_on_several_streams, 0, KIND_COUNT);
     tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
     tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
