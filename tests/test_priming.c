@@ -154,6 +154,40 @@ START_TEST(parts_of_units_are_kept) {
 }
 END_TEST
 
+/* In chunks, until the device has no more; on a device whose clock is the host's. */
+START_TEST(before_the_deadline_the_device_may_end) {
+    weir_options options = options_for(_i, 3 * GIB + 512 * MIB);
+    struct weir_driver table = *driver;
+    weir_allocator *a;
+
+    table.charge = NULL;
+    options.prealloc_deadline_ms = 10000;
+    a = make_on(&table, &options);
+    MUST_EQ(stats_of(a).prealloc_kept, 3 * GIB + 512 * MIB);
+    destroy(a);
+    (void)leave(2 * GIB + 256 * MIB);
+    a = make_on(driver, &options);
+    ck_assert(log_has("the device has no more"));
+    MUST_LE(2 * GIB, stats_of(a).prealloc_kept);
+    MUST_LE(stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* A share of what is free is taken anew when the turn has come; or stays as it was first seen. */
+START_TEST(a_device_that_does_not_tell_again_what_is_free) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_FREE};
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 2, CUDA_ERROR_UNKNOWN, 0);
+    a = make_on(driver, &options);
+    MUST_EQ(stats_of(a).prealloc_asked, 4 * GIB);
+    MUST_EQ(stats_of(a).prealloc_kept, 4 * GIB);
+    destroy(a);
+}
+END_TEST
+
 START_TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     weir_allocator *a;
@@ -334,6 +368,29 @@ START_TEST(tables_have_a_bound) {
 END_TEST
 
 /* ---- in the background ----------------------------------------------------------------------- */
+
+/* It stops where it is. */
+START_TEST(in_the_background_a_deadline_passes_too) {
+    weir_options options = options_for(_i, 4 * GIB);
+    weir_allocator *a;
+    weir_statistics s;
+
+    options.log = WEIR_LOG_WARNING;
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_deadline_ms = 3;
+    a = make_on(driver, &options);
+    for (int i = 0; i < 10; i++) {
+        weir__model_advance(2 * MS);
+        OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
+    }
+    ck_assert(log_has("the deadline has passed"));
+    s = check_identities(a);
+    MUST_LE(1, s.prealloc_got);
+    MUST_LE(s.reserve, 4 * GIB - 1);
+    ck_assert_uint_eq(s.prealloc_pending, 0);
+    destroy(a);
+}
+END_TEST
 
 START_TEST(in_the_background_nobody_waits) {
     weir_options options = options_for(_i, 2 * GIB);
@@ -580,6 +637,24 @@ START_TEST(who_dies_gives_it_up) {
 }
 END_TEST
 
+/* Nothing is there, and that is no failure. */
+START_TEST(a_deadline_may_pass_in_the_queue) {
+    struct weir_process_lock before = WEIR_PROCESS_LOCK_NONE;
+    weir_options options = options_for(_i, GIB);
+    weir_allocator *a;
+    char name[33];
+
+    lock_name(name);
+    MUST_EQ(weir__process_lock_try(&before, name), 1);
+    options.prealloc_deadline_ms = 1; /* a pause is no shorter */
+    a = make_on(driver, &options);
+    ck_assert_msg(log_has("got and kept 0B; the deadline has passed"), "%s", logged);
+    MUST_EQ(stats_of(a).reserve, 0);
+    weir__process_lock_give(&before);
+    destroy(a);
+}
+END_TEST
+
 START_TEST(a_deadline_bounds_the_wait) {
     weir_options options = options_for(_i, GIB);
     struct holder holder = hold_apart();
@@ -743,6 +818,8 @@ static Suite *suite(void) {
 
     tcase_add_loop_test(tests, partial_success_is_reported, 0, WAYS);
     tcase_add_loop_test(tests, parts_of_units_are_kept, 0, WAYS);
+    tcase_add_loop_test(tests, before_the_deadline_the_device_may_end, 0, WAYS);
+    tcase_add_loop_test(tests, a_device_that_does_not_tell_again_what_is_free, 0, WAYS);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
@@ -750,6 +827,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, tables_are_made_beforehand, 0, 4 * WAYS);
     tcase_add_loop_test(tests, tables_have_a_bound, 0, MAPPED);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
+    tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
+    tcase_add_loop_test(tests, a_deadline_may_pass_in_the_queue, 0, WAYS);
     tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
     tcase_add_loop_test(tests, it_ends_with_the_allocator, 0, WAYS);
     tcase_add_loop_test(tests, what_the_device_lacks_is_told, 0, WAYS);
