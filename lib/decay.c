@@ -28,6 +28,7 @@ void weir__decay_close(struct weir_decay *d) {
 static void raise(_Atomic uint64_t *most, uint64_t value) {
     uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
 
+    /* unreached: that another thread raises it at the same moment */
     while (value > before && !atomic_compare_exchange_weak_explicit(
                                  most, &before, value, memory_order_relaxed, memory_order_relaxed))
         ;
@@ -114,6 +115,7 @@ void weir__decay_look(struct weir_host *host, const struct weir_engine *ops, voi
     ops->glance(engine, &reserve, &in_use);
     if (weir__decay_note(d, now, in_use, &pause) && d->in_requests) {
         ops->figures(engine, &figures);
+        /* unreached: no pause, for which another thread must end the window at the same time */
         keep = weir__decay_end(d, now, figures.in_use, figures.reserve, pause ? pause : 1);
         if (keep < figures.reserve) {
             ops->shed(engine, (size_t)keep, stream, id, WEIR_EVENT_DECAY);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ahead.h"
 #include "allocator_internal.h"
 #include "calls.h"
 #include "logged.h"
@@ -533,6 +534,41 @@ START_TEST(idle_pieces_do_not_deceive_it) {
 }
 END_TEST
 
+/* A step of another thread is not waited for. */
+START_TEST(whoever_finds_a_turn_goes_on) {
+    weir_allocator *a = make(driver, _i, 200 * MIB, 0);
+
+    weir__ahead_hold(a->host.ahead);
+    weir__model_advance(5 * MS);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, 0);
+    weir__ahead_go_on(a->host.ahead);
+    OK(weir_free(a, take(a, 101 * MIB, A), A));
+    MUST_LE(1, stats_of(a).ahead_steps);
+    destroy(a);
+}
+END_TEST
+
+/* Then requests grow by themselves. */
+START_TEST(without_a_thread_there_is_an_allocator) {
+    weir_options options = options_for(_i, 64 * MIB, 0);
+    pthread_attr_t huge;
+    weir_allocator *a;
+
+    catch_log();
+    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
+    MUST(pthread_setattr_default_np(&huge) == 0);
+    options.log = WEIR_LOG_WARNING;
+    a = make_on(&real, &options);
+    (void)lines();
+    ck_assert(strstr(logged, "nothing is done in the background") != NULL);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, 0);
+    destroy(a);
+    pthread_attr_destroy(&huge);
+}
+END_TEST
+
 /* What a refusal says could be had is not taken before the program can ask for it. */
 START_TEST(a_refusal_leaves_what_there_is) {
     weir_options options = options_for(_i, 0, 0);
@@ -698,6 +734,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
+    tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
+    tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
     tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);

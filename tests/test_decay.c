@@ -68,6 +68,19 @@ START_TEST(what_was_enough_is_known_later_too) {
 }
 END_TEST
 
+/* Nothing was in use yet, so that nothing is known of need; requests may come at one time. */
+START_TEST(what_nobody_ever_used_goes) {
+    uint64_t pause = 1;
+
+    open_rule(0);
+    MUST(!weir__decay_note(&d, 500, 0, &pause));
+    MUST(!weir__decay_note(&d, 500, 0, &pause));
+    MUST_EQ(pause, 0);
+    MUST(weir__decay_note(&d, 1000, 0, &pause));
+    ANSWERS(2 * GIB, weir__decay_end(&d, 1000, 0, 4 * GIB, pause));
+}
+END_TEST
+
 START_TEST(the_floor_stays) {
     open_rule(3 * GIB);
     ANSWERS(5 * GIB, window(0, GIB, 5 * GIB));
@@ -484,6 +497,7 @@ int main(void) {
     tcase_add_test(rule, half_of_what_is_not_needed_goes);
     tcase_add_test(rule, what_was_enough_is_known_later_too);
     tcase_add_test(rule, the_floor_stays);
+    tcase_add_test(rule, what_nobody_ever_used_goes);
     tcase_add_test(rule, what_headroom_keeps_idle_stays);
     tcase_add_test(rule, a_pause_is_not_counted);
     suite_add_tcase(suite, rule);

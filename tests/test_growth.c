@@ -372,6 +372,19 @@ START_TEST(test_others_halve_the_way) {
 }
 END_TEST
 
+/* A refusal before any step, and one that cannot double any more. */
+START_TEST(test_ends_of_a_cursor) {
+    use_policy("bfc");
+    weir__growth_refused(&cursor);
+    ck_assert_uint_eq(cursor.steps, 0);
+    cursor.next_region = SIZE_MAX / 2 + 1;
+    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), SIZE_MAX / 2 + 1);
+    ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);
+    weir__growth_refused(&cursor);
+    ck_assert_uint_eq(cursor.next_region, SIZE_MAX / 2 + 1);
+}
+END_TEST
+
 START_TEST(test_size_arithmetic) {
     size_t out = 7;
 
@@ -401,6 +414,7 @@ int main(void) {
     tcase_add_test(tests, test_bfc_backs_off);
     tcase_add_test(tests, test_bfc_back_off_ends);
     tcase_add_test(tests, test_others_halve_the_way);
+    tcase_add_test(tests, test_ends_of_a_cursor);
     tcase_add_test(tests, test_size_arithmetic);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
