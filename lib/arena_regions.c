@@ -97,8 +97,8 @@ static weir_status regions_make_room(struct weir_arena *a, const struct weir_are
     size_t least, step, got = 0;
     weir_status status;
 
-    if (!weir__size_round_up(r->bytes, GRANULARITY,
-                             &least)) /* the placement has refused it before */
+    /* unreached: an overflow, since no request is above the device's memory */
+    if (!weir__size_round_up(r->bytes, GRANULARITY, &least))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     step = region_size(a, least);
     if (step == 0)

@@ -90,6 +90,7 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
     }
     if (result == WEIR_PLACEMENT_NO_MEMORY)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    /* unreached: another result, since there is room now */
     return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_NO_MEMORY);
 }
 
@@ -254,7 +255,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     weir__suballoc_look_around(&a->blocks);
     weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
     before = weir__arena_reserve(a);
-    if (before > keep)
+    if (before > keep) /* unreached: less, for which another thread must have given some back */
         a->backing->shed(a, keep);
     if (weir__arena_reserve(a) < before)
         weir__engine_note(a->host, cause, 1, before - keep, before - weir__arena_reserve(a),
@@ -301,7 +302,7 @@ static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
     struct weir_arena *a = engine;
 
     *reserve = atomic_load_explicit(&a->total_seen, memory_order_relaxed);
-    if (in_use)
+    if (in_use) /* unreached: NULL, since no engine has an arena under it */
         *in_use = atomic_load_explicit(&a->in_use_seen, memory_order_relaxed);
 }
 

@@ -279,7 +279,7 @@ check-lines: tests/shared_lines
 	top_builddir=. $(SHELL) $(top_srcdir)/tests/run-tap $(SHELL) $(top_srcdir)/tests/check-lines
 
 # Which lines and branches of lib/ the unit tests reach: minutes, in a build of its own.
-EXTRA_DIST += tests/check-coverage
+EXTRA_DIST += tests/check-coverage tests/gcov_exit.h
 .PHONY: check-coverage
 check-coverage:
 	+@top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)' CC='$(CC)' MAKE='$(MAKE)' \

@@ -549,6 +549,26 @@ START_TEST(whoever_finds_a_turn_goes_on) {
 }
 END_TEST
 
+/* Nothing is begun on a device that is lost, and the end is as prompt. */
+START_TEST(a_lost_device_is_left_alone) {
+    weir_options options = options_for(_i, 0, 0);
+    weir_allocator *a;
+    uint64_t steps;
+
+    options.prealloc = bytes_amount(6 * GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(&real, &options);
+    AWAIT(stats_of(a).ahead_steps > 0);
+    weir__ahead_hold(a->host.ahead);
+    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+    steps = stats_of(a).ahead_steps;
+    weir__ahead_go_on(a->host.ahead);
+    nap(20);
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 /* Then requests grow by themselves. */
 START_TEST(without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB, 0);
@@ -735,6 +755,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
+    tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, WAYS);
     tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
     tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);

@@ -154,6 +154,19 @@ START_TEST(parts_of_units_are_kept) {
 }
 END_TEST
 
+/* A pool's limit is whole units: what it leaves is had, and the rest is told. */
+START_TEST(a_limit_of_parts_of_units) {
+    weir_options options = options_for(_i, 100 * MIB);
+    weir_allocator *a;
+
+    options.limit = bytes_amount(100 * MIB);
+    a = make_on(driver, &options);
+    ck_assert(log_has("asked 100MiB, got and kept 96MiB"));
+    MUST_EQ(stats_of(a).reserve, 96 * MIB);
+    destroy(a);
+}
+END_TEST
+
 /* In chunks, until the device has no more; on a device whose clock is the host's. */
 START_TEST(before_the_deadline_the_device_may_end) {
     weir_options options = options_for(_i, 3 * GIB + 512 * MIB);
@@ -818,6 +831,7 @@ static Suite *suite(void) {
 
     tcase_add_loop_test(tests, partial_success_is_reported, 0, WAYS);
     tcase_add_loop_test(tests, parts_of_units_are_kept, 0, WAYS);
+    tcase_add_loop_test(tests, a_limit_of_parts_of_units, POOL, REGIONS);
     tcase_add_loop_test(tests, before_the_deadline_the_device_may_end, 0, WAYS);
     tcase_add_loop_test(tests, a_device_that_does_not_tell_again_what_is_free, 0, WAYS);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
