@@ -221,6 +221,7 @@ EXTRA_DIST += \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
 	tests/gpu/adapters \
+	tests/spin/turns.pml \
 	tests/gpu/bundle \
 	tests/gpu/drop-in \
 	tests/gpu/run \
