@@ -1497,8 +1497,7 @@ START_TEST(at_the_limit_other_caches_give) {
     MUST_LE(MIB, stats_of(a).front_idle);
     block = take(a, 128 * MIB, C);
     MUST_LE(weir__model_now_ns(), 60 * MS + 1000 * MS);
-    /* The ladder's: each region is too small. */
-    MUST_EQ(check_identities(a).retries, _i == KIND_REGIONS);
+    MUST_EQ(check_identities(a).retries, _i == KIND_REGIONS); /* the ladder's: each is too small */
     give(a, block, C);
     for (int i = 0; i < CACHED; i++)
         CU(driver->cuStreamDestroy(s[i]));
