@@ -636,10 +636,13 @@ START_TEST(silent_default_streams_make_room) {
     void *block[4 * KEPT];
 
     OK(weir_preallocate(a, 256 * MIB, NULL));
+    pair(a, 512, B);
     for (int i = 0; i < 4 * KEPT; i++) /* memory for all slabs, so that nothing grows later */
         block[i] = take(a, 100 * KIB, A);
     for (int i = 0; i < 4 * KEPT; i++)
         give(a, block[i], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, GIB, NULL)); /* so that all streams may have all of it */
     warm(a, A);
     for (int i = 0; i < 2 * KEPT; i++) { /* leaves no trace in the count */
         OK(weir_bind(a, PER_THREAD));
