@@ -682,7 +682,7 @@ static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream
  * units. */
 static void keep_at_least(struct pool *p, uint64_t bytes) {
     if (bytes % UNIT > 0)
-        bytes += UNIT - bytes % UNIT;
+        bytes = bytes < UINT64_MAX - UNIT ? bytes + UNIT - bytes % UNIT : UINT64_MAX;
     if (bytes <= p->threshold)
         return;
     if (set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes) == CUDA_SUCCESS)

@@ -1419,6 +1419,24 @@ START_TEST(probe_blocks_that_stay_go_with_the_allocator) {
 }
 END_TEST
 
+/* More than there can be: what there is is had, and kept at a synchronisation. */
+START_TEST(everything_can_be_preallocated) {
+    weir_options options = plain(_i, 0);
+    weir_allocator *a;
+    uint64_t reserve;
+
+    options.release_threshold = bytes_amount(0);
+    a = make(&options);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, SIZE_MAX, NULL));
+    reserve = stats_of(a).reserve;
+    MUST_LE(_i == KIND_REGIONS ? 3 * GIB : 4 * GIB, reserve); /* BFC goes down by tenths */
+    give(a, take(a, 20 * MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    MUST_EQ(stats_of(a).reserve, reserve);
+    destroy(a);
+}
+END_TEST
+
 /* What cuMemAlloc packs beside others begins anywhere, and blocks under the front at whole pages alone; 1: the
  * driver takes it back when it is asked again. */
 START_TEST(a_region_that_begins_inside_a_page_is_exchanged) {
@@ -2596,6 +2614,8 @@ static void add_recovery(TCase *tests) {
 
 static void add_faults(TCase *tests) {
     tcase_add_test(tests, probe_blocks_that_stay_are_given_back_later);
+    tcase_add_loop_test(tests, everything_can_be_preallocated, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(tests, everything_can_be_preallocated, KIND_REGIONS, KIND_MAPPED + 1);
     tcase_add_loop_test(tests, a_region_that_begins_inside_a_page_is_exchanged, 0, 2);
     tcase_add_test(tests, a_small_step_above_much_idle_reserve);
     tcase_add_test(tests, probe_blocks_that_stay_go_with_the_allocator);
