@@ -169,6 +169,33 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
+/* Where the environment names no engine: a mapped arena, which hardly reserves more than is in use while work
+ * is pending, when every other way reserves a third more.  But the program may want its pools to be used by other
+ * devices, which a pool can.  1 if there was a choice. */
+static int choose_engine(weir_options *options) {
+    int devices = 0;
+
+    if (options->engine != 0 || options->arena != 0 ||
+        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT ||
+        REAL(cuDeviceGetCount)(&devices) != CUDA_SUCCESS || devices != 1)
+        return 0;
+    options->engine = WEIR_ENGINE_ARENA;
+    options->arena = WEIR_ARENA_MAPPED;
+    return 1;
+}
+
+/* As options say; if the engine is not of the user's choice, by another where the device cannot map. */
+static weir_status create(weir_options *options, weir_allocator **allocator) {
+    int chosen = choose_engine(options);
+    weir_status status = weir_allocator_create(options, allocator);
+
+    if (status != WEIR_E_NOT_SUPPORTED || !chosen)
+        return status;
+    options->engine = WEIR_ENGINE_POOL;
+    options->arena = 0;
+    return weir_allocator_create(options, allocator);
+}
+
 /* The first allocator of a device preallocates, and learns for the next run. */
 static weir_status read_options(weir_options *options, struct weir_served *s) {
     weir_status status = read_environment(options);
@@ -199,8 +226,7 @@ static struct weir_served *make(int device, size_t most) {
         return NULL;
     s->device = device;
     s->most = most;
-    if (read_options(&options, s) != WEIR_OK ||
-        weir_allocator_create(&options, &s->allocator) != WEIR_OK) {
+    if (read_options(&options, s) != WEIR_OK || create(&options, &s->allocator) != WEIR_OK) {
         free(s);
         return NULL;
     }
