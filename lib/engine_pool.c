@@ -583,8 +583,12 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
         see_fall(p);
-    if (exceeds(p) && p->has_figures)
+    if (exceeds(p) && p->has_figures) {
+        /* What the driver grows goes back only once the undone block's stream is done. */
+        if (read_in_use(p) > weir__size_less(ceiling_of(p), bytes))
+            return weir__engine_refuse(WEIR_E_LIMIT);
         note_used_peak(p); /* the block may have to be undone */
+    }
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
     if (result != CUDA_SUCCESS) {
         weir_status status = refused(p, result, bytes, stream, block);

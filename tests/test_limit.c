@@ -83,6 +83,24 @@ START_TEST(no_growth_past_it) {
 }
 END_TEST
 
+/* A request that cannot fit is not tried: what the driver grew for it could not go back before the stream's
+ * work is done. */
+START_TEST(no_growth_past_it_behind_work) {
+    void *first;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    first = take(150 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    refused(150 * MIB);
+    MUST_LE(check_identities(a).reserve, 256 * MIB);
+    give(first);
+    end();
+}
+END_TEST
+
 START_TEST(never_past_that_of_the_options) {
     void *block;
 
@@ -241,6 +259,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
 
     tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
+    tcase_add_loop_test(tests, no_growth_past_it_behind_work, 0, WORLDS);
     tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);

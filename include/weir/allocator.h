@@ -196,8 +196,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * an amount that is DEFAULT or MAX.  A request that would grow the reserve past it answers E_LIMIT, as does one
  * for more than it; one that is under way goes by what was before.  Nothing is given back: a reserve that
  * is above it stays and serves (weir_trim first, or after), but does not rise.  The pool and the platform
- * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver once
- * more at each request.
+ * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver twice
+ * more at each request, and the driver may have to grow before the engine sees that a block that would fit
+ * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
  * E_INVALID: NULL, or an amount OF_IN_USE; E_LIMIT: less than the engine can work with, and nothing changed;
  * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
