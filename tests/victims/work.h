@@ -91,7 +91,7 @@ void victim_must(const char *call, CUresult result);
 _Noreturn void victim_fail(const char *what);
 
 /* Fills *cuda with what `find` answers for each entry: its base name and first version, or the symbol;
- * all must be there. */
+ * all must be there.  With per-thread streams the version is at least the one that brought them. */
 void victim_load(struct cuda *cuda,
                  void *(*find)(const char *name, int version, const char *symbol), int own_streams);
 
