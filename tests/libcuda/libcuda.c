@@ -227,6 +227,12 @@ static const struct row *find(const char *name, int version, int *known) {
     return best;
 }
 
+/* The second form came with per-thread default streams; asked for an older version of it, an H200's driver
+ * (580) does not give the first instead. */
+static int is_before_threads(const struct row *row, int version, uint64_t flags) {
+    return flags & FLAG_PER_THREAD && row->legacy != row->per_thread && version < 7000;
+}
+
 /* Documented: an unknown name, and a name that came later than the version asked for, are a success
  * with NULL; a version above the driver's is an invalid value. */
 static CUresult resolve(const char *name, void **address, int version, uint64_t flags,
@@ -237,6 +243,8 @@ static CUresult resolve(const char *name, void **address, int version, uint64_t 
     if (!name || !address || flags > FLAG_PER_THREAD || !model() || version > version_of_driver())
         return CUDA_ERROR_INVALID_VALUE;
     row = find(name, version, &known);
+    if (row && is_before_threads(row, version, flags))
+        row = NULL;
     *address = !row ? NULL : flags & FLAG_PER_THREAD ? row->per_thread : row->legacy;
     if (status)
         *status = row ? STATUS_SUCCESS : known ? STATUS_VERSION : STATUS_NOT_FOUND;

@@ -141,6 +141,7 @@ static CUdeviceptr take_own(size_t bytes) {
 static void pointers(void) {
     char handle[64];
     CUdeviceptr a = take(1000), b = take_own(3 * MIB + 5), c = take(64 * MIB), plain, again;
+    CUdeviceptr direct = take(5000);
     unsigned long long was = id_of(a);
 
     show_pointer("small", a, 1000);
@@ -157,8 +158,9 @@ static void pointers(void) {
     again = take(1000);
     HOLDS(id_of(again) != was);
     CU(cuda.cuMemFreeAsync(again, stream));
-    CU(cuda.cuMemFree(b));
+    CU(cuda.cuMemFreeAsync(b, stream));
     CU(cuda.cuMemFreeAsync(plain, stream)); /* either free is good for either memory */
+    CU(cuda.cuMemFree(direct));             /* the driver 580 counts it on as used */
     CU(cuda.cuMemFreeAsync(c, other));
     CU(cuda.cuCtxSynchronize());
 }

@@ -198,7 +198,7 @@ static unsigned own_pool(const struct cuda *cuda, unsigned seed) {
     CU(cuda->cuStreamSynchronize(to));
     CU(cuda->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     HOLDS(used == 700);
-    CU(cuda->cuMemFree(block)); /* no other kind of free is needed; a driver may count it on as used */
+    CU(cuda->cuMemFree(block)); /* which a driver (580) may count on as used */
     CU(cuda->cuMemPoolTrimTo(pool, 0));
     CU(cuda->cuStreamDestroy(to));
     CU(cuda->cuMemPoolDestroy(pool));
