@@ -487,9 +487,18 @@ int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t seq
 
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence) {
-    const struct weir_order_mark *mark = mark_of(o, id, sequence);
+    const struct weir_order_mark *last = mark_of(o, id, sequence), *mark = last;
+    CUresult result = last ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 
-    return mark ? weir__engine_follow(o->host, stream, mark->event) : CUDA_ERROR_INVALID_VALUE;
+    if (last && id == 0) /* each may be of another stream, and what they freed one piece by now */
+        mark = o->unknown->marks;
+    while (result == CUDA_SUCCESS) {
+        result = weir__engine_follow(o->host, stream, mark->event);
+        if (mark == last)
+            break;
+        mark = mark->next;
+    }
+    return result;
 }
 
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {

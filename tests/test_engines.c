@@ -1915,6 +1915,32 @@ START_TEST(what_was_undone_is_nobodys) {
 }
 END_TEST
 
+/* Without ids free memory of several streams may be one piece: a request waits for all of them. */
+START_TEST(a_stream_may_go_behind_several) {
+    weir_options options = plain(_i ? KIND_MAPPED : KIND_FIXED, 64 * MIB);
+    void *first, *second, *other;
+    weir_allocator *a;
+
+    options.internal_dependencies = WEIR_SWITCH_ON;
+    a = make_on(older_driver(WEIR_CAP_STREAM_ID), &options);
+    first = take(a, 24 * MIB, A);
+    second = take(a, 24 * MIB, B);
+    busy(A, 50 * MS);
+    busy(B, 5 * MS);
+    give(a, first, A);
+    give(a, second, B);
+    other = take(a, 48 * MIB, C);
+    weir__model_advance(10 * MS);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
+    MUST_EQ(driver->cuStreamQuery(C), CUDA_ERROR_NOT_READY);
+    busy(C, MS); /* writes its block */
+    weir__model_advance(45 * MS);
+    give(a, other, C);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* An event that cannot be recorded at a free without ids must not be made good by one on another
  * stream later. */
 START_TEST(without_ids_a_lost_event_is_not_replaced) {
@@ -2588,6 +2614,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
+    LOOP(tests, a_stream_may_go_behind_several, 0, 2);
 }
 
 static void add_recovery(TCase *tests) {
