@@ -890,7 +890,9 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
-    if ((may_move(a, squeeze) && !find_spares(g, &w, BEHIND)) || !plan(a, &w, squeeze, &planned))
+    /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
+    if ((may_move(a, squeeze) && !find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN)) ||
+        !plan(a, &w, squeeze, &planned))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);

@@ -1941,6 +1941,31 @@ START_TEST(a_stream_may_go_behind_several) {
 }
 END_TEST
 
+/* Without ids nothing moves that was not seen done: what it would be, whose stream is not known, could be had
+ * by nobody. */
+START_TEST(without_ids_nothing_moves_unseen) {
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    void *block[4], *other;
+    weir_allocator *a;
+
+    options.packing = WEIR_PACKING_FIT;
+    a = make_on(older_driver(WEIR_CAP_STREAM_ID), &options);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 8 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    other = take(a, 32 * MIB, B);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_SUCCESS);
+    MUST_EQ(check_identities(a).reserve, 64 * MIB);
+    give(a, other, B);
+    give(a, block[1], A);
+    give(a, block[3], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* An event that cannot be recorded at a free without ids must not be made good by one on another
  * stream later. */
 START_TEST(without_ids_a_lost_event_is_not_replaced) {
@@ -2615,6 +2640,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
+    tcase_add_test(tests, without_ids_nothing_moves_unseen);
 }
 
 static void add_recovery(TCase *tests) {
