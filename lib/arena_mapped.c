@@ -833,6 +833,8 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
     /* Else the holes are as they were. */
     if (lifted && status == WEIR_OK && !survey(a, r->id))
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    for (size_t i = 0; i < g->move_count; i++)
+        unseen |= g->moves[i].what != CLEAN;
     for (size_t i = 0; i < g->move_count && status == WEIR_OK; i++) {
         struct move *m = &g->moves[i];
 
@@ -840,7 +842,6 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
         status = put(a, hole < end ? end : hole, m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
         moved += m->from != NOWHERE ? m->to.bytes : 0;
-        unseen |= m->what != CLEAN;
     }
     release_leftovers(a);
     if (unseen) /* else nobody may ever see them done */
@@ -989,10 +990,14 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     return status;
 }
 
-/* 1 if a handle is idle, but was not seen done. */
-static int has_unseen(const struct range *g) {
+/* 1 if a handle is idle, or went with its old place, but was not seen done. */
+static int has_unseen(const struct weir_arena *a) {
+    const struct range *g = a->range;
     size_t i = 0;
 
+    for (size_t at = 0; at < g->shadow_count; at++)
+        if (g->shadows[at].last && !is_seen(a, &g->shadows[at]))
+            return 1;
     for (size_t at = 0; at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
         int unseen = 0;
@@ -1043,8 +1048,7 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
 static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
     weir_status status = give_idle(a, keep);
 
-    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !survey(a, 0) ||
-        !has_unseen(a->range))
+    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !survey(a, 0) || !has_unseen(a))
         return status;
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 1));
     return status == WEIR_OK ? give_idle(a, keep) : status;

@@ -1765,6 +1765,33 @@ START_TEST(what_cannot_be_unmapped_is_gone_round) {
 }
 END_TEST
 
+/* A handle that was on its way and could not be mapped goes with its old place, once that was seen done. */
+START_TEST(what_cannot_be_put_goes_later) {
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    uint64_t all = device_free();
+    void *block, *pin, *none = NULL;
+    weir_allocator *a;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    block = take(a, 8 * MIB, A);
+    pin = take(a, 8 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemMap, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 16 * MIB, A, &none));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(all - device_free(), 8 * MIB);
+    give(a, pin, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+    destroy(a);
+}
+END_TEST
+
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
@@ -2682,6 +2709,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, an_idle_stream_is_no_proof);
     tcase_add_loop_test(tests, addresses_last_long_and_end_well, 0, 2);
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
+    tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
