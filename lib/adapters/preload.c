@@ -298,21 +298,31 @@ static weir_status free_block(const struct weir_found *found, CUstream stream) {
 enum to_free { FREE_PASSES, FREE_IT, FREE_IS_ANSWERED };
 
 /* Of memory that was lost with its context every free is well. */
+static int is_lost(const struct weir_served *s) {
+    return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
+}
+
 static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, CUresult *result) {
     struct weir_served *s = weir__block_is_none(block);
 
     if (!s)
         return FREE_PASSES;
-    *result = atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST
-                  ? CUDA_SUCCESS
-                  : CUDA_ERROR_INVALID_VALUE;
+    *result = is_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return FREE_IS_ANSWERED;
+}
+
+static __attribute__((noinline, cold)) enum to_free lost_block(const struct weir_found *found,
+                                                               CUresult *result) {
+    weir__block_end(found);
+    after_free(found, 1);
+    *result = CUDA_SUCCESS;
     return FREE_IS_ANSWERED;
 }
 
 static inline enum to_free find_to_free(CUdeviceptr block, struct weir_found *found,
                                         CUresult *result) {
     if (weir__block_find(block, found) && found->base == block)
-        return FREE_IT;
+        return __builtin_expect(is_lost(found->by), 0) ? lost_block(found, result) : FREE_IT;
     return no_block(block, result);
 }
 

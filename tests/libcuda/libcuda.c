@@ -181,6 +181,27 @@ static CUresult fill_words(CUdeviceptr block, unsigned int value, size_t count, 
     DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = own_stream(NULL), call)
 PLAIN_ENTRIES(PLAIN_ENTRY)
 
+/* ---- A context anew ---- */
+
+EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+
+/* As far as a program sees that keeps the rules: all work is done, and what is from pools stays.  Streams,
+ * events and plain memory it may not name any more; here they stay as well. */
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    CUcontext context, popped;
+    CUresult result = FROM_TABLE(cuDevicePrimaryCtxRetain, (&context, device));
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuCtxPushCurrent(context);
+    if (result == CUDA_SUCCESS) {
+        result = driver->cuCtxSynchronize();
+        (void)driver->cuCtxPopCurrent(&popped);
+    }
+    (void)driver->cuDevicePrimaryCtxRelease(device);
+    return result;
+}
+
 /* ---- The resolvers ---- */
 
 EXPORT CUresult cuGetProcAddress_v2(const char *name, void **address, int version, uint64_t flags,
@@ -208,7 +229,9 @@ struct row {
 
 static const struct row rows[] = {
     WEIR_DRIVER_ENTRIES(TABLE_ROW) WEIR_PROGRAM_ENTRIES(PROGRAM_ROW) PLAIN_ENTRIES(PLAIN_ROW){
-        "cuGetProcAddress", 11030, ADDRESS(cuGetProcAddress), ADDRESS(cuGetProcAddress)},
+        "cuDevicePrimaryCtxReset", 11000, ADDRESS(cuDevicePrimaryCtxReset_v2),
+        ADDRESS(cuDevicePrimaryCtxReset_v2)},
+    {"cuGetProcAddress", 11030, ADDRESS(cuGetProcAddress), ADDRESS(cuGetProcAddress)},
     {"cuGetProcAddress", 12000, ADDRESS(cuGetProcAddress_v2), ADDRESS(cuGetProcAddress_v2)},
 };
 
