@@ -189,6 +189,13 @@ START_TEST(either_call_frees_either_block) {
     start = now_ns();
     CU(driver->cuMemFree(pooled));
     answer("cuMemFree of a pool's block waits for its stream", now_ns() - start > LONG_WORK / 4, 0);
+    if (!has_figures())
+        return;
+    CU(driver->cuCtxSynchronize());
+    answer("a block that cuMemFree took is used no more",
+           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 1);
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    answer("a trim gives back what cuMemFree took", reserved() == 0, 1);
 }
 END_TEST
 

@@ -21,7 +21,7 @@ void victim_must(const char *call, CUresult result) {
 }
 
 void victim_fail(const char *what) {
-    fprintf(stderr, "not so: %s\n", what);
+    fprintf(stderr, "%s: not so\n", what);
     exit(99);
 }
 

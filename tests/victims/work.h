@@ -85,8 +85,10 @@ struct cuda {
 };
 
 /* A call that must succeed, and a fact that must hold; else the program ends with status 99. */
-#define CU(call) victim_must(#call, (call))
-#define HOLDS(fact) ((fact) ? (void)0 : victim_fail(#fact))
+#define VICTIM_LINE(line) #line
+#define VICTIM_AT(file, line) file ":" VICTIM_LINE(line) ": "
+#define CU(call) victim_must(VICTIM_AT(__FILE__, __LINE__) #call, (call))
+#define HOLDS(fact) ((fact) ? (void)0 : victim_fail(VICTIM_AT(__FILE__, __LINE__) #fact))
 void victim_must(const char *call, CUresult result);
 _Noreturn void victim_fail(const char *what);
 
