@@ -664,36 +664,6 @@ static weir_status lift(struct weir_arena *a, uint64_t chunk, uint64_t base, str
     return weir__engine_status(a->host, result);
 }
 
-/* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
- * a shadow stays. */
-static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_request *r,
-                               size_t piece, uint64_t base, struct handle *h) {
-    struct range *g = a->range;
-    size_t i = handle_above(g, base);
-    uint64_t end = base + g->handles[i].bytes;
-    struct shadow *s;
-    weir_status status;
-    CUresult result = CUDA_SUCCESS;
-
-    for (size_t p = piece; g->pieces[p].base < end && result == CUDA_SUCCESS; p++)
-        if (g->pieces[p].what == BEHIND)
-            result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
-                                        g->pieces[p].tag.sequence);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    status = placed_or(
-        weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
-    if (status != WEIR_OK)
-        return status;
-    *h = g->handles[i];
-    unlink_handle(g, i);
-    s = add_shadow(a, h, 0);
-    for (size_t p = piece; g->pieces[p].base < end; p++)
-        if (g->pieces[p].what != CLEAN)
-            s->tag[s->tags++] = g->pieces[p].tag;
-    return WEIR_OK;
-}
-
 /* The piece that has the address, by the last survey. */
 static size_t piece_of(const struct range *g, uint64_t address) {
     size_t low = 0, high = g->piece_count;
@@ -707,6 +677,35 @@ static size_t piece_of(const struct range *g, uint64_t address) {
             low = middle;
     }
     return low;
+}
+
+/* The same of one whose users were not seen done: the request's stream waits for those that are not itself, and
+ * a shadow stays. */
+static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_request *r,
+                               size_t piece, uint64_t base, struct handle *h) {
+    struct range *g = a->range;
+    size_t i = handle_above(g, base), last = piece_of(g, base + g->handles[i].bytes - 1);
+    struct shadow *s;
+    weir_status status;
+    CUresult result = CUDA_SUCCESS;
+
+    for (size_t p = piece; p <= last && result == CUDA_SUCCESS; p++)
+        if (g->pieces[p].what == BEHIND)
+            result = weir__order_follow(&a->blocks.order, r->stream, g->pieces[p].tag.stream,
+                                        g->pieces[p].tag.sequence);
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    status = placed_or(
+        weir__suballoc_hollow(&a->blocks, g->pieces[piece].base, base, g->handles[i].bytes));
+    if (status != WEIR_OK)
+        return status;
+    *h = g->handles[i];
+    unlink_handle(g, i);
+    s = add_shadow(a, h, 0);
+    for (size_t p = piece; p <= last; p++)
+        if (g->pieces[p].what != CLEAN)
+            s->tag[s->tags++] = g->pieces[p].tag;
+    return WEIR_OK;
 }
 
 static int is_from_higher(const void *a, const void *b) {

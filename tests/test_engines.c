@@ -1765,6 +1765,47 @@ START_TEST(what_cannot_be_unmapped_is_gone_round) {
 }
 END_TEST
 
+static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
+                              unsigned long long flags) {
+    return bytes > 16 * GIB ? CUDA_ERROR_OUT_OF_MEMORY
+                            : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
+}
+
+/* The last handle of all addresses, in the midst of which many pieces were once. */
+START_TEST(the_last_addresses_move_too) {
+    enum { SMALL = 2048, LAST = 64 }; /* of 512 KiB: a GiB, and a few handles */
+    static void *block[SMALL];
+    struct weir_driver table = *driver;
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *large;
+
+    table.cuMemAddressReserve = few_addresses;
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.limit = bytes_amount(GIB + 8 * MIB);
+    a = make_on(&table, &options);
+    for (int i = 0; i < SMALL; i++)
+        block[i] = take(a, 512 * KIB, A);
+    busy(A, 50 * MS);
+    for (int i = 0; i < SMALL; i += 2)
+        give(a, block[i], A);
+    give(a, take(a, 8 * MIB, A), A);
+    for (int i = 0; i < SMALL; i += 2)
+        block[i] = take(a, 512 * KIB, A);
+    for (int i = SMALL - LAST; i < SMALL; i++)
+        give(a, block[i], A);
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    MUST_EQ(driver->cuStreamQuery(A), CUDA_ERROR_NOT_READY);
+    give(a, large, A);
+    for (int i = 0; i < SMALL - LAST; i++)
+        give(a, block[i], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* A handle that was on its way and could not be mapped goes with its old place, once that was seen done. */
 START_TEST(what_cannot_be_put_goes_later) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
@@ -2710,6 +2751,7 @@ static void add_faults(TCase *tests) {
     tcase_add_loop_test(tests, addresses_last_long_and_end_well, 0, 2);
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
     tcase_add_test(tests, what_cannot_be_put_goes_later);
+    tcase_add_test(tests, the_last_addresses_move_too);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
