@@ -126,7 +126,7 @@ struct range {
     size_t bytes;
     struct handle *handles; /* by base */
     size_t handle_count, handle_capacity;
-    struct shadow *shadows; /* by base */
+    struct shadow *shadows; /* by base, among which those that are not mapped stand anywhere */
     size_t shadow_count, shadow_capacity;
     struct piece *pieces; /* by base, as last surveyed */
     size_t piece_count, piece_capacity;
@@ -205,11 +205,12 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
 /* There is room for one more. */
 static struct shadow *add_shadow(struct weir_arena *a, const struct handle *h, int last) {
     struct range *g = a->range;
-    size_t at = g->shadow_count;
+    size_t at = 0;
 
     a->kept += last ? h->bytes : 0;
-    for (; at > 0 && g->shadows[at - 1].base > h->base; at--)
-        g->shadows[at] = g->shadows[at - 1];
+    while (at < g->shadow_count && g->shadows[at].base <= h->base)
+        at++;
+    memmove(&g->shadows[at + 1], &g->shadows[at], (g->shadow_count - at) * sizeof g->shadows[0]);
     g->shadow_count++;
     g->shadows[at] =
         (struct shadow){.base = h->base, .bytes = h->bytes, .handle = h->handle, .last = last};

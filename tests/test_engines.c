@@ -1806,6 +1806,42 @@ START_TEST(the_last_addresses_move_too) {
 }
 END_TEST
 
+/* The same where of one handle the addresses went, but not the memory. */
+START_TEST(what_cannot_be_unmapped_is_gone_round_still) {
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    uint64_t all = device_free();
+    void *block[5];
+    weir_allocator *a;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    for (int i = 0; i < 5; i++)
+        block[i] = take(a, 8 * MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    for (int i = 4; i > 0; i -= 2) {
+        give(a, block[i], A);
+        EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    }
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemRelease, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_trim(a, 0, NULL));
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
+    give(a, block[1], A);
+    EXPECT(WEIR_E_DRIVER, weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 40 * MIB);
+    block[1] = take(a, 8 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 48 * MIB);
+    weir__model_faults_clear();
+    for (int i = 0; i < 4; i++)
+        if (i != 2)
+            give(a, block[i], A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+    destroy(a);
+}
+END_TEST
+
 /* A handle that was on its way and could not be mapped goes with its old place, once that was seen done. */
 START_TEST(what_cannot_be_put_goes_later) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
@@ -2750,6 +2786,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, an_idle_stream_is_no_proof);
     tcase_add_loop_test(tests, addresses_last_long_and_end_well, 0, 2);
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
+    tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round_still);
     tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_test(tests, the_last_addresses_move_too);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
