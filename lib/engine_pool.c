@@ -241,6 +241,13 @@ static void drop_probes(struct pool *p) {
     renew_peak(p);
 }
 
+/* A pool that is destroyed while frees in it are pending crashes the driver (580) now and then. */
+static weir_status pool_settle(void *engine) {
+    struct pool *p = engine;
+
+    return weir__engine_status(p->host, weir__engine_wait_for_device(p->host));
+}
+
 static void pool_close(void *engine) {
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
@@ -248,7 +255,7 @@ static void pool_close(void *engine) {
 
     if (weir__driver_enter(driver, p->host->context, &scope) == CUDA_SUCCESS) {
         drop_probes(p);
-        driver->cuMemPoolDestroy(p->pool); /* reclaimed when the last pending free is done */
+        driver->cuMemPoolDestroy(p->pool);
         driver->cuStreamDestroy(p->grow_stream);
         if (p->join_stream)
             driver->cuStreamDestroy(p->join_stream);
@@ -912,6 +919,7 @@ const struct weir_engine weir__engine_pool = {
     .free = pool_free,
     .grow = pool_grow,
     .trim = pool_trim,
+    .settle = pool_settle,
     .limited = pool_limited,
     .pool = pool_of,
     .largest = pool_largest,

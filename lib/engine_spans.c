@@ -736,9 +736,9 @@ free_spans:
 static weir_status spans_settle(void *engine) {
     struct spans *s = engine;
 
-    return s->blocks.region_count > 0
-               ? weir__engine_status(s->host, weir__engine_wait_for_device(s->host))
-               : WEIR_OK;
+    if (s->blocks.region_count > 0)
+        return weir__engine_status(s->host, weir__engine_wait_for_device(s->host));
+    return s->inner->settle ? s->inner->settle(s->under) : WEIR_OK;
 }
 
 static void spans_close(void *engine) {

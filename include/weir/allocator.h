@@ -50,8 +50,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options 
                                                              weir_allocator **allocator);
 
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
- * Waits up to the recovery timeout for streams that still have frees pending.  Where weir cuts blocks
- * itself (arena; front on) it then waits for the device, however long that takes.
+ * Waits up to the recovery timeout for streams that still have frees pending, and then for the device,
+ * however long that takes, but on the platform engine with the front off.
  * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, and
  * it may be tried again.  E_FORKED: host memory
  * of the child is left alone. */
