@@ -106,6 +106,7 @@ struct settings {
     int at_first, behind, hurries; /* when, by whom, and with a deadline */
     uint64_t half_life_ms;         /* 0: no decay */
     int learns;                    /* it has a profile */
+    int old;                       /* the driver is one that tells no stream's id */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
 };
@@ -294,6 +295,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->learns = pick(&state, 6) == 0;
     s->dependencies =
         (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick(&state, 3)];
+    s->old = pick(&state, 8) == 0;
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -306,14 +308,15 @@ void sim_describe(uint64_t seed, FILE *out) {
     fprintf(out,
             "%s, front %s, checks %s, %llu MiB, limit %llu MiB, growth %d, threshold %d, cache %d, "
             "%u threads, %u streams%s%s%s, headroom %llu MiB, prealloc %llu MiB%s%s%s, half-life "
-            "%llu ms%s\n",
+            "%llu ms%s%s\n",
             kind_words[s.kind], s.front ? "on" : "off", s.checks ? "on" : "off",
             (unsigned long long)(s.capacity / MIB), (unsigned long long)(s.limit / MIB), s.growth,
             s.threshold, s.cache, s.threads, s.streams, s.legacy ? ", legacy" : "",
             s.faults ? ", faults" : "", s.asks ? ", asks" : "",
             (unsigned long long)(s.headroom / MIB), (unsigned long long)(s.prealloc / MIB),
             s.at_first ? " at first" : "", s.behind ? " behind" : "", s.hurries ? " at once" : "",
-            (unsigned long long)s.half_life_ms, s.learns ? ", learns" : "");
+            (unsigned long long)s.half_life_ms, s.learns ? ", learns" : "",
+            s.old ? ", old driver" : "");
 }
 
 static weir_amount bytes_amount(uint64_t bytes) {
@@ -932,8 +935,8 @@ static void do_begin(uint64_t r) {
     unsigned stream = plain_from((unsigned)r % STREAMS);
     int quiet = w.set.kind == POOL && !w.set.front; /* it does as the driver does */
 
-    if (stream == STREAMS || w.capture.runs || !w.set.checks || w.streams[stream].bound ||
-        w.streams[stream].is_default || w.streams[stream].blocks)
+    if (stream == STREAMS || w.capture.runs || !w.set.checks || w.set.old ||
+        w.streams[stream].bound || w.streams[stream].is_default || w.streams[stream].blocks)
         return;
     w.capture = (struct capture){.runs = 1,
                                  .stream = stream,
@@ -1174,6 +1177,23 @@ static void close_allocator(void) {
     check_model();
 }
 
+/* A model as the world wants it. */
+static void reset_model(void) {
+    struct weir_model_setup setup = {.capacity = w.set.capacity};
+    char path[80];
+    FILE *file;
+
+    if (w.set.old) {
+        snprintf(path, sizeof path, "%s/model", folder());
+        file = fopen(path, "w");
+        if (!file || fputs("driver_version = 11080\n", file) < 0 || fclose(file) != 0)
+            fail("no file %s", path);
+        setup.profile = path;
+    }
+    if (weir__model_reset(&setup) != 0)
+        fail("the model cannot be reset");
+}
+
 static void open_world(void) {
     struct weir_driver_failure failure;
 
@@ -1183,8 +1203,7 @@ static void open_world(void) {
     w.driver = weir__driver_open("model", &failure);
     if (!w.driver)
         fail("%s", failure.text);
-    if (weir__model_reset(&(struct weir_model_setup){.capacity = w.set.capacity}) != 0)
-        fail("the model cannot be reset");
+    reset_model();
     CU(w.driver->cuDevicePrimaryCtxRetain(&w.context, 0));
     CU(w.driver->cuCtxPushCurrent(w.context));
     CU(w.driver->cuEventCreate(&w.event, CU_EVENT_DISABLE_TIMING));
