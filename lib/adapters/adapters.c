@@ -115,8 +115,6 @@ void weir__adapter_failed(const char *who, weir_status status) {
 
 /* ---- frees ----------------------------------------------------------------------------------- */
 
-enum { PER_THREAD = 0x2 }; /* as cudaStreamPerThread; default streams are not above it */
-
 struct kept {
     struct kept *next;
     const char *who;
@@ -149,8 +147,7 @@ static void keep(const struct kept *k) {
         return;
     }
     *copy = *k;
-    if ((uintptr_t)copy->stream <= PER_THREAD) /* means another one on another thread, or later */
-        copy->order = WEIR__ADAPTER_ANY;
+    copy->order = WEIR__ADAPTER_ANY; /* later the handle may mean another stream */
     pthread_mutex_lock(&lock);
     copy->next = list;
     list = copy;

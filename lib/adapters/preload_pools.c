@@ -503,8 +503,7 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
         atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);
-    if (s && atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LIVE) {
-        atomic_store_explicit(&s->state, WEIR_SERVED_ENDING, memory_order_release);
+    if (s && atomic_compare_exchange_strong(&s->state, &(int){WEIR_SERVED_LIVE},
+                                            WEIR_SERVED_ENDING)) /* it may be lost meanwhile */
         weir__served_rest(s);
-    }
 }
