@@ -174,8 +174,10 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload.c \
 	lib/adapters/preload.h \
 	lib/adapters/preload_blocks.c \
+	lib/adapters/preload_calls.h \
 	lib/adapters/preload_pools.c \
 	lib/adapters/preload_report.c
+lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
