@@ -183,3 +183,22 @@ lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
 EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map
 EXTRA_DIST += lib/libweir-preload.map
+
+# What records a program's requests for `weir record', in the same way of a program.
+if WEIR_SHARED
+if HAVE_VERSION_SCRIPT
+pkglib_LTLIBRARIES += lib/libweir-record.la
+endif
+endif
+lib_libweir_record_la_SOURCES = \
+	lib/adapters/interpose.c \
+	lib/adapters/interpose.h \
+	lib/adapters/record.c \
+	lib/adapters/record_calls.h \
+	lib/adapters/record_ring.h
+lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"record_calls.h"'
+lib_libweir_record_la_LIBADD = $(WEIR_LIBS)
+lib_libweir_record_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
+	-Wl,--version-script=$(top_srcdir)/lib/libweir-record.map
+EXTRA_lib_libweir_record_la_DEPENDENCIES = lib/libweir-record.map
+EXTRA_DIST += lib/libweir-record.map
