@@ -21,11 +21,9 @@
 #include "commands.h"
 #include "flags.h"
 #include "frameworks.h"
+#include "preloading.h"
 
 #define LIBRARY "libweir-preload.so"
-
-/* As env(1): it failed itself, the command cannot be run, there is no such command. */
-enum { EXIT_USAGE = 2, EXIT_OWN = 125, EXIT_NOT_RUN = 126, EXIT_NOT_FOUND = 127 };
 
 enum { NO_ENV_KEY = 0x5601, STATS_KEY, SERVE_KEY, CHILDREN_KEY, NO_CHILDREN_KEY };
 
@@ -96,19 +94,12 @@ static int put_run(struct run *run) {
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run);
 }
 
-/* In front of what is preloaded already, and not twice. */
 static int put_preload(struct run *run, const char *library) {
-    const char *before = getenv("LD_PRELOAD");
-    char *both = NULL;
-    int failed;
+    int is_there, failed;
+    char *value = preloading_value(library, &is_there);
 
-    if (!before || !*before)
-        return put(run, "LD_PRELOAD", library);
-    if (strncmp(before, library, strlen(library)) == 0 &&
-        strchr(": ", before[strlen(library)])) /* its end too */
-        return 0;
-    failed = asprintf(&both, "%s:%s", library, before) < 0 || put(run, "LD_PRELOAD", both) != 0;
-    free(both);
+    failed = !value || (!is_there && put(run, "LD_PRELOAD", value) != 0);
+    free(value);
     return failed;
 }
 
@@ -136,32 +127,6 @@ static int set_environment(struct run *run, const char *library) {
     free(said);
     free(notes);
     return failed ? EXIT_OWN : 0;
-}
-
-/* -------------------------------------------------------------------- library ---- */
-
-/* The folder of this program, or "". */
-static void own_folder(char *folder, size_t bytes) {
-    ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
-
-    folder[length > 0 ? length : 0] = '\0';
-    if (strrchr(folder, '/'))
-        *strrchr(folder, '/') = '\0';
-}
-
-/* In a build tree, beside the program, or where it is installed. */
-static int find_library(char *path, size_t bytes) {
-    static const char *const places[] = {"/lib/.libs/", "/"};
-    char folder[4096];
-
-    own_folder(folder, sizeof folder);
-    for (size_t i = 0; *folder && i < sizeof places / sizeof places[0]; i++) {
-        snprintf(path, bytes, "%s%s" LIBRARY, folder, places[i]);
-        if (access(path, R_OK) == 0)
-            return 1;
-    }
-    snprintf(path, bytes, WEIR_PKGLIB_DIR "/" LIBRARY);
-    return access(path, R_OK) == 0;
 }
 
 /* -------------------------------------------------------------------- command ---- */
@@ -222,7 +187,7 @@ static const char doc[] =
     "bad setting, 125 another failure, and the command did not start.";
 
 static int find_and_set(struct run *run) {
-    const char *source;
+    const char *source, *why;
     char library[4200];
 
     if (weir_cli_settings_finish(&run->settings) != 0)
@@ -230,10 +195,8 @@ static int find_and_set(struct run *run) {
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
-    if (!find_library(library, sizeof library))
-        return fail(EXIT_OWN, library, "there is none; builds with shared libraries have it");
-    if (strpbrk(library, ": "))
-        return fail(EXIT_OWN, library, "LD_PRELOAD has no way to name a path with these letters");
+    if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
+        return fail(EXIT_OWN, library, why);
     return set_environment(run, library);
 }
 
