@@ -3,13 +3,14 @@
  *
  * Each gets its own part of the command line, argv[0] being "weir info" and so on for messages, and
  * returns the exit code: 0 all went well, 1 a failure that was said on standard error, 2 usage.  `weir run'
- * has those of env(1), and returns only when there was no command to run.
+ * and `weir record' have those of env(1); run returns only when there was no command to run.
  */
 #ifndef WEIR_BENCH_COMMANDS_H
 #define WEIR_BENCH_COMMANDS_H
 
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
+int weir_cmd_record(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */

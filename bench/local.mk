@@ -38,6 +38,7 @@ weir_SOURCES = \
 	bench/preloading.h \
 	bench/progress.c \
 	bench/progress.h \
+	bench/record.c \
 	bench/replay.c \
 	bench/replay_child.c \
 	bench/run.c \
@@ -45,6 +46,8 @@ weir_SOURCES = \
 	bench/runner.h \
 	bench/shipped.c \
 	bench/shipped.h \
+	bench/sink.c \
+	bench/sink.h \
 	bench/source.c \
 	bench/source.h \
 	bench/span.c \
@@ -57,6 +60,8 @@ weir_SOURCES = \
 	bench/table.h \
 	bench/tape.c \
 	bench/tape.h \
+	bench/tracing.c \
+	bench/tracing.h \
 	bench/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"'

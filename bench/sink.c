@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* sink.c: see sink.h. */
+#include "sink.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <zlib.h>
+#include <zstd.h>
+
+struct sink {
+    FILE *file; /* plain, zstd */
+    gzFile gzip;
+    ZSTD_CCtx *zstd;
+    int error;
+    char packed[1 << 17];
+};
+
+static int ends_in(const char *name, const char *end) {
+    size_t length = strlen(name), most = strlen(end);
+
+    return length > most && strcmp(name + length - most, end) == 0;
+}
+
+struct sink *sink_open(const char *path, const char *like) {
+    struct sink *sink = calloc(1, sizeof *sink);
+
+    if (!sink)
+        return NULL;
+    if (ends_in(like, ".gz"))
+        sink->gzip = gzopen(path, "wbe6");
+    else
+        sink->file = fopen(path, "wbe");
+    if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
+        fclose(sink->file);
+        sink->file = NULL;
+        errno = ENOMEM;
+    }
+    if (sink->file || sink->gzip)
+        return sink;
+    free(sink);
+    return NULL;
+}
+
+static int fail(struct sink *sink) {
+    sink->error = errno ? errno : EIO;
+    return 0;
+}
+
+static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirective how) {
+    ZSTD_inBuffer in = {text, bytes, 0};
+    size_t left;
+
+    do {
+        ZSTD_outBuffer out = {sink->packed, sizeof sink->packed, 0};
+
+        left = ZSTD_compressStream2(sink->zstd, &out, &in, how);
+        if (ZSTD_isError(left) || fwrite(out.dst, 1, out.pos, sink->file) != out.pos)
+            return fail(sink);
+    } while (how == ZSTD_e_end ? left != 0 : in.pos < in.size);
+    return 1;
+}
+
+int sink_write(struct sink *sink, const char *text, size_t bytes) {
+    errno = sink->error;
+    if (sink->error || bytes == 0)
+        return !sink->error;
+    if (sink->gzip)
+        return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail(sink);
+    if (sink->zstd)
+        return pack(sink, text, bytes, ZSTD_e_continue);
+    return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
+}
+
+int sink_flush(struct sink *sink) {
+    return sink->gzip || sink->zstd || fflush(sink->file) == 0 || fail(sink);
+}
+
+int sink_close(struct sink *sink) {
+    int error = sink->error;
+
+    if (sink->zstd) {
+        if (!error && !pack(sink, NULL, 0, ZSTD_e_end))
+            error = sink->error;
+        ZSTD_freeCCtx(sink->zstd);
+    }
+    errno = 0;
+    if (sink->gzip ? gzclose(sink->gzip) != Z_OK : fclose(sink->file) != 0)
+        error = error ? error : errno ? errno : EIO;
+    free(sink);
+    errno = error;
+    return !error;
+}
