@@ -149,6 +149,7 @@ victims = \
 	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/pools \
+	tests/victims/records \
 	tests/victims/resolved \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -172,6 +173,8 @@ tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
 tests_victims_pools_LDADD =
+tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
+tests_victims_records_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
@@ -198,6 +201,7 @@ script_tests = \
 	tests/check-models \
 	tests/check-preload \
 	tests/check-program \
+	tests/check-record \
 	tests/check-tables \
 	tests/check-run \
 	tests/check-python \

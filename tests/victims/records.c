@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* records.c: a program whose requests are counted here, for a recorder to be compared with; then it ends as
+ * it is told: --end exit | quick | abort | crash | kill.
+ *
+ * The counts are printed before the end, as lines of a word and a number: what was handed out, what was
+ * freed, what was refused, marks. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { THREADS = 4, TURNS = 5000, HELD = 8 };
+
+/* What the other programs here do not call. */
+/* clang-format off */
+#define ENTRIES(X)                                                                                 \
+    X(cuMemAddressReserve, "cuMemAddressReserve",                                                  \
+      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
+       unsigned long long flags))                                                                  \
+    X(cuMemCreate, "cuMemCreate",                                                                  \
+      (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
+       const CUmemAllocationProp *properties, unsigned long long flags))                           \
+    X(cuMemMap, "cuMemMap",                                                                        \
+      (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
+       unsigned long long flags))                                                                  \
+    X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr address, size_t bytes))                               \
+    X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle))
+/* clang-format on */
+
+static struct {
+#define POINTER(name, symbol, params) CUresult(*name) params;
+    ENTRIES(POINTER)
+#undef POINTER
+} more;
+
+static void *library;
+static struct cuda cuda;
+static CUcontext context;
+static void (*mark)(const char *label); /* NULL: nobody records */
+static int handed_out, freed, refused, marks;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static CUdeviceptr passed; /* from one thread to whoever comes next, 0: none */
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void load(void) {
+    void *address;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+#define LOAD(name, symbol, params)                                                                 \
+    address = dlsym(library, symbol);                                                              \
+    HOLDS(address);                                                                                \
+    memcpy(&more.name, &address, sizeof address);
+    ENTRIES(LOAD)
+#undef LOAD
+    address = dlsym(RTLD_DEFAULT, "weir_mark");
+    memcpy(&mark, &address, sizeof address);
+    CU(cuda.cuInit(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+}
+
+/* Blocks that come and go on a stream of the thread's; every third is freed by another thread. */
+static void *churn(void *seed) {
+    CUdeviceptr held[HELD] = {0}, other;
+    int out = 0, back = 0;
+    CUstream stream;
+
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < TURNS; i++) {
+        CUdeviceptr *block = &held[i % HELD];
+
+        if (*block && i % 3 == 0) {
+            pthread_mutex_lock(&lock);
+            other = passed;
+            passed = *block;
+            pthread_mutex_unlock(&lock);
+            *block = other;
+        }
+        if (*block) {
+            CU(cuda.cuMemFreeAsync(*block, stream));
+            back++;
+        }
+        CU(cuda.cuMemAllocAsync(block, 512 * (1 + (size_t)(i + *(int *)seed) % 7), stream));
+        out++;
+    }
+    for (int i = 0; i < HELD; i++)
+        if (held[i]) {
+            CU(cuda.cuMemFreeAsync(held[i], stream));
+            back++;
+        }
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+    pthread_mutex_lock(&lock);
+    handed_out += out;
+    freed += back;
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* Two handles, mapped side by side and let go in either order. */
+static void map(void) {
+    CUmemAllocationProp properties;
+    CUmemGenericAllocationHandle handles[2];
+    CUdeviceptr at;
+
+    memset(&properties, 0, sizeof properties);
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CU(more.cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+    for (size_t i = 0; i < 2; i++) {
+        CU(more.cuMemCreate(&handles[i], 2 * MIB, &properties, 0));
+        CU(more.cuMemMap(at + i * 2 * MIB, 2 * MIB, 0, handles[i], 0));
+    }
+    CU(more.cuMemRelease(handles[0]));
+    CU(more.cuMemUnmap(at, 4 * MIB));
+    CU(more.cuMemRelease(handles[1]));
+    handed_out += 2;
+    freed += 2;
+}
+
+static void set_marks(void) {
+    for (int i = 0; mark && i < 3; i++, marks++)
+        mark(i == 2 ? "with blanks in it" : "step");
+}
+
+static void refuse(void) {
+    CUdeviceptr block;
+
+    HOLDS(cuda.cuMemAlloc(&block, (size_t)1 << 50) == CUDA_ERROR_OUT_OF_MEMORY);
+    HOLDS(cuda.cuMemAllocAsync(&block, (size_t)1 << 50, NULL) == CUDA_ERROR_OUT_OF_MEMORY);
+    refused += 2;
+    HOLDS(cuda.cuMemFreeAsync(12345, NULL) != CUDA_SUCCESS); /* is no free */
+}
+
+static const char *word_behind(int argc, char **argv, const char *flag) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], flag) == 0)
+            return argv[i + 1];
+    return "exit";
+}
+
+static void end(const char *how) {
+    if (strcmp(how, "quick") == 0)
+        _exit(42);
+    if (strcmp(how, "abort") == 0)
+        abort();
+    if (strcmp(how, "crash") == 0)
+        raise(SIGSEGV);
+    if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+}
+
+int main(int argc, char **argv) {
+    pthread_t threads[THREADS];
+    int seeds[THREADS];
+    CUdeviceptr plain;
+
+    load();
+    CU(cuda.cuMemAlloc(&plain, 3 * MIB));
+    handed_out++;
+    for (int i = 0; i < THREADS; i++) {
+        seeds[i] = i;
+        HOLDS(pthread_create(&threads[i], NULL, churn, &seeds[i]) == 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    map();
+    set_marks();
+    refuse();
+    CU(cuda.cuMemFree(plain));
+    freed++;
+    CU(cuda.cuMemAlloc(&plain, 1000)); /* which stays, and is the last event */
+    handed_out++;
+    printf("a %d\nf %d\nx %d\nm %d\n", handed_out, freed, refused, marks);
+    fflush(stdout);
+    end(word_behind(argc, argv, "--end"));
+    return victim_status(argc, argv);
+}
