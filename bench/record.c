@@ -40,8 +40,9 @@ enum { SYNC_KEY = 0x5701, LIMIT_KEY };
 enum {
     MOST_PROCESSES = 1024,
     PAUSE_US = 1000,
-    LOOK_EVERY = 10,   /* pauses; at the folder */
-    SLACK_NS = 2000000 /* in which a store of another processor is seen */
+    BUSY_EVENTS = WEIR_RECORD_EVENTS / 4, /* found at once: no pause */
+    LOOK_EVERY = 10,                      /* turns; at the folder */
+    SLACK_NS = 2000000                    /* in which a store of another processor is seen */
 };
 
 /* An event that waits for those of other threads that may have been before it. */
@@ -139,8 +140,10 @@ static void drain_ring(struct process *process, struct weir_record_ring *ring) {
     atomic_store_explicit(&ring->read, read, memory_order_release);
 }
 
-/* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it. */
-static void drain(struct process *process, int is_last) {
+/* Takes what is in the rings and writes what nothing more can come before; `is_last': all of it.  How many
+ * events were in the rings. */
+static size_t drain(struct process *process, int is_last) {
+    uint64_t before = process->found;
     uint32_t rings = atomic_load(&process->file->head.rings);
     uint64_t safe = record.now_time - (uint64_t)(SLACK_NS / ns_a_tick());
     size_t done;
@@ -170,6 +173,7 @@ static void drain(struct process *process, int is_last) {
     memmove(process->waiting, process->waiting + done, process->count * sizeof *process->waiting);
     if (done)
         (void)sink_flush(process->tracing.sink);
+    return (size_t)(process->found - before);
 }
 
 static char *path_of(int id) {
@@ -270,7 +274,9 @@ static void look_at_processes(void) {
     }
 }
 
-static void drain_all(int is_last) {
+static size_t drain_all(int is_last) {
+    size_t found = 0;
+
     look_at_clock();
     for (size_t i = 0; i < record.count; i++) {
         struct process *process = record.processes[i];
@@ -278,10 +284,11 @@ static void drain_all(int is_last) {
 
         if (!process->file)
             continue;
-        drain(process, is_last || has_ended);
+        found += drain(process, is_last || has_ended);
         if (is_last || has_ended)
             stop_process(process);
     }
+    return found;
 }
 
 /* ------------------------------------------------------------------- the ends ---- */
@@ -305,7 +312,7 @@ static void end_process(struct process *process) {
 
 static void end_recording(void) {
     look_at_processes();
-    drain_all(1);
+    (void)drain_all(1);
     for (size_t i = 0; i < record.count; i++)
         end_process(record.processes[i]);
     if (record.count == 0 && !record.failed)
@@ -362,6 +369,7 @@ static int start_command(pid_t *started) {
 
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before);
+    signal(SIGCHLD, SIG_DFL); /* who ignores it is not told how the command ended */
     catch_signals(&defaults);
     error = posix_spawnattr_init(&attributes);
     if (error == 0) {
@@ -394,7 +402,7 @@ static int end_as(int status) {
 
 static int run_command(void) {
     pid_t started;
-    int status, error = start_command(&started);
+    int status = 0, error = start_command(&started);
 
     if (error) {
         rmdir(record.folder);
@@ -404,8 +412,8 @@ static int run_command(void) {
     for (unsigned turn = 0; waitpid(started, &status, WNOHANG) == 0; turn++) {
         if (turn % LOOK_EVERY == 0)
             look_at_processes();
-        drain_all(0);
-        (void)poll(NULL, 0, PAUSE_US / 1000);
+        if (drain_all(0) < BUSY_EVENTS)
+            (void)poll(NULL, 0, PAUSE_US / 1000);
     }
     child = 0;
     end_recording();
