@@ -106,8 +106,7 @@ static inline int weir__record_has_counter(void) {
 #if defined(__x86_64__)
     unsigned a, b, c, d;
 
-    return __get_cpuid(0x80000007u, &a, &b, &c, &d) && (d & (1u << 8)) != 0 &&
-           __get_cpuid(0x80000001u, &a, &b, &c, &d) && (d & (1u << 27)) != 0;
+    return __get_cpuid(0x80000007u, &a, &b, &c, &d) && (d & (1u << 8)) != 0;
 #else
     return 0;
 #endif
@@ -116,10 +115,10 @@ static inline int weir__record_has_counter(void) {
 /* The time, after all that was read before. */
 static inline uint64_t weir__record_time(int has_counter) {
 #if defined(__x86_64__)
-    unsigned processor;
-
-    if (has_counter)
-        return __rdtscp(&processor);
+    if (has_counter) {
+        _mm_lfence();
+        return __rdtsc();
+    }
 #endif
     (void)has_counter;
     return weir__record_clock();
