@@ -495,9 +495,8 @@ START_TEST(on_the_model_it_costs_requests_nothing) {
 }
 END_TEST
 
-/* A step a millisecond, whether or not anybody looked meanwhile. */
-START_TEST(turns_come_when_they_are_due) {
-    weir_allocator *a = make(driver, _i, 2 * GIB, 3 * GIB);
+/* Steps that are made in 10 ms, from the first on. */
+static uint64_t steps_in_10_ms(weir_allocator *a) {
     uint64_t steps;
 
     OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the driver's first growth takes it a while */
@@ -505,7 +504,14 @@ START_TEST(turns_come_when_they_are_due) {
     weir__model_advance(10 * MS);
     ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
     OK(weir_free(a, take(a, 65 * MIB, A), A));
-    steps = stats_of(a).ahead_steps - steps;
+    return stats_of(a).ahead_steps - steps;
+}
+
+/* A step a millisecond, whether or not anybody looked meanwhile. */
+START_TEST(turns_come_when_they_are_due) {
+    weir_allocator *a = make(driver, _i, 66 * MIB, 3 * GIB);
+    uint64_t steps = steps_in_10_ms(a);
+
     if (_i == REGIONS) { /* of 1 GiB at most */
         ck_assert_uint_eq(steps, 3);
     } else {
@@ -516,6 +522,16 @@ START_TEST(turns_come_when_they_are_due) {
     OK(weir_free(a, take(a, 65 * MIB, A), A));
     MUST_LE(3 * GIB, idle_of(a));
     MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->host.pace);
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+/* The next request would make the step itself. */
+START_TEST(the_less_is_idle_the_sooner_they_come) {
+    weir_allocator *a = make(driver, _i, 4 * GIB, 0);
+
+    MUST_LE(15, steps_in_10_ms(a));
     check_steps(a);
     destroy(a);
 }
@@ -757,6 +773,8 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "played", 60, open_device, NULL);
     tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
+    tcase_add_loop_test(tests, the_less_is_idle_the_sooner_they_come, POOL, POOL_ALONE + 1);
+    tcase_add_loop_test(tests, the_less_is_idle_the_sooner_they_come, MAPPED, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
