@@ -202,6 +202,27 @@ static uint64_t take_turn(struct weir_ahead *a) {
     return grow(a, figures.reserve, idle);
 }
 
+/* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
+ * from there. */
+static void begin(struct weir_ahead *a) {
+    int result_before = weir__driver_result;
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t idle = 0, step = 1;
+
+    while (step > 0) {
+        a->ops->figures(a->engine, &figures);
+        idle = less(figures.reserve, figures.in_use);
+        a->raising |= idle < a->low;
+        step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
+        if (step > 0 &&
+            a->ops->grow(a->engine, figures.reserve + step, WEIR_EVENT_HEADROOM) != WEIR_OK)
+            break;
+    }
+    if (idle > 0)
+        a->host->prepare(a->host);
+    weir__set_driver_result(result_before);
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 static void stop_for_good(void) {
@@ -386,6 +407,8 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    if (!priming)
+        begin(a);
     if (a->is_played) {
         a->due_ticks = low == 0 && !priming ? 0 : host->driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {
