@@ -91,7 +91,9 @@ EXTRA_DIST += \
 	bench/drop-in/cupy_arrays.py \
 	bench/drop-in/jax_chain.py \
 	bench/drop-in/torch_common.py \
+	bench/drop-in/torch_distributed.py \
 	bench/drop-in/torch_gpt2.py \
+	bench/drop-in/torch_model.py \
 	bench/drop-in/torch_streams.py
 
 tracesdir = $(pkgdatadir)/traces
