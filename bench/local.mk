@@ -34,6 +34,8 @@ weir_SOURCES = \
 	bench/micro_scenarios.c \
 	bench/micro_subjects.c \
 	bench/micro_table.c \
+	bench/modules.c \
+	bench/modules.h \
 	bench/preloading.c \
 	bench/preloading.h \
 	bench/progress.c \

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "modules.h"
 #include "preloading.h"
 #include "text.h"
 #include "tracing.h"
@@ -59,6 +60,7 @@ struct process {
     struct waiting *waiting;
     size_t count, room;
     uint64_t found, safe, last_us;
+    struct modules modules;
     struct tracing tracing;
 };
 
@@ -218,6 +220,13 @@ static void stop_process(struct process *process) {
     process->file = NULL;
 }
 
+/* What stands between a program and the driver is not who asked. */
+static const char *file_of(void *context, uint64_t address) {
+    const char *name = modules_find(context, address);
+
+    return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
+}
+
 static void add_process(struct weir_record_file *file) {
     struct process *process = calloc(1, sizeof *process);
     const char *why = strerror(ENOMEM);
@@ -228,6 +237,8 @@ static void add_process(struct weir_record_file *file) {
     process->id = file->head.process;
     process->start = file->head.start;
     process->tracing.limit = record.limit;
+    process->tracing.file_of = file_of;
+    process->tracing.context = &process->modules;
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
@@ -236,6 +247,7 @@ static void add_process(struct weir_record_file *file) {
         why = strerror(errno);
         goto fail;
     }
+    modules_begin(&process->modules, process->id);
     tracing_begin(&process->tracing, record.command[0]);
     record.processes[record.count++] = process;
     return;
@@ -305,6 +317,7 @@ static void end_process(struct process *process) {
     else
         fprintf(stderr, "weir record: %s: %" PRIu64 " events of process %d\n", process->path,
                 process->tracing.events, process->id);
+    modules_end(&process->modules);
     free(process->waiting);
     free(process->path);
     free(process);

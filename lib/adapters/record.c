@@ -240,6 +240,28 @@ static uint8_t device_of(CUstream stream) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
 
+/* How much memory it has, once. */
+static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
+    struct making made;
+    size_t bytes = 0;
+
+    if (atomic_exchange(noted, 1) || REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
+        return;
+    event.total = bytes;
+    if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
+        event.name[0] = '\0';
+    made = start();
+    put(&made, &event);
+}
+
+static inline void note_device(uint8_t device) {
+    static atomic_uchar noted[UINT8_MAX + 1];
+
+    if (__builtin_expect(!atomic_load_explicit(&noted[device], memory_order_relaxed), 0))
+        put_device(device, &noted[device]);
+}
+
 static uint8_t is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -248,9 +270,12 @@ static uint8_t is_captured(CUstream stream) {
            status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
+/* Where in the program a request comes from: the exported names jump. */
+#define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
+
 /* After the driver's answer. */
 static void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
-                        enum weir_record_kind kind, uint8_t device) {
+                        enum weir_record_kind kind, uint8_t device, uint64_t caller) {
     struct weir_record_event event = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
                                                    : kind == WEIR_RECORD_VMM ? WEIR_RECORD_CREATE
                                                                              : WEIR_RECORD_ALLOC,
@@ -259,9 +284,12 @@ static void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUst
                                       .is_captured = is_captured(stream),
                                       .address = address,
                                       .bytes = bytes,
-                                      .stream = (uintptr_t)stream};
-    struct making made = start();
+                                      .stream = (uintptr_t)stream,
+                                      .caller = caller};
+    struct making made;
 
+    note_device(device);
+    made = start();
     put(&made, &event);
 }
 
@@ -287,7 +315,7 @@ static inline void leave(void) {
             return result;                                                                         \
         if (result != CUDA_SUCCESS || ((asked) && *(asked)))                                       \
             put_request(result, result == CUDA_SUCCESS ? (address) : 0, bytes, stream, kind,       \
-                        device_of(stream));                                                        \
+                        device_of(stream), CALLER());                                              \
         leave();                                                                                   \
         return result;                                                                             \
     } while (0)
@@ -305,13 +333,13 @@ CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUst
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
     REQUEST(REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes, stream,
-            WEIR_RECORD_ASYNC);
+            WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
     REQUEST(REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
-            own(stream), WEIR_RECORD_ASYNC);
+            own(stream), WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
@@ -337,7 +365,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     if (!is_outer)
         return result;
     put_request(result, result == CUDA_SUCCESS ? *handle : 0, bytes, NULL, WEIR_RECORD_VMM,
-                properties ? (uint8_t)properties->location.id : 0);
+                properties ? (uint8_t)properties->location.id : 0, CALLER());
     leave();
     return result;
 }
@@ -388,21 +416,39 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemUnmap)(address, bytes), WEIR_RECORD_UNMAP, address, bytes, 0);
 }
 
+CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
+}
+
+/* What came to be in the driver's call and is no request for memory. */
+static CUresult put_done(CUresult result, const struct weir_record_event *event) {
+    struct making made;
+
+    if (result == CUDA_SUCCESS) {
+        made = start();
+        put(&made, event);
+    }
+    leave();
+    return result;
+}
+
+CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                         CUdeviceptr hint, unsigned long long flags) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_RESERVE, .bytes = bytes};
+
+    if (!enter())
+        return REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags);
+    return put_done(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags), &event);
+}
+
 CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                               CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    int is_outer = enter();
-    CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    struct weir_record_event event = {
+        .operation = WEIR_RECORD_MAP, .address = address, .bytes = bytes, .stream = handle};
 
-    if (is_outer && result == CUDA_SUCCESS) {
-        struct weir_record_event event = {
-            .operation = WEIR_RECORD_MAP, .address = address, .bytes = bytes, .stream = handle};
-        struct making made = start();
-
-        put(&made, &event);
-    }
-    if (is_outer)
-        leave();
-    return result;
+    if (!enter())
+        return REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), &event);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------- */
