@@ -13,6 +13,9 @@ weir_SOURCES = \
 	bench/contestant.h \
 	bench/contestant_raw.c \
 	bench/contestant_weir.c \
+	bench/explain.c \
+	bench/explain.h \
+	bench/explain_show.c \
 	bench/flags.c \
 	bench/flags.h \
 	bench/frameworks.c \

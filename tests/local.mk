@@ -203,6 +203,7 @@ script_tests = \
 	tests/check-program \
 	tests/check-record \
 	tests/check-tables \
+	tests/check-traces \
 	tests/check-run \
 	tests/check-python \
 	tests/conformance-cuda
