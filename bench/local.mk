@@ -92,6 +92,7 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
 # Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in.
 EXTRA_DIST += \
+	bench/record-jax \
 	bench/drop-in/common.py \
 	bench/drop-in/cupy_arrays.py \
 	bench/drop-in/jax_chain.py \

@@ -6,4 +6,5 @@ dist_doc_DATA = \
 	doc/design.md \
 	doc/drop-in.md \
 	doc/growth.md \
+	doc/jax-memory.md \
 	doc/results.md
