@@ -90,13 +90,15 @@ endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
-# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in.
+# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, tests/gpu/record-overhead.
 EXTRA_DIST += \
 	bench/record-jax \
 	bench/drop-in/common.py \
 	bench/drop-in/cupy_arrays.py \
+	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
 	bench/drop-in/torch_common.py \
+	bench/drop-in/torch_counted.py \
 	bench/drop-in/torch_distributed.py \
 	bench/drop-in/torch_gpt2.py \
 	bench/drop-in/torch_model.py \

@@ -229,6 +229,7 @@ EXTRA_DIST += \
 	tests/spin/turns.pml \
 	tests/gpu/bundle \
 	tests/gpu/drop-in \
+	tests/gpu/record-overhead \
 	tests/gpu/run \
 	tests/run-tap
 
