@@ -34,9 +34,10 @@
 #include "tracing.h"
 
 #define LIBRARY "libweir-record.so"
+#define NVTX_LIBRARY "NVTX_INJECTION64_PATH"
 #define DEFAULT_FILE "weir.trace.zst"
 
-enum { SYNC_KEY = 0x5701, LIMIT_KEY };
+enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
 
 enum {
     MOST_PROCESSES = 1024,
@@ -67,6 +68,7 @@ struct process {
 static struct record {
     const char *path;
     int marks_at_sync;
+    const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
     char **command;
     char folder[64];
@@ -466,6 +468,11 @@ static int prepare(void) {
 
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
+    if (record.ranges && getenv(NVTX_LIBRARY) && strcmp(getenv(NVTX_LIBRARY), library) != 0) {
+        fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
+                getenv(NVTX_LIBRARY));
+        return EXIT_OWN;
+    }
     code = try_file();
     if (code || (code = make_folder()))
         return code;
@@ -474,6 +481,8 @@ static int prepare(void) {
     if (!value || setenv("LD_PRELOAD", value, 1) != 0 ||
         setenv(WEIR_RECORD_FOLDER, record.folder, 1) != 0 ||
         setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
+        (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
+                           setenv(NVTX_LIBRARY, library, 1) != 0)) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         rmdir(record.folder);
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
@@ -498,6 +507,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case SYNC_KEY:
         record.marks_at_sync = 1;
         return 0;
+    case NVTX_KEY:
+        if (!*argument)
+            argp_error(state, "--mark-at-nvtx '': expected a name, or a pattern as 'step*'");
+        record.ranges = argument;
+        return 0;
     case LIMIT_KEY:
         if (!weir__bytes_read(argument, &record.limit, &problem) || record.limit == 0)
             argp_error(state, "--limit '%s': expected a size, as 100MiB", argument);
@@ -519,7 +533,8 @@ static const char doc[] =
     "of "
     "the CUDA driver, as a trace for `weir replay' and `weir bench'.\v"
     "An iteration ends where the program calls weir_mark(\"LABEL\"), which the preloaded library "
-    "has.  FILE is packed if its name ends in .zst or .gz.  Another process of the command's that "
+    "has, or by the flags below.  FILE is packed if its name ends in .zst or .gz.  Another process "
+    "of the command's that "
     "asks "
     "for memory is written to FILE.PID.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage, 125 another "
@@ -531,6 +546,10 @@ int weir_cmd_record(int argc, char **argv) {
         {"mark-at-sync", SYNC_KEY, NULL, 0,
          "Where the program marks nothing, an iteration ends where it waits for the device or a "
          "stream.",
+         0},
+        {"mark-at-nvtx", NVTX_KEY, "NAME", 0,
+         "An iteration ends where the program begins a range of NVTX of that name, or sets a mark; "
+         "NAME may be a pattern as the shell's, 'step*'.",
          0},
         {"limit", LIMIT_KEY, "SIZE", 0, "Write no more text than about that, before it is packed.",
          0},

@@ -149,6 +149,7 @@ victims = \
 	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/pools \
+	tests/victims/ranges \
 	tests/victims/records \
 	tests/victims/resolved \
 	tests/victims/rules \
@@ -173,6 +174,8 @@ tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
 tests_victims_pools_LDADD =
+tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
+tests_victims_ranges_LDADD =
 tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
 tests_victims_records_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)

@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "record.h"
 #include "record_ring.h"
 
 enum {
@@ -535,9 +536,6 @@ CUresult weir__serve_cuStreamSynchronize(CUstream stream) {
 CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
     return put_sync(REAL_PTSZ(cuStreamSynchronize)(stream));
 }
-
-/* For programs, which find it by dlsym or as a weak symbol: an iteration ends here. */
-__attribute__((visibility("default"))) void weir_mark(const char *label);
 
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};

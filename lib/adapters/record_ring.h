@@ -26,6 +26,7 @@
 #define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files: PID-NUMBER */
 #define WEIR_RECORD_PROCESS "WEIR_RECORD_PROCESS" /* of the recorder */
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* set: synchronisations are events too */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* set: those of NVTX that end iterations */
 
 #define WEIR_RECORD_MAGIC 0x3164726365726577u
 #define WEIR_RECORD_ENTERING 1u
