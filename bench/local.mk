@@ -13,6 +13,10 @@ weir_SOURCES = \
 	bench/contestant.h \
 	bench/contestant_raw.c \
 	bench/contestant_weir.c \
+	bench/convert.c \
+	bench/convert.h \
+	bench/convert_minimalloc.c \
+	bench/convert_rmm.c \
 	bench/explain.c \
 	bench/explain.h \
 	bench/explain_show.c \
@@ -27,6 +31,8 @@ weir_SOURCES = \
 	bench/jsonfile.h \
 	bench/limit_sweep.c \
 	bench/limit_sweep.h \
+	bench/lines.c \
+	bench/lines.h \
 	bench/merge.c \
 	bench/merge.h \
 	bench/micro.c \

@@ -48,4 +48,5 @@ dist_pythonmodules_DATA = \
 	contrib/weir_cupy.py \
 	contrib/weir_numba.py \
 	contrib/weir_rmm.py \
-	contrib/weir_torch.py
+	contrib/weir_torch.py \
+	contrib/weir_torch_snapshot.py
