@@ -98,6 +98,7 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
 # Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, tests/gpu/record-overhead.
 EXTRA_DIST += \
+	bench/record-cost \
 	bench/record-jax \
 	bench/drop-in/common.py \
 	bench/drop-in/cupy_arrays.py \
