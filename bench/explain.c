@@ -346,16 +346,12 @@ static int read_all(struct explain *explain, weir_trace_reader *reader, uint64_t
 
 int explain_read(struct explain *explain, const char *path, uint64_t most_marks, char *message,
                  size_t message_bytes) {
-    const char *slash = strrchr(path, '/');
     weir_trace_reader *reader = NULL;
     struct source *source;
     int good = 0;
 
     memset(explain, 0, sizeof *explain);
-    snprintf(explain->name, sizeof explain->name, "%s",
-             strcmp(path, "-") == 0 ? "stdin"
-             : slash                ? slash + 1
-                                    : path);
+    tape_name(path, explain->name);
     explain->state = calloc(1, sizeof *explain->state);
     snprintf(message, message_bytes, "out of memory");
     if (!explain->state)

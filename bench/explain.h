@@ -16,6 +16,8 @@
 
 #include <weir/trace.h>
 
+#include "tape.h"
+
 enum { EXPLAIN_KINDS = 32, EXPLAIN_DEVICES = 64, EXPLAIN_WORD_BYTES = 64, EXPLAIN_CALLS = 8 };
 
 /* Requests of one kind of call. */
@@ -51,7 +53,7 @@ struct explain_call {
 };
 
 struct explain {
-    char name[128];
+    char name[TAPE_NAME_BYTES];
     char recorded[EXPLAIN_WORD_BYTES * 2]; /* "weir 0.1.0 recorded python", or "" */
     struct explain_kind kinds[EXPLAIN_KINDS];
     size_t kind_count;
