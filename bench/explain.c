@@ -191,6 +191,8 @@ static int take_request(struct explain *explain, weir_trace_reader *reader,
     like.kind = kind_of(explain, word);
     like.device = (uint32_t)strtoul(device, NULL, 10);
     kind = &explain->kinds[like.kind];
+    if (kind->requests + kind->refused == 0)
+        kind->first_us = event->time_us;
     if (event->operation == 'x') {
         kind->refused++;
         kind->refused_bytes = sum(kind->refused_bytes, event->bytes);

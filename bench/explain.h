@@ -27,6 +27,7 @@ struct explain_kind {
     uint64_t bytes, refused_bytes;
     uint64_t live, peak;   /* its own most */
     uint64_t at_live_peak; /* when all kinds together had most */
+    uint64_t first_us;     /* request */
 };
 
 struct explain_group {

@@ -135,18 +135,19 @@ static void print_preallocation(FILE *file, const struct explain *explain) {
 }
 
 static void print_kinds(FILE *file, const struct explain *explain) {
-    fprintf(file, "\n%-24s %12s %8s %12s %12s %9s %7s\n", "call", "requests", "refused", "bytes",
-            "most", "at peak", "of it");
+    fprintf(file, "\n%-24s %10s %8s %8s %11s %11s %11s %7s\n", "call", "requests", "refused",
+            "first at", "bytes", "most", "at the peak", "of it");
     for (size_t i = 0; i < explain->kind_count; i++) {
         const struct explain_kind *kind = &explain->kinds[i];
-        char requests[32], bytes[32], most[32], at_peak[32];
+        char requests[32], first[32], bytes[32], most[32], at_peak[32];
 
         table_spell(kind->requests, requests, sizeof requests);
+        show_time(kind->first_us, first, sizeof first);
         weir__bytes_show(kind->bytes, bytes, sizeof bytes);
         weir__bytes_show(kind->peak, most, sizeof most);
         weir__bytes_show(kind->at_live_peak, at_peak, sizeof at_peak);
-        fprintf(file, "%-24.24s %12s %8" PRIu64 " %12s %12s %9s %6.1f%%\n",
-                explain_call_name(kind->word), requests, kind->refused, bytes, most, at_peak,
+        fprintf(file, "%-24.24s %10s %8" PRIu64 " %8s %11s %11s %11s %6.1f%%\n",
+                explain_call_name(kind->word), requests, kind->refused, first, bytes, most, at_peak,
                 percent(kind->at_live_peak, explain->live_peak));
     }
     for (size_t i = 0; i < explain->call_count; i++) {
@@ -156,8 +157,8 @@ static void print_kinds(FILE *file, const struct explain *explain) {
         table_spell(call->count, count, sizeof count);
         weir__bytes_show(call->bytes, bytes, sizeof bytes);
         weir__bytes_show(call->most, most, sizeof most);
-        fprintf(file, "%-24.24s %12s %8s %12s %12s   no memory of its own\n", call->name, count,
-                "-", bytes, most);
+        fprintf(file, "%-24.24s %10s %8s %8s %11s %11s no memory of its own\n", call->name, count,
+                "-", "-", bytes, most);
     }
 }
 
@@ -244,12 +245,13 @@ static json_t *known_json(uint64_t value) {
 }
 
 static json_t *kind_json(const struct explain_kind *kind) {
-    return json_pack(
-        "{s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", text_json(kind->word), "call",
-        explain_call_name(kind->word), "requests", jsonfile_integer(kind->requests), "refused",
-        jsonfile_integer(kind->refused), "bytes", jsonfile_integer(kind->bytes), "refused_bytes",
-        jsonfile_integer(kind->refused_bytes), "peak_bytes", jsonfile_integer(kind->peak),
-        "live_peak_bytes", jsonfile_integer(kind->at_live_peak));
+    return json_pack("{s:o,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", text_json(kind->word), "call",
+                     explain_call_name(kind->word), "requests", jsonfile_integer(kind->requests),
+                     "refused", jsonfile_integer(kind->refused), "first_us",
+                     jsonfile_integer(kind->first_us), "bytes", jsonfile_integer(kind->bytes),
+                     "refused_bytes", jsonfile_integer(kind->refused_bytes), "peak_bytes",
+                     jsonfile_integer(kind->peak), "live_peak_bytes",
+                     jsonfile_integer(kind->at_live_peak));
 }
 
 static json_t *group_json(const struct explain *explain, const struct explain_group *group) {
