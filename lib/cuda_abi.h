@@ -27,6 +27,7 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef unsigned int CUdevice_attribute;
 typedef unsigned int CUmemPool_attribute;
+typedef unsigned int CUgraphMem_attribute;
 typedef unsigned int CUstreamCaptureStatus;
 typedef unsigned int CUstreamCaptureMode;
 typedef unsigned int CUmemAllocationType;
@@ -117,6 +118,8 @@ typedef struct CUmemAccessDesc_st {
     X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)                 /* uint64_t, from 11.3 on */           \
     X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                  /* uint64_t, from 11.3 on */           \
     X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                     /* uint64_t, from 11.3 on */           \
+    X(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, 0)                                                       \
+    X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
@@ -227,6 +230,8 @@ typedef struct CUmemAccessDesc_st {
     X(GRAPH, cuGraphExecDestroy, "cuGraphExecDestroy", 10000, (CUgraphExec exec), (exec))          \
     X(GRAPH, cuGraphDestroy, "cuGraphDestroy", 10000, (CUgraph graph), (graph))                    \
     X(GRAPH, cuDeviceGraphMemTrim, "cuDeviceGraphMemTrim", 11040, (CUdevice device), (device))     \
+    X(GRAPH, cuDeviceGetGraphMemAttribute, "cuDeviceGetGraphMemAttribute", 11040,                  \
+      (CUdevice device, CUgraphMem_attribute attribute, void *value), (device, attribute, value))  \
     X(KERNEL, cuModuleLoadData, "cuModuleLoadData", 2000, (CUmodule *module, const void *image),   \
       (module, image))                                                                             \
     X(KERNEL, cuModuleUnload, "cuModuleUnload", 2000, (CUmodule module), (module))                 \

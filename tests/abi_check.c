@@ -28,6 +28,7 @@
 #define CUfunction weir_CUfunction
 #define CUdevice_attribute weir_CUdevice_attribute
 #define CUmemPool_attribute weir_CUmemPool_attribute
+#define CUgraphMem_attribute weir_CUgraphMem_attribute
 #define CUstreamCaptureStatus weir_CUstreamCaptureStatus
 #define CUstreamCaptureMode weir_CUstreamCaptureMode
 #define CUmemAllocationType weir_CUmemAllocationType
@@ -66,6 +67,7 @@
 #undef CUfunction
 #undef CUdevice_attribute
 #undef CUmemPool_attribute
+#undef CUgraphMem_attribute
 #undef CUstreamCaptureStatus
 #undef CUstreamCaptureMode
 #undef CUmemAllocationType
@@ -115,6 +117,8 @@
 #endif
 
 #if CUDA_VERSION < 11040
+#define CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT 0
+#define CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT 2
 #define CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH 1
 #endif
 

@@ -409,6 +409,38 @@ START_TEST(graph_memory_stays_with_the_device_until_it_is_trimmed) {
 }
 END_TEST
 
+static uint64_t graph_memory(CUgraphMem_attribute attribute) {
+    uint64_t bytes = UINT64_MAX;
+
+    OK(d->cuDeviceGetGraphMemAttribute(0, attribute, &bytes));
+    return bytes;
+}
+
+START_TEST(the_device_tells_what_graphs_have) {
+    CUdeviceptr block;
+    CUgraphExec exec;
+
+    EXPECT(CUDA_ERROR_INVALID_DEVICE,
+           d->cuDeviceGetGraphMemAttribute(1, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &block));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           d->cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, NULL));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuDeviceGetGraphMemAttribute(0, 9, &block));
+    begin(s);
+    block = alloc(16 * MIB, s);
+    exec = end_to_exec(s, 0);
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
+    OK(d->cuGraphLaunch(exec, s));
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 16 * MIB);
+    OK(d->cuMemFreeAsync(block, s));
+    OK(d->cuStreamSynchronize(s));
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 16 * MIB);
+    OK(d->cuGraphExecDestroy(exec));
+    OK(d->cuDeviceGraphMemTrim(0));
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
+}
+END_TEST
+
 START_TEST(graph_memory_counts_against_the_device) {
     CUdeviceptr block, large;
     CUgraphExec exec;
@@ -1188,6 +1220,7 @@ static void add_graphs(Suite *suite) {
 
     tcase_add_test(memory, captured_allocation_takes_nothing_from_the_pool);
     tcase_add_test(memory, graph_memory_stays_with_the_device_until_it_is_trimmed);
+    tcase_add_test(memory, the_device_tells_what_graphs_have);
     tcase_add_test(memory, graph_memory_counts_against_the_device);
     tcase_add_test(memory, captured_free_names_an_allocation_of_a_graph_once);
     tcase_add_loop_test(memory, relaunch_wants_all_allocations_freed, 0, 3);

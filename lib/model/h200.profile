@@ -153,6 +153,7 @@ cuGraphLaunch = 3500
 cuGraphExecDestroy = 2000
 cuGraphDestroy = 1000
 cuDeviceGraphMemTrim = 40000
+cuDeviceGetGraphMemAttribute = 1000
 cuGetErrorName = 10
 cuMemGetAllocationGranularity = 100
 cuMemAddressFree = 2000

@@ -171,6 +171,25 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     return CUDA_SUCCESS;
 }
 
+/* Used and reserved, as documented; other attributes are invalid here. */
+CUresult weir__model_cuDeviceGetGraphMemAttribute(CUdevice number, CUgraphMem_attribute attribute,
+                                                  void *value) {
+    CUresult result = weir__model_device_check(number);
+    const struct model_device *device;
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    if (!value || (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT &&
+                   attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT))
+        return CUDA_ERROR_INVALID_VALUE;
+    device = &weir__model.devices[number];
+    weir__model_lock();
+    *(uint64_t *)value = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ? device->graph_used
+                                                                         : device->graph_bytes;
+    weir__model_unlock();
+    return CUDA_SUCCESS;
+}
+
 /* ---- Plans ---- */
 
 struct model_plan *weir__model_plan_make(void) {
