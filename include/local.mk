@@ -10,4 +10,5 @@ weirinclude_HEADERS = \
 	include/weir/stats.h \
 	include/weir/status.h \
 	include/weir/trace.h \
+	include/weir/verdict.h \
 	include/weir/weir.h

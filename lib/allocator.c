@@ -28,6 +28,8 @@
 #include "result.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
+#include "verdict.h"
 
 /* Preallocated memory that host tables are made for beforehand, which take a 2048th of it; and the most pieces that
  * it may lie in. */
@@ -382,6 +384,7 @@ static void set_decay(weir_allocator *a) {
 }
 
 static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
+static void refused(struct weir_host *host);
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
@@ -458,6 +461,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->host.fit = fit;
     a->host.borrow = borrow;
     a->host.prepare = prepare;
+    a->host.refused = refused;
     a->host.created_ticks = driver->ticks();
     status = weir__options_complete(options, &a->host.options, message, message_bytes);
     if (status == WEIR_OK)
@@ -465,6 +469,12 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
                                     message_bytes);
     if (status != WEIR_OK) {
         weir__set_driver_result(CUDA_SUCCESS);
+        goto free_allocator;
+    }
+    if (weir__verdict_is_wanted(a->host.options.verdict)) /* the caller's need not live on */
+        a->host.options.verdict = weir__text_keep(a->host.options.verdict, NULL);
+    if (!a->host.options.verdict) {
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
     need_ids_for_front(&a->host);
@@ -726,7 +736,7 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
                        uint64_t attempt) {
     const weir_options *options = &a->host.options;
     int result = weir__driver_result, again;
-    weir_refusal refusal;
+    struct weir_refused refused;
     weir_oom oom = {
         .size = sizeof oom,
         .allocator = a,
@@ -736,12 +746,12 @@ static int ask_program(weir_allocator *a, size_t bytes, weir_stream stream, weir
         .status = status,
     };
 
-    weir__refusal_get(&refusal);
-    oom.largest = refusal.largest;
+    weir__refusal_get(&refused);
+    oom.largest = refused.figures.largest;
     asking = 1;
     again = options->oom_callback(&oom, options->oom_callback_data);
     asking = 0;
-    weir__refusal_set(&refusal);
+    weir__refusal_set(&refused);
     weir__set_driver_result(result);
     return again != 0;
 }
@@ -778,6 +788,26 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
     }
 }
 
+/* Why this thread was refused goes where the program wants it to. */
+static __attribute__((noinline, cold)) void tell(weir_allocator *a) {
+    weir_verdict verdict;
+
+    if (weir__verdict_is_news(a, &verdict))
+        weir__verdict_tell(&verdict, a->host.options.verdict);
+}
+
+/* It may be served yet, where something above the ladder asks again: then they tell. */
+static int is_asked_again(const weir_allocator *a) {
+    return a->harden || a->host.options.oom_callback;
+}
+
+static void refused(struct weir_host *host) {
+    weir_allocator *a = allocator_of(host);
+
+    if (weir__verdict_is_wanted(host->options.verdict) && !is_asked_again(a) && !host->drop_in)
+        tell(a);
+}
+
 static void note_latency(weir_allocator *a, int operation, uint64_t started) {
     weir__histogram_add(&a->books.latency[operation], weir__engine_since(&a->host, started));
 }
@@ -785,7 +815,7 @@ static void note_latency(weir_allocator *a, int operation, uint64_t started) {
 static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size_t bytes,
                                                          weir_stream stream, void **block) {
     weir_status status = gate(a);
-    uint64_t started;
+    uint64_t started, met = weir__refusals_met();
 
     if (status != WEIR_OK)
         return status;
@@ -800,6 +830,9 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
                                           : request(a, bytes, stream, block);
     if (a->books.latency)
         note_latency(a, WEIR_OPERATION_ALLOC, started);
+    if (is_refusal(status) && is_asked_again(a) && !asking && weir__refusals_met() > met &&
+        weir__verdict_is_wanted(a->host.options.verdict) && !a->host.drop_in)
+        tell(a);
     return status;
 }
 

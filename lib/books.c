@@ -9,7 +9,7 @@
 
 /* The figures of this thread's last refusal: beside the last driver result the only thread-local
  * state, for the same reason: a status has no room for them. */
-static _Thread_local weir_refusal last_refusal;
+static _Thread_local struct weir_refused last;
 static _Thread_local uint64_t refusals_met;
 
 int weir__books_open(struct weir_books *books, size_t ring, int latency) {
@@ -124,14 +124,14 @@ size_t weir__books_events(struct weir_books *books, uint64_t after, void *events
     return count;
 }
 
-void weir__refusal_set(const weir_refusal *refusal) {
-    last_refusal = *refusal;
-    last_refusal.size = sizeof last_refusal;
+void weir__refusal_set(const struct weir_refused *refused) {
+    last = *refused;
+    last.figures.size = sizeof last.figures;
     refusals_met++;
 }
 
-void weir__refusal_get(weir_refusal *out) {
-    *out = last_refusal;
+void weir__refusal_get(struct weir_refused *out) {
+    *out = last;
 }
 
 uint64_t weir__refusals_met(void) {
@@ -139,7 +139,7 @@ uint64_t weir__refusals_met(void) {
 }
 
 void weir__refusal_asked(uint64_t bytes) {
-    last_refusal.asked = bytes;
+    last.figures.asked = bytes;
 }
 
 weir_status weir_last_refusal(weir_refusal *out) {
@@ -148,8 +148,8 @@ weir_status weir_last_refusal(weir_refusal *out) {
     if (!out || out->size == 0) {
         return weir__without_driver(WEIR_E_INVALID);
     }
-    bytes = out->size < sizeof last_refusal ? out->size : sizeof last_refusal;
-    memcpy(out, &last_refusal, bytes);
+    bytes = out->size < sizeof last.figures ? out->size : sizeof last.figures;
+    memcpy(out, &last.figures, bytes);
     out->size = bytes;
     return WEIR_OK;
 }

@@ -63,9 +63,18 @@ void weir__books_read(struct weir_books *books, weir_statistics *out);
 size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,
                           size_t event_bytes, size_t capacity);
 
-/* The thread's last refusal. */
-void weir__refusal_set(const weir_refusal *refusal);
-void weir__refusal_get(weir_refusal *out);
+/* A refusal: what weir_last_refusal tells of it, and what a verdict needs. */
+struct weir_refused {
+    weir_refusal figures;
+    const void *by;  /* who refused; NULL: nobody did yet */
+    uint64_t stream; /* its id, 0: not known */
+    int is_captured; /* the stream was being captured */
+    weir_status status;
+};
+
+/* The thread's last one. */
+void weir__refusal_set(const struct weir_refused *refused);
+void weir__refusal_get(struct weir_refused *out);
 /* How often weir__refusal_set was called, which tells one refusal from another. */
 uint64_t weir__refusals_met(void);
 /* It was a request for so many bytes. */

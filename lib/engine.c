@@ -102,6 +102,23 @@ size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, 
     return count;
 }
 
+/* Streams beyond those that are told apart count as not known. */
+void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes) {
+    size_t at = 0;
+
+    survey->pending += bytes;
+    while (at < survey->streams && survey->by[at].stream != stream)
+        at++;
+    if (at == WEIR_SURVEY_STREAMS) {
+        stream = 0;
+        at--;
+    }
+    if (at == survey->streams)
+        survey->streams++;
+    survey->by[at].stream = stream;
+    survey->by[at].bytes += bytes;
+}
+
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks) {
     return host->driver->ticks_to_ns(host->driver->ticks() - ticks);
 }

@@ -42,6 +42,22 @@ struct weir_extent {
     size_t bytes;
 };
 
+enum { WEIR_SURVEY_STREAMS = 16 };
+
+/* What of a reserve is idle, as one stream sees it; begins zeroed. */
+struct weir_survey {
+    uint64_t hole;         /* bytes of the largest free piece that it may have, */
+    uint64_t hole_at_rest; /* and of the largest that there were if all streams were done */
+    uint64_t pending;      /* free bytes that wait for others; of this, by stream: */
+    size_t streams;
+    struct {
+        uint64_t stream, bytes; /* 0: several, or not known */
+    } by[WEIR_SURVEY_STREAMS];
+};
+
+/* A live block: its bytes as asked, and the id of the stream that it was fetched for, 0 if not known. */
+typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t stream);
+
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     const struct weir_driver *driver;
@@ -70,6 +86,8 @@ struct weir_host {
     size_t pace;
     /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
     struct weir_ahead *ahead;
+    /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
+    void (*refused)(struct weir_host *host);
     int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
     /* Set as the engine is opened: the driver's pool that its memory is from; NULL: it has none. */
     CUmemoryPool backing;
@@ -132,6 +150,11 @@ struct weir_engine {
      * id (0: not known), which has just been refused one; if `back` bytes of blocks, whole units, had been
      * given back and trimmed before.  0: none that is known. */
     size_t (*largest)(void *engine, uint64_t id, uint64_t back);
+    /* Adds what of the reserve is idle, for the stream of that id (0: not known), to a survey.  NULL: it cannot be
+     * told. */
+    void (*survey)(void *engine, uint64_t id, struct weir_survey *out);
+    /* Visits every live block, under the engine's lock.  NULL: they are not known. */
+    void (*blocks)(void *engine, weir__engine_block_fn *visit, void *context);
     /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
      * how many frees or batches of frees will be known to have completed by asking again; *silent
      * (may be NULL): streams whose frees only their owner's next call will tell of. */
@@ -216,6 +239,8 @@ void weir__engine_end_waits(struct weir_host *host);
  * beyond `most` is left out. */
 size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, uint64_t base,
                            size_t bytes);
+/* So many bytes more wait for the stream of that id. */
+void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 /* Nanoseconds since `ticks`. */
 uint64_t weir__engine_since(const struct weir_host *host, uint64_t ticks);
 

@@ -244,6 +244,22 @@ static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
+static void arena_survey(void *engine, uint64_t id, struct weir_survey *out) {
+    struct weir_arena *a = engine;
+
+    weir__lock_take(&a->lock);
+    weir__suballoc_tell(&a->blocks, id, out);
+    weir__lock_give(&a->lock);
+}
+
+static void arena_blocks(void *engine, weir__engine_block_fn *visit, void *context) {
+    struct weir_arena *a = engine;
+
+    weir__lock_take(&a->lock);
+    weir__suballoc_blocks(&a->blocks, visit, context);
+    weir__lock_give(&a->lock);
+}
+
 static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks(), before;
@@ -331,6 +347,8 @@ const struct weir_engine weir__engine_arena = {
     .grow = arena_grow,
     .trim = arena_trim,
     .largest = arena_largest,
+    .survey = arena_survey,
+    .blocks = arena_blocks,
     .shed = arena_shed,
     .reclaim = arena_reclaim,
     .glance = arena_glance,

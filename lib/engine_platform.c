@@ -191,6 +191,23 @@ static size_t platform_largest(void *engine, uint64_t id, uint64_t back) {
     return weir__engine_room(p->host, room, back);
 }
 
+/* Nothing is ever idle. */
+static void platform_survey(void *engine, uint64_t id, struct weir_survey *out) {
+    (void)engine;
+    (void)id;
+    (void)out;
+}
+
+static void platform_blocks(void *engine, weir__engine_block_fn *visit, void *context) {
+    struct platform *p = engine;
+
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->live.capacity; i++)
+        if (p->live.slots[i].key != 0)
+            visit(context, p->live.slots[i].value, 0);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static size_t platform_reclaim(void *engine, size_t *silent) {
     (void)engine;
     (void)silent;
@@ -217,6 +234,8 @@ const struct weir_engine weir__engine_platform = {
     .grow = platform_grow,
     .trim = platform_trim,
     .largest = platform_largest,
+    .survey = platform_survey,
+    .blocks = platform_blocks,
     .reclaim = platform_reclaim,
     .figures = platform_figures,
 };

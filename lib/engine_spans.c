@@ -624,6 +624,15 @@ static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
+/* Blocks are the front's, which knows their streams.  What the inner engine has idle is whole units. */
+static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    weir__suballoc_tell(&s->blocks, id, out);
+    weir__lock_give(&s->lock);
+}
+
 /* Regions go back on the stream, as far as they serve it; what it has done by now the pool then has. */
 static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct spans *s = engine;
@@ -783,6 +792,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .pool = spans_pool,
     .limited = spans_limited,
     .largest = spans_largest,
+    .survey = spans_survey,
     .reclaim = spans_reclaim,
     .glance = spans_glance,
     .extents = spans_extents,
@@ -804,6 +814,7 @@ const struct weir_engine weir__engine_spans_platform = {
     .trim = spans_trim,
     .limited = spans_limited,
     .largest = spans_largest,
+    .survey = spans_survey,
     .reclaim = spans_reclaim,
     .figures = spans_figures,
 };

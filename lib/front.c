@@ -763,6 +763,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
         (void)f->ops->give(f->engine, *block, id);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
     account(c ? c : f->loose, (int64_t)bytes, (int64_t)rounded);
     return WEIR_OK;
@@ -993,6 +994,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
         return 0;
     }
     note_calm(f);
+    atomic_store_explicit(&s->fetched_for, id, memory_order_relaxed);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
     account(c, (int64_t)bytes, (int64_t)rounded);
     count(f, WEIR_TALLY_FRONT_EMPTY);
@@ -1903,4 +1905,50 @@ void weir__front_figures(struct weir_front *f, weir_statistics *out) {
     out->attempts = out->allocs + out->refusals;
     out->frees += frees;
     out->blocks = out->allocs - out->frees;
+}
+
+/* ---- what there is ----------------------------------------------------------------------------- */
+
+void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out) {
+    pthread_mutex_lock(&f->lock);
+    for (struct weir_cell *c = f->cells; c; c = c->next) {
+        size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
+        uint64_t of = atomic_load_explicit(&c->id, memory_order_relaxed);
+
+        if (idle > 0 && (of != id || id == 0))
+            weir__engine_pends(out, of, idle);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+struct visiting {
+    weir__engine_block_fn *show;
+    void *context;
+};
+
+static void visit_span(void *context, struct weir_span *s) {
+    const struct visiting *v = context;
+    const struct weir_cell *owner = NULL;
+    uint64_t asked, id = 0;
+
+    if (s->slot_units == 0) {
+        asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
+        if (asked > 0)
+            v->show(v->context, asked, atomic_load_explicit(&s->fetched_for, memory_order_relaxed));
+        return;
+    }
+    owner = atomic_load_explicit(&s->cell, memory_order_relaxed);
+    if (owner)
+        id = atomic_load_explicit(&owner->id, memory_order_relaxed);
+    for (uint32_t i = 0; i < s->slots; i++) {
+        asked = atomic_load_explicit(&s->slot[i], memory_order_relaxed);
+        if (!(asked & WEIR_SLOT_IDLE))
+            v->show(v->context, asked, id);
+    }
+}
+
+void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *show, void *context) {
+    struct visiting v = {show, context};
+
+    weir__records_walk(&f->records, visit_span, &v);
 }

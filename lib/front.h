@@ -65,6 +65,10 @@ int weir__front_has_blocks(struct weir_front *f);
 uint64_t weir__front_peak_lately(struct weir_front *f);
 void weir__front_renew_peak(struct weir_front *f);
 
+/* As an engine's, of what the caches hold, and of the blocks that they handed out. */
+void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out);
+void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *visit, void *context);
+
 /* Completes figures that already hold the books' and the engine's part. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out);
 

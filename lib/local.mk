@@ -119,7 +119,10 @@ lib_libweir_core_la_SOURCES = \
 	lib/text.h \
 	lib/trace.c \
 	lib/uses.c \
-	lib/uses.h
+	lib/uses.h \
+	lib/verdict.c \
+	lib/verdict.h \
+	lib/verdict_text.c
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
 
 lib_LTLIBRARIES += lib/libweir.la

@@ -979,6 +979,14 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(internal_dependencies),
          switches,
          0},
+    [WEIR_SETTING_VERDICT] =
+        {{"verdict", "WEIR_VERDICT", "FILE", "stderr, a file, or off", "off; of weir run stderr",
+          "Where to tell why a request was refused, with the figures that show it and the setting "
+          "to try first; to a file whose name ends with .json as JSON."},
+         &file_kind,
+         AT(verdict),
+         NULL,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -987,6 +995,8 @@ static void fill_defaults(weir_options *options) {
         options->device = "cuda";
     if (!options->profile)
         options->profile = no_file;
+    if (!options->verdict)
+        options->verdict = no_file;
     if (options->decay_ms == 0)
         options->decay_ms = NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)

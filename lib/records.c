@@ -22,6 +22,7 @@ enum {
 
 struct weir_records_chunk {
     struct weir_records_chunk *next;
+    size_t bytes;
 };
 
 /* Records come in sizes: 0 for whole blocks, n for slabs of up to 2^(n-1) slots. */
@@ -50,6 +51,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     weir__hostmem_populate(chunk, size);
     memset(chunk, 0, size);
     chunk->next = r->chunks;
+    chunk->bytes = size;
     r->chunks = chunk;
     r->chunk_at = (char *)chunk + RECORD_ALIGN;
     r->chunk_end = (char *)chunk + size;
@@ -165,6 +167,25 @@ void weir__records_end(struct weir_records *r, struct weir_span *s) {
     weir__pagemap_set(r->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
     drop(r, s);
     r->wholes -= (size_t)whole;
+    weir__lock_give(&r->lock);
+}
+
+/* A record that was dropped is not found any more; behind the last of a piece all is zero, as of a block that was
+ * never live. */
+void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_span *s),
+                        void *context) {
+    weir__lock_take(&r->lock);
+    for (struct weir_records_chunk *chunk = r->chunks; chunk; chunk = chunk->next) {
+        char *at = (char *)chunk + RECORD_ALIGN, *end = (char *)chunk + chunk->bytes;
+
+        while (at < end) {
+            struct weir_span *s = (struct weir_span *)(void *)at;
+
+            if (s->base != 0 && weir__pagemap_get(r->pages, s->base) == s)
+                visit(context, s);
+            at += bytes_of(s->order);
+        }
+    }
     weir__lock_give(&r->lock);
 }
 

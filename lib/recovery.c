@@ -135,15 +135,22 @@ static void log_refusal(const struct weir_host *host, weir_status status, const 
         weir_status_message(status), asked, reserve, in_use, device_free, largest);
 }
 
-/* What the stream could have had; 0 if it is being captured. */
-static uint64_t largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                        weir_stream stream) {
+/* Who was refused, and what the stream could have had. */
+static void note_refusal(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                         weir_status status, weir_stream stream, weir_refusal *figures) {
     int result_before = weir__driver_result;
-    uint64_t id = 0;
-    CUresult result = weir__engine_stream_id(host, stream, &id);
+    struct weir_refused refused = {.by = host, .status = status};
 
+    refused.is_captured = weir__engine_stream_id(host, stream, &refused.stream) != CUDA_SUCCESS;
     weir__set_driver_result(result_before);
-    return result == CUDA_SUCCESS ? host->fit(host, ops->largest(engine, id, 0)) : 0;
+    figures->largest = weir__recovery_largest(ops, engine, host, &refused);
+    refused.figures = *figures;
+    weir__refusal_set(&refused);
+}
+
+uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                                const struct weir_refused *refused) {
+    return refused->is_captured ? 0 : host->fit(host, ops->largest(engine, refused->stream, 0));
 }
 
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
@@ -178,9 +185,10 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
         read_refusal(ops, engine, host, bytes, &refusal);
         refusal.asked = asked;
         refusal.waited_ns = waited;
-        refusal.largest = largest(ops, engine, host, stream);
-        weir__refusal_set(&refusal);
+        note_refusal(ops, engine, host, status, stream, &refusal);
         log_refusal(host, status, &refusal);
+        if (host->refused)
+            host->refused(host);
     }
     return status;
 }

@@ -16,6 +16,11 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  size_t asked, weir_stream stream, CUdeviceptr *block, int *grew);
 
+/* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
+ * being captured. */
+uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                                const struct weir_refused *refused);
+
 /* Polls until no free is pending; 1, or 0 when the deadline passed first. */
 int weir__recovery_drain(const struct weir_engine *ops, void *engine, struct weir_host *host);
 

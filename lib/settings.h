@@ -41,7 +41,8 @@ enum weir_setting {
     X(HARDEN)                                                                                      \
     X(PROFILE)                                                                                     \
     X(DECAY)                                                                                       \
-    X(INTERNAL_DEPENDENCIES)
+    X(INTERNAL_DEPENDENCIES)                                                                       \
+    X(VERDICT)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

@@ -39,8 +39,11 @@ struct weir_span {
     _Alignas(64) uint64_t base;
     size_t bytes;                     /* of the engine's block */
     _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
-    uint64_t inverse;                 /* slab: of the odd part of a slot's bytes, modulo 2^64, */
-    uint8_t shift;                    /* and log2 of the rest: an exact division without dividing */
+    union {
+        uint64_t inverse; /* slab: of the odd part of a slot's bytes, modulo 2^64, */
+        _Atomic uint64_t fetched_for; /* whole: id of the stream that it was fetched for; 0: none */
+    };
+    uint8_t shift; /* and log2 of the rest: an exact division without dividing */
     uint8_t size_class, order;
     uint32_t slot_units; /* slab: of WEIR_SPAN_UNIT bytes; 0: whole */
     uint32_t slots;

@@ -792,3 +792,70 @@ size_t weir__suballoc_reclaim(struct weir_suballoc *s, size_t *silent) {
         *silent = s->order.several ? s->order.silent_streams : 0;
     return s->order.waiting_marks + s->pending_blocks.count;
 }
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+struct telling {
+    struct weir_suballoc *blocks;
+    struct weir_survey *out;
+    uint64_t id;
+    uint64_t end, run; /* free memory side by side: where it ends so far, and its bytes */
+};
+
+static CUdeviceptr address_at(struct weir_suballoc *s, uint64_t place) {
+    const struct weir_suballoc_region *r = region_at(s, place);
+
+    return r->base + (place - r->place);
+}
+
+static int tell_of_span(void *context, const struct weir_placement_span *span) {
+    struct telling *t = context;
+    int pending = span->live && t->blocks->pending &&
+                  is_pending(t->blocks, address_at(t->blocks, span->address));
+
+    if (span->hole || (span->live && !pending))
+        return WEIR_PLACEMENT_GO_ON;
+    t->run = (span->address == t->end ? t->run : 0) + span->size;
+    t->end = span->address + span->size;
+    if (t->run > t->out->hole_at_rest)
+        t->out->hole_at_rest = t->run;
+    if (pending)
+        weir__engine_pends(t->out, 0, span->size);
+    else if (span->sequence != 0 && (span->stream != t->id || t->id == 0))
+        weir__engine_pends(t->out, span->stream == QUARANTINE ? 0 : span->stream, span->size);
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+void weir__suballoc_tell(struct weir_suballoc *s, uint64_t id, struct weir_survey *out) {
+    struct telling t = {.blocks = s, .out = out, .id = id};
+    size_t hole = weir__suballoc_largest(s, id); /* looks at what is done, too */
+
+    if (hole > out->hole)
+        out->hole = hole;
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++) {
+        t.end = t.run = 0;
+        weir__placement_walk(s->placement[i], tell_of_span, &t);
+    }
+}
+
+struct visiting {
+    struct weir_suballoc *blocks;
+    weir__engine_block_fn *show;
+    void *context;
+};
+
+static int visit_live(void *context, const struct weir_placement_span *span) {
+    const struct visiting *v = context;
+
+    if (span->live &&
+        !(v->blocks->pending && is_pending(v->blocks, address_at(v->blocks, span->address))))
+        v->show(v->context, span->requested, 0);
+    return WEIR_PLACEMENT_GO_ON;
+}
+
+void weir__suballoc_blocks(struct weir_suballoc *s, weir__engine_block_fn *show, void *context) {
+    struct visiting v = {s, show, context};
+
+    for (int i = 0; i < WEIR_SUBALLOC_KINDS && s->placement[i]; i++)
+        weir__placement_walk(s->placement[i], visit_live, &v);
+}

@@ -177,6 +177,10 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
  * the stream of that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
+/* As an engine's survey and blocks. */
+void weir__suballoc_tell(struct weir_suballoc *s, uint64_t id, struct weir_survey *out);
+void weir__suballoc_blocks(struct weir_suballoc *s, weir__engine_block_fn *visit, void *context);
+
 /* Looks once at everything that may have completed, without waiting; 1 if something did. */
 int weir__suballoc_look_around(struct weir_suballoc *s);
 /* The device has finished all work: everything that was freed serves everybody. */

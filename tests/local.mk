@@ -70,6 +70,7 @@ unit_tests = \
 	tests/test_status \
 	tests/test_summary \
 	tests/test_trace \
+	tests/test_verdict \
 	tests/test_worlds
 
 tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance.h

@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 272, 8);
+STRUCT(weir_options, 280, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -80,6 +80,7 @@ FIELD(weir_options, profile, 248, 8);
 FIELD(weir_options, decay_ms, 256, 8);
 FIELD(weir_options, internal_dependencies, 264, 4);
 FIELD(weir_options, reserved, 268, 4);
+FIELD(weir_options, verdict, 272, 8);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -187,6 +188,47 @@ STRUCT(weir_growth_function, 8, 8);
 STRUCT(weir_oom_function, 8, 8);
 STRUCT(weir_trace_source, 8, 8);
 
+STRUCT(weir_verdict_stream, 16, 8);
+FIELD(weir_verdict_stream, stream, 0, 8);
+FIELD(weir_verdict_stream, bytes, 8, 8);
+
+STRUCT(weir_verdict_group, 32, 8);
+FIELD(weir_verdict_group, bytes, 0, 8);
+FIELD(weir_verdict_group, blocks, 8, 8);
+FIELD(weir_verdict_group, total, 16, 8);
+FIELD(weir_verdict_group, stream, 24, 8);
+
+STRUCT(weir_verdict_setting, 56, 8);
+FIELD(weir_verdict_setting, name, 0, 8);
+FIELD(weir_verdict_setting, value, 8, 48);
+
+STRUCT(weir_verdict, 552, 8);
+FIELD(weir_verdict, size, 0, 8);
+FIELD(weir_verdict, status, 8, 4);
+FIELD(weir_verdict, cause, 12, 4);
+FIELD(weir_verdict, asked, 16, 8);
+FIELD(weir_verdict, stream, 24, 8);
+FIELD(weir_verdict, waited_ns, 32, 8);
+FIELD(weir_verdict, largest, 40, 8);
+FIELD(weir_verdict, limit, 48, 8);
+FIELD(weir_verdict, reserve, 56, 8);
+FIELD(weir_verdict, in_use, 64, 8);
+FIELD(weir_verdict, idle, 72, 8);
+FIELD(weir_verdict, hole, 80, 8);
+FIELD(weir_verdict, pending, 88, 8);
+FIELD(weir_verdict, device_total, 96, 8);
+FIELD(weir_verdict, device_free, 104, 8);
+FIELD(weir_verdict, graphs, 112, 8);
+FIELD(weir_verdict, graphs_idle, 120, 8);
+FIELD(weir_verdict, siblings, 128, 8);
+FIELD(weir_verdict, others, 136, 8);
+FIELD(weir_verdict, pending_streams, 144, 4);
+FIELD(weir_verdict, group_count, 148, 4);
+FIELD(weir_verdict, pending_by, 152, 64);
+FIELD(weir_verdict, groups, 216, 160);
+FIELD(weir_verdict, ungrouped, 376, 8);
+FIELD(weir_verdict, settings, 384, 168);
+
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
 VALUE(WEIR_E_NO_MEMORY, -2);
@@ -259,6 +301,17 @@ VALUE(WEIR_EVENT_BACKGROUND, 6);
 VALUE(WEIR_EVENT_DECAY, 7);
 VALUE(WEIR_EVENT_LOW_MEMORY, 8);
 
+VALUE(WEIR_VERDICT_NONE, 0);
+VALUE(WEIR_VERDICT_TOO_LARGE, 1);
+VALUE(WEIR_VERDICT_PENDING, 2);
+VALUE(WEIR_VERDICT_FRAGMENTED, 3);
+VALUE(WEIR_VERDICT_LIMIT, 4);
+VALUE(WEIR_VERDICT_GRAPHS, 5);
+VALUE(WEIR_VERDICT_OTHERS, 6);
+VALUE(WEIR_VERDICT_IN_USE, 7);
+VALUE(WEIR_VERDICT_AS_TEXT, 0);
+VALUE(WEIR_VERDICT_AS_JSON, 1);
+
 VALUE(WEIR_TRACE_LABEL_BYTES, 64);
 
 /* Named here once more, so that a status or cause added to the lists without a line above shows. */
@@ -278,6 +331,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 9);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 8);
 }
 END_TEST
 
@@ -311,6 +365,9 @@ START_TEST(functions_have_their_types) {
         weir_events;
     const char *(*cause)(int) = weir_event_cause_word;
     weir_status (*refusal)(weir_refusal *) = weir_last_refusal;
+    weir_status (*verdict)(weir_allocator *, weir_verdict *) = weir_last_verdict;
+    size_t (*text)(const weir_verdict *, int, char *, size_t) = weir_verdict_text;
+    const char *(*why)(int) = weir_verdict_cause_word;
     weir_status (*init)(weir_options *, size_t) = weir_options_init_sized;
     weir_status (*from_env)(weir_options *, char *, size_t) = weir_options_from_env;
     weir_status (*set)(weir_options *, const char *, const char *, char *, size_t) =
@@ -329,8 +386,9 @@ START_TEST(functions_have_their_types) {
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
               preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
-              latencies && events && cause && refusal && init && from_env && set && name &&
-              message && result && reader && close && next && reason && field && comments);
+               latencies && events && cause && refusal && verdict && text && why && init &&
+               from_env && set && name && message && result && reader && close && next && reason &&
+               field && comments);
 }
 END_TEST
 

@@ -683,6 +683,9 @@ static const struct {
     {"profile", "OFF", "off"},
     {"profile", "a folder/Name", NULL},
     {"profile", "/tmp/4X", NULL},
+    {"verdict", "off", NULL},
+    {"verdict", "stderr", NULL},
+    {"verdict", "/tmp/a.json", NULL},
 };
 
 static enum weir_setting setting_named(const char *name) {
@@ -798,6 +801,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PREALLOC_DEADLINE, "never", "never"},
         {WEIR_SETTING_PREALLOC_MODE, "foreground", "foreground"},
         {WEIR_SETTING_PROFILE, "off", "off"},
+        {WEIR_SETTING_VERDICT, "off", "off"},
         {WEIR_SETTING_DECAY, "off", "off"},
         {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
     };
@@ -864,7 +868,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, profile), 248);
     ck_assert_uint_eq(offsetof(weir_options, decay_ms), 256);
     ck_assert_uint_eq(offsetof(weir_options, internal_dependencies), 264);
-    ck_assert_uint_eq(sizeof(weir_options), 272);
+    ck_assert_uint_eq(offsetof(weir_options, verdict), 272);
+    ck_assert_uint_eq(sizeof(weir_options), 280);
 }
 END_TEST
 
@@ -1245,6 +1250,7 @@ static const struct {
     {WEIR_SETTING_PROFILE, "WEIR_PROFILE", "/tmp/a", "off"},
     {WEIR_SETTING_DECAY, "WEIR_DECAY", "60s", "off"},
     {WEIR_SETTING_INTERNAL_DEPENDENCIES, "WEIR_INTERNAL_DEPENDENCIES", "on", "off"},
+    {WEIR_SETTING_VERDICT, "WEIR_VERDICT", "stderr", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {
@@ -1288,6 +1294,10 @@ START_TEST(test_what_is_set_stays) {
 }
 END_TEST
 
+static int is_file(int setting) {
+    return setting == WEIR_SETTING_PROFILE || setting == WEIR_SETTING_VERDICT;
+}
+
 START_TEST(test_bad_own_variable) {
     weir_options before;
     struct weir_sources sources = {{NULL}};
@@ -1295,11 +1305,11 @@ START_TEST(test_bad_own_variable) {
 
     set_variable("WEIR_ENGINE", "arena"); /* must not be applied either */
     /* any other text names a file */
-    set_variable(row->variable, _i == WEIR_SETTING_PROFILE ? "" : "4X");
+    set_variable(row->variable, is_file(_i) ? "" : "4X");
     before = options;
     ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, message, sizeof message),
                      WEIR_E_PARSE);
-    assert_complains(row->variable, _i == WEIR_SETTING_PROFILE ? "" : "4X", row->accepts);
+    assert_complains(row->variable, is_file(_i) ? "" : "4X", row->accepts);
     ck_assert(same_options(&before, &options));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         ck_assert_ptr_null(sources.of[i]);

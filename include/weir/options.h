@@ -313,6 +313,12 @@ typedef struct weir_options {
      * waited for by the host as ever. */
     int internal_dependencies;
     int reserved; /* zero */
+
+    /* Where to tell why a request was refused, as weir_verdict_text writes it: "stderr", or a file that it is added
+     * to (as lines of JSON if its name ends with .json), at most 1023 bytes, from the folder that the process is
+     * in then.  NULL or "off": nowhere.  Told in the refused call itself, with what weir_last_verdict takes:
+     * the allocator's first refusal of each cause, of its first 16 refusals. */
+    const char *verdict;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

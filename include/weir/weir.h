@@ -9,5 +9,6 @@
 #include <weir/stats.h>
 #include <weir/status.h>
 #include <weir/trace.h>
+#include <weir/verdict.h>
 
 #endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* weir/verdict.h: why a request was refused, with the figures that show it, and what to try first. */
+#ifndef WEIR_VERDICT_H
+#define WEIR_VERDICT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/allocator.h>
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Why a request is refused: X(name, word).  The first that holds, in this order, since what is idle inside
+ * is nearer at hand than what a limit forbids, and that nearer than what others have. */
+#define WEIR_VERDICT_CAUSES(X)                                                                     \
+    X(NONE, "none")             /* nothing any more: it would be served now */                     \
+    X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
+    X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
+    X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
+    X(LIMIT, "limit")           /* the limit forbids it */                                         \
+    X(GRAPHS, "graphs") /* the device is full, and graphs have most of what is not weir's */       \
+    X(OTHERS, "others") /* the device is full of what is not this allocator's */                   \
+    X(IN_USE, "in-use") /* the device is full of this allocator's own live blocks */
+
+enum {
+#define WEIR_VERDICT_ENUM(name, word) WEIR_VERDICT_##name,
+    WEIR_VERDICT_CAUSES(WEIR_VERDICT_ENUM)
+#undef WEIR_VERDICT_ENUM
+        WEIR_VERDICT_CAUSE_COUNT
+};
+
+enum { WEIR_VERDICT_STREAMS = 4, WEIR_VERDICT_GROUPS = 5, WEIR_VERDICT_SETTINGS = 3 };
+
+/* Idle bytes that wait for a stream, by its id (cuStreamGetId); 0: for several, or for one not known. */
+typedef struct weir_verdict_stream {
+    uint64_t stream;
+    uint64_t bytes;
+} weir_verdict_stream;
+
+/* Live blocks of one size and one stream. */
+typedef struct weir_verdict_group {
+    uint64_t bytes;  /* of each, as asked */
+    uint64_t blocks; /* how many */
+    uint64_t total;  /* bytes of all of them */
+    /* The id of the stream whose request had the memory from the engine; one that came to have it out of its
+     * cache, after freeing it, is not noted.  0: not known (front off). */
+    uint64_t stream;
+} weir_verdict_group;
+
+/* A setting: --NAME VALUE for the program, WEIR_NAME=VALUE for the environment, and weir_options_set. */
+typedef struct weir_verdict_setting {
+    const char *name; /* static text; NULL: no setting */
+    char value[48];
+} weir_verdict_setting;
+
+/* Figures in bytes unless the name says otherwise; UINT64_MAX: not known. */
+typedef struct weir_verdict {
+    size_t size;        /* bytes that the library filled in */
+    weir_status status; /* what weir_alloc answered: E_NO_MEMORY or E_LIMIT */
+    int cause;          /* WEIR_VERDICT_ */
+    uint64_t asked;     /* bytes of the request */
+    uint64_t stream;    /* the id of its stream; 0: not known, or being captured */
+    uint64_t waited_ns; /* that it waited in vain */
+    uint64_t largest;   /* bytes that would be served on that stream now, as weir_refusal.largest */
+
+    uint64_t limit;   /* of the reserve; UINT64_MAX: none */
+    uint64_t reserve; /* taken from the device; of this */
+    uint64_t in_use;  /* in live blocks, as handed out, and */
+    uint64_t idle;    /* the rest; of this */
+    uint64_t hole;    /* the largest piece that the stream may have, and */
+    uint64_t pending; /* what waits for other streams */
+
+    uint64_t device_total;
+    uint64_t device_free;
+    uint64_t graphs;      /* memory of graphs on the device, in this process; of this */
+    uint64_t graphs_idle; /* what no graph uses, until cuDeviceGraphMemTrim */
+    uint64_t siblings;    /* the reserve of other allocators of the process on the device */
+    uint64_t others;      /* all else: other processes, contexts, what the program took itself */
+
+    uint32_t pending_streams; /* of which the most is pending: so many follow */
+    uint32_t group_count;     /* groups that follow, the largest first */
+    weir_verdict_stream pending_by[WEIR_VERDICT_STREAMS];
+    weir_verdict_group groups[WEIR_VERDICT_GROUPS];
+    uint64_t
+        ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
+    /* What to try first: one setting, with those that it has no effect without; none where no setting will do. */
+    weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
+} weir_verdict;
+
+/* How weir_verdict_text writes. */
+enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
+
+/* Why the last refusal of this allocator on this thread (E_NO_MEMORY or E_LIMIT of weir_alloc) was one.  Asked,
+ * status and waited_ns are the refusal's, all else is as it is at this call: whoever frees something first is told
+ * of another state, and of cause NONE if the request would be served.  Set out->size to sizeof(*out) before: the
+ * smaller of both sizes is filled in, and out->size tells how much.  The caller owns the struct; nothing in
+ * it need be freed.
+ * Goes through all blocks of the allocator, under its locks (about 10 ns a block), asks the driver for two or three
+ * numbers, and which frees are done; waits for no stream, and changes nothing for any.  Takes some host memory, and
+ * without says less (ungrouped).  The pool engine with the front off, which leaves blocks to the driver, tells
+ * neither holes, nor what is pending, nor groups.  With options.harden sizes are those with their gaps, and what
+ * lies on a shelf counts as live.  Thread-safe; may be called in options.oom_callback.
+ * E_INVALID: NULL, size 0, or no request of this thread was refused by this allocator; E_DEVICE_LOST;
+ * E_FORKED.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_last_verdict(weir_allocator *allocator,
+                                                         weir_verdict *out);
+
+/* Writes a verdict: as text, some lines of less than 80 letters that each end with a newline, or as one JSON object
+ * without a newline (bytes as integers, null for what is not known).  At most `text_bytes` bytes go to `text`,
+ * the last of them NUL; with 0 bytes text may be NULL.  The length that all of it has, without the NUL: 4096
+ * bytes are enough.  0: verdict is NULL, its size is less than that of version 1, or the format is none.  Takes no
+ * memory and no lock, and never blocks.  Since 0.1. */
+WEIR_API size_t weir_verdict_text(const weir_verdict *verdict, int format, char *text,
+                                  size_t text_bytes);
+
+/* The word of a cause ("limit", ...), "unknown" for any other number.  Static text. */
+WEIR_API const char *weir_verdict_cause_word(int cause);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/* verdict.c: why a request was refused: gathers the figures, and draws the conclusion.
+ *
+ * Everything is looked at when it is asked for; a refusal itself costs no more than it did.  The engine tells what of
+ * its reserve is idle and for whom (`survey`), the front the same of its caches, and whoever hands blocks out goes
+ * through them (`blocks`).  Each takes its own locks, one after the other, and none is held here.
+ *
+ * Groups are counted in a table of fixed size that is taken from the host before any lock is, or, where the host
+ * has no memory, in a small one on the stack.  What finds no place there is a sum.
+ *
+ * Must not know: how an engine keeps its memory, how a verdict is written.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verdict.h"
+
+#include "allocator_internal.h"
+#include "books.h"
+#include "recovery.h"
+#include "result.h"
+#include "settings.h"
+#include "size.h"
+#include "text.h"
+
+enum {
+    TABLE_ROOM = 4096, /* groups: powers of two */
+    STACK_ROOM = 64,
+    OTHERS_PART = 16, /* of the device; less is what a context takes anyway */
+    LOOKED_AT = 16    /* refusals of an allocator that are looked at unasked */
+};
+#define PAGE ((size_t)2 << 20) /* of cuMemAlloc */
+#define UNIT ((size_t)32 << 20)
+#define BLOCK ((size_t)16 << 10) /* what the front asks the engine for is a multiple of */
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+struct groups {
+    weir_verdict_group *group; /* open addressing by size and stream; blocks 0: free */
+    size_t room, count;
+    uint64_t left_out; /* bytes */
+};
+
+static weir_verdict_group *find_group(const struct groups *g, uint64_t bytes, uint64_t stream) {
+    size_t at =
+        (size_t)((bytes * UINT64_C(0x9E3779B97F4A7C15) ^ stream) * UINT64_C(0xD6E8FEB86659FD93) >>
+                 32) &
+        (g->room - 1);
+
+    while (g->group[at].blocks > 0 &&
+           (g->group[at].bytes != bytes || g->group[at].stream != stream))
+        at = (at + 1) & (g->room - 1);
+    return &g->group[at];
+}
+
+static void count_block(void *context, uint64_t bytes, uint64_t stream) {
+    struct groups *g = context;
+    weir_verdict_group *group = find_group(g, bytes, stream);
+
+    if (group->blocks == 0 && g->count >= g->room / 4 * 3) {
+        g->left_out += bytes;
+        return;
+    }
+    g->count += group->blocks == 0;
+    group->bytes = bytes;
+    group->stream = stream;
+    group->blocks++;
+    group->total += bytes;
+}
+
+/* Larger ones first; of equals that of the larger blocks, then of the lower stream. */
+static int comes_before(const weir_verdict_group *a, const weir_verdict_group *b) {
+    if (a->total != b->total)
+        return a->total > b->total;
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a->stream < b->stream;
+}
+
+static void keep_largest(weir_verdict *v, const weir_verdict_group *group) {
+    uint32_t at = v->group_count;
+
+    while (at > 0 && comes_before(group, &v->groups[at - 1]))
+        at--;
+    if (at == WEIR_VERDICT_GROUPS)
+        return;
+    if (v->group_count < WEIR_VERDICT_GROUPS)
+        v->group_count++;
+    for (uint32_t i = v->group_count - 1; i > at; i--)
+        v->groups[i] = v->groups[i - 1];
+    v->groups[at] = *group;
+}
+
+static void read_groups(weir_allocator *a, weir_verdict *v) {
+    weir_verdict_group few[STACK_ROOM];
+    weir_verdict_group *table = calloc(TABLE_ROOM, sizeof *table);
+    struct groups g = {.group = table ? table : few, .room = table ? TABLE_ROOM : STACK_ROOM};
+
+    if (!table)
+        memset(few, 0, sizeof few);
+    if (a->front)
+        weir__front_blocks(a->front, count_block, &g);
+    else if (a->ops->blocks)
+        a->ops->blocks(a->engine, count_block, &g);
+    for (size_t i = 0; i < g.room; i++)
+        if (g.group[i].blocks > 0)
+            keep_largest(v, &g.group[i]);
+    v->ungrouped = g.left_out;
+    free(table);
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static void read_pending(const struct weir_survey *survey, weir_verdict *v) {
+    uint64_t last_bytes = UINT64_MAX;
+    size_t last = 0;
+
+    v->pending = survey->pending;
+    for (; v->pending_streams < WEIR_VERDICT_STREAMS; v->pending_streams++) { /* the next largest */
+        size_t best = survey->streams;
+
+        for (size_t i = 0; i < survey->streams; i++) {
+            uint64_t bytes = survey->by[i].bytes;
+            int is_next = bytes < last_bytes || (bytes == last_bytes && i > last);
+
+            if (is_next && (best == survey->streams || bytes > survey->by[best].bytes))
+                best = i;
+        }
+        if (best == survey->streams)
+            return;
+        last = best;
+        last_bytes = survey->by[best].bytes;
+        v->pending_by[v->pending_streams] =
+            (weir_verdict_stream){survey->by[best].stream, last_bytes};
+    }
+}
+
+/* 0 if the driver does not tell. */
+static uint64_t graph_memory(struct weir_host *host, CUgraphMem_attribute attribute) {
+    const struct weir_driver *driver = host->driver;
+    struct weir_driver_scope scope;
+    uint64_t bytes = 0;
+
+    if (!(driver->capabilities & WEIR_CAP_GRAPH) ||
+        weir__driver_enter(driver, host->context, &scope) != CUDA_SUCCESS)
+        return 0;
+    if (driver->cuDeviceGetGraphMemAttribute(host->device, attribute, &bytes) != CUDA_SUCCESS)
+        bytes = 0;
+    weir__driver_leave(driver, &scope);
+    return bytes;
+}
+
+static uint64_t sibling_reserve(weir_allocator *a) {
+    weir_statistics figures;
+    struct weir_sibling *s = NULL;
+    uint64_t bytes = 0;
+
+    while ((s = weir__siblings_next(&a->sibling, s))) {
+        figures = (weir_statistics){.size = sizeof figures};
+        if (weir_stats(s->owner, &figures) == WEIR_OK)
+            bytes += figures.reserve;
+    }
+    return bytes;
+}
+
+static void read_device(weir_allocator *a, weir_verdict *v) {
+    struct weir_host *host = &a->host;
+    uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+
+    v->device_total = host->device_total;
+    v->device_free = weir__engine_device_free(host);
+    v->graphs = graph_memory(host, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+    v->graphs_idle = weir__size_less(v->graphs, used);
+    v->siblings = sibling_reserve(a);
+    v->others = v->device_free == UINT64_MAX
+                    ? UINT64_MAX
+                    : weir__size_less(v->device_total,
+                                      v->device_free + v->reserve + v->graphs + v->siblings);
+}
+
+/* What of the reserve is idle; *at_rest: the largest hole that there were if nothing were pending. */
+static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
+    weir_statistics figures = {.size = sizeof figures};
+    struct weir_survey survey = {0};
+
+    *at_rest = 0;
+    v->limit = a->host.limit;
+    if (weir_stats(a, &figures) != WEIR_OK) /* unreached: no child came here */
+        return;
+    v->reserve = figures.reserve;
+    v->in_use = figures.in_use;
+    v->idle = weir__size_less(v->reserve, v->in_use);
+    v->hole = v->pending = UINT64_MAX;
+    if (!a->ops->survey)
+        return;
+    a->ops->survey(a->engine, v->stream, &survey);
+    if (a->front)
+        weir__front_survey(a->front, v->stream, &survey);
+    read_pending(&survey, v);
+    v->hole = survey.hole;
+    *at_rest = survey.hole_at_rest;
+}
+
+/* ---- the cause ------------------------------------------------------------------------------- */
+
+/* What the reserve grows by at least. */
+static size_t unit_of(const weir_allocator *a) {
+    return a->ops->least_limit ? a->ops->least_limit : PAGE;
+}
+
+static uint64_t round_up(uint64_t bytes, size_t unit) {
+    uint64_t rest = bytes % unit;
+
+    return rest > 0 && bytes <= UINT64_MAX - unit ? bytes + (unit - rest) : bytes;
+}
+
+/* What the engine is asked for. */
+static uint64_t need_of(const weir_allocator *a, const weir_verdict *v) {
+    return a->front ? round_up(v->asked, BLOCK) : v->asked;
+}
+
+static uint64_t free_on(const weir_verdict *v) {
+    return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
+}
+
+/* The limit would do.  The device is short of `lacks` bytes: who has most of what is not the reserve's? */
+static int why_full(const weir_verdict *v, uint64_t lacks) {
+    uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
+    int much = others > v->device_total / OTHERS_PART;
+
+    if (v->graphs >= lacks && (v->graphs >= others || others < lacks || !much))
+        return WEIR_VERDICT_GRAPHS;
+    if (others >= lacks && much)
+        return WEIR_VERDICT_OTHERS;
+    if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
+        return WEIR_VERDICT_IN_USE;
+    return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;
+}
+
+static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest) {
+    size_t unit = unit_of(a);
+    uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
+    uint64_t growth = weir__size_less(v->limit, v->reserve);
+    uint64_t room = weir__size_smaller(free_bytes, growth), had = v->idle + room;
+
+    if (v->asked > v->device_total)
+        return WEIR_VERDICT_TOO_LARGE;
+    if (v->largest >= v->asked)
+        return WEIR_VERDICT_NONE;
+    if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
+        (at_rest >= need || had - v->pending < need))
+        return WEIR_VERDICT_PENDING;
+    if (had >= need && v->idle > 0)
+        return WEIR_VERDICT_FRAGMENTED;
+    if (v->limit != UINT64_MAX && v->idle + growth < need)
+        return WEIR_VERDICT_LIMIT;
+    return why_full(v, weir__size_less(need, v->idle + free_bytes));
+}
+
+/* ---- what to try ----------------------------------------------------------------------------- */
+
+static void advise(weir_verdict *v, enum weir_setting setting, const char *value) {
+    int at = 0;
+
+    while (v->settings[at].name)
+        at++;
+    v->settings[at].name = weir__setting_row(setting)->name;
+    snprintf(v->settings[at].value, sizeof v->settings[at].value, "%s", value);
+}
+
+static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t bytes) {
+    char text[WEIR_SPELL_BYTES];
+
+    weir__bytes_spell(bytes, text, sizeof text);
+    advise(v, setting, text);
+}
+
+/* As much as would have done, in whole units: another region, or, where the device has no room for one beside what
+ * is idle, that once what is idle has gone. */
+static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
+    size_t unit = unit_of(a);
+    uint64_t need = round_up(need_of(a, v), unit);
+    int is_room = need <= free_on(v);
+
+    return round_up((is_room ? v->reserve : v->in_use) + need, UNIT);
+}
+
+/* Longer by half as much again, and a second at least. */
+static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    uint32_t ms = o->recovery_timeout_ms;
+    char text[16];
+
+    if (ms != UINT32_MAX && o->internal_dependencies == WEIR_SWITCH_OFF &&
+        (a->front || o->engine == WEIR_ENGINE_ARENA)) {
+        advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
+        return;
+    }
+    snprintf(text, sizeof text, "%us", ms == UINT32_MAX || ms < 500 ? 1 : (ms + 499) / 500);
+    advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
+}
+
+/* Memory behind addresses can be put together anew. */
+static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    int is_mapped = o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
+
+    if (!a->ops->survey && (a->host.driver->capabilities & WEIR_CAP_STREAM_ID)) {
+        advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
+    } else if (is_mapped ? o->packing != WEIR_PACKING_FIT
+                         : (a->host.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+        advise(v, WEIR_SETTING_PACKING, "fit");
+        if (!is_mapped)
+            advise(v, WEIR_SETTING_ARENA, "mapped");
+        if (o->engine != WEIR_ENGINE_ARENA)
+            advise(v, WEIR_SETTING_ENGINE, "arena");
+    }
+}
+
+static void advise_all(const weir_allocator *a, weir_verdict *v) {
+    switch (v->cause) {
+    case WEIR_VERDICT_PENDING:
+        advise_waiting(a, v);
+        return;
+    case WEIR_VERDICT_FRAGMENTED:
+        advise_mapping(a, v);
+        return;
+    case WEIR_VERDICT_LIMIT:
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
+        return;
+    case WEIR_VERDICT_GRAPHS:
+    case WEIR_VERDICT_OTHERS: /* before they come */
+        if (a->host.options.engine != WEIR_ENGINE_PLATFORM)
+            advise_bytes(v, WEIR_SETTING_PREALLOC, round_up(v->in_use + need_of(a, v), UNIT));
+        return;
+    default:
+        return;
+    }
+}
+
+/* ---- asked for ------------------------------------------------------------------------------- */
+
+static void judge(weir_allocator *a, const struct weir_refused *refused, weir_verdict *v) {
+    int result_before = weir__driver_result;
+    uint64_t at_rest;
+
+    *v = (weir_verdict){
+        .size = sizeof *v,
+        .status = refused->status,
+        .asked = refused->figures.asked,
+        .stream = refused->stream,
+        .waited_ns = refused->figures.waited_ns,
+    };
+    read_reserve(a, v, &at_rest);
+    read_device(a, v);
+    v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
+    v->cause = cause_of(a, v, at_rest);
+    advise_all(a, v);
+    read_groups(a, v);
+    weir__set_driver_result(result_before);
+}
+
+weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
+    struct weir_refused refused;
+    weir_verdict verdict;
+    size_t bytes;
+
+    if (!a || !out || out->size < sizeof out->size)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__driver_forked())
+        return weir__engine_refuse(WEIR_E_FORKED);
+    weir__refusal_get(&refused);
+    if (refused.by != &a->host)
+        return weir__engine_refuse(WEIR_E_INVALID);
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
+        return weir__engine_refuse(WEIR_E_DEVICE_LOST);
+    judge(a, &refused, &verdict);
+    bytes = out->size < sizeof verdict ? out->size : sizeof verdict;
+    memcpy(out, &verdict, bytes);
+    out->size = bytes;
+    return WEIR_OK;
+}
+
+/* ---- told unasked ---------------------------------------------------------------------------- */
+
+int weir__verdict_is_wanted(const char *to) {
+    return to && strcmp(to, "off") != 0;
+}
+
+/* A program that asks for what it may do without is told a few times, and no more. */
+int weir__verdict_is_news(weir_allocator *a, weir_verdict *out) {
+    unsigned bit;
+
+    *out = (weir_verdict){.size = sizeof *out};
+    if (atomic_fetch_add_explicit(&a->verdicts, 1, memory_order_relaxed) >= LOOKED_AT)
+        return 0;
+    if (weir_last_verdict(a, out) != WEIR_OK)
+        return 0;
+    bit = 1u << out->cause;
+    return !(atomic_fetch_or_explicit(&a->causes_told, bit, memory_order_relaxed) & bit);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* verdict.h: verdicts told without being asked for.  Must not know: how one is come to. */
+#ifndef WEIR_VERDICT_INTERNAL_H
+#define WEIR_VERDICT_INTERNAL_H
+
+#include <weir/verdict.h>
+
+/* Whether options.verdict wants a screen, and where: 1, or 0: "off". */
+int weir__verdict_is_wanted(const char *to);
+/* What is to be told about this thread's last refusal, in `out`: 1 if it is the allocator's first of its cause, of
+ * the first few.  Keeps the thread's last driver result. */
+int weir__verdict_is_news(weir_allocator *a, weir_verdict *out);
+/* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
+ * where that cannot be opened, to standard error too. */
+void weir__verdict_tell(const weir_verdict *verdict, const char *to);
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* verdict_text.c: a verdict as a screen of text, or as JSON.
+ *
+ * Written into the caller's memory, without any of its own, since the host may have none left.
+ *
+ * Must not know: how a verdict is come to.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "settings.h"
+#include "verdict.h"
+
+enum { SCREEN_BYTES = 4096, SHOWN = 24 };
+
+/* A verdict of version 1 ends with `settings`. */
+#define SMALLEST_SIZE (offsetof(weir_verdict, settings) + sizeof((weir_verdict){0}.settings))
+
+/* Where text goes; `length` is what all of it would take. */
+struct out {
+    char *text;
+    size_t bytes, length;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct out *out, const char *format, ...) {
+    size_t room = out->length < out->bytes ? out->bytes - out->length : 0;
+    va_list arguments;
+    int length;
+
+    va_start(arguments, format);
+    length = vsnprintf(room ? out->text + out->length : NULL, room, format, arguments);
+    va_end(arguments);
+    out->length += length > 0 ? (size_t)length : 0;
+}
+
+/* "1.53GiB", in one of several buffers that take turns within a call of `put`. */
+struct shown {
+    char text[SHOWN];
+};
+
+static struct shown show(uint64_t bytes) {
+    struct shown s = {"not known"};
+
+    if (bytes != UINT64_MAX)
+        weir__bytes_show(bytes, s.text, sizeof s.text);
+    return s;
+}
+#define SHOW(bytes) (show(bytes).text)
+
+static void put_stream(struct out *out, uint64_t stream) {
+    if (stream)
+        put(out, "stream %llu", (unsigned long long)stream);
+    else
+        put(out, "a stream not known");
+}
+
+const char *weir_verdict_cause_word(int cause) {
+    static const char *const words[] = {
+#define CAUSE_WORD(name, word) word,
+        WEIR_VERDICT_CAUSES(CAUSE_WORD)
+#undef CAUSE_WORD
+    };
+
+    return cause >= 0 && cause < WEIR_VERDICT_CAUSE_COUNT ? words[cause] : "unknown";
+}
+
+/* ---- the sentence ---------------------------------------------------------------------------- */
+
+static void put_cause(struct out *out, const weir_verdict *v) {
+    switch (v->cause) {
+    case WEIR_VERDICT_TOO_LARGE:
+        put(out, "it is more than the %s that the device has", SHOW(v->device_total));
+        return;
+    case WEIR_VERDICT_PENDING:
+        put(out, "enough is idle, but %s of it waits for other streams", SHOW(v->pending));
+        return;
+    case WEIR_VERDICT_FRAGMENTED:
+        if (v->hole == UINT64_MAX)
+            put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
+        else
+            put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
+        return;
+    case WEIR_VERDICT_LIMIT:
+        put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
+        return;
+    case WEIR_VERDICT_GRAPHS:
+        put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
+        return;
+    case WEIR_VERDICT_OTHERS:
+        put(out, "the device is full, and others have %s of it",
+            SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
+        return;
+    case WEIR_VERDICT_IN_USE:
+        put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
+        return;
+    default:
+        put(out, "nothing any more: it would be served now");
+        return;
+    }
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void put_figures(struct out *out, const weir_verdict *v) {
+    put(out, "  reserve     %s", SHOW(v->reserve));
+    if (v->limit == UINT64_MAX)
+        put(out, ", no limit");
+    else
+        put(out, " of a limit of %s", SHOW(v->limit));
+    put(out, "; in use %s, idle %s\n", SHOW(v->in_use), SHOW(v->idle));
+    put(out, "  idle        in one piece %s, waiting for streams %s\n", SHOW(v->hole),
+        SHOW(v->pending));
+    for (uint32_t i = 0; i < v->pending_streams; i++) {
+        put(out, "              %s waits for ", SHOW(v->pending_by[i].bytes));
+        put_stream(out, v->pending_by[i].stream);
+        put(out, "\n");
+    }
+    put(out, "  device      %s, free %s\n", SHOW(v->device_total), SHOW(v->device_free));
+    put(out, "              graphs %s (%s of it unused),\n", SHOW(v->graphs), SHOW(v->graphs_idle));
+    put(out, "              other allocators of the process %s, all else %s\n", SHOW(v->siblings),
+        SHOW(v->others));
+}
+
+static void put_groups(struct out *out, const weir_verdict *v) {
+    for (uint32_t i = 0; i < v->group_count; i++) {
+        const weir_verdict_group *g = &v->groups[i];
+
+        put(out, "%s%s in %llu of %s, ", i ? "              " : "  live        ", SHOW(g->total),
+            (unsigned long long)g->blocks, SHOW(g->bytes));
+        put_stream(out, g->stream);
+        put(out, "\n");
+    }
+    if (v->ungrouped > 0)
+        put(out, "              %s not told apart, for want of host memory\n", SHOW(v->ungrouped));
+}
+
+static const char *variable_of(const char *name) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (strcmp(weir__setting_row((enum weir_setting)i)->name, name) == 0)
+            return weir__setting_row((enum weir_setting)i)->variable;
+    return name;
+}
+
+static void put_settings(struct out *out, const weir_verdict *v) {
+    put(out, "  try first  ");
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, " --%s %s", v->settings[i].name, v->settings[i].value);
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, "%s%s=%s", i ? " " : "  (", variable_of(v->settings[i].name),
+            v->settings[i].value);
+    if (v->settings[0].name)
+        put(out, ")\n");
+    else if (v->cause == WEIR_VERDICT_NONE)
+        put(out, " the request again\n");
+    else
+        put(out, " to need less: no setting makes room\n");
+}
+
+static void put_text(struct out *out, const weir_verdict *v) {
+    put(out, "weir: %s for ", SHOW(v->asked));
+    put_stream(out, v->stream);
+    put(out, " cannot be had (%s)\n", weir_status_name(v->status));
+    put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
+    put_cause(out, v);
+    put(out, "\n");
+    put_figures(out, v);
+    put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
+        (unsigned long long)(v->waited_ns / 1000000),
+        (unsigned long long)(v->waited_ns / 100000 % 10));
+    put_groups(out, v);
+    put_settings(out, v);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void put_number(struct out *out, const char *name, uint64_t value) {
+    if (value == UINT64_MAX)
+        put(out, ",\"%s\":null", name);
+    else
+        put(out, ",\"%s\":%llu", name, (unsigned long long)value);
+}
+
+/* 0: not known. */
+static uint64_t id(uint64_t stream) {
+    return stream ? stream : UINT64_MAX;
+}
+
+static void put_lists(struct out *out, const weir_verdict *v) {
+    put(out, ",\"pending_by\":[");
+    for (uint32_t i = 0; i < v->pending_streams; i++) {
+        put(out, "%s{\"bytes\":%llu", i ? "," : "", (unsigned long long)v->pending_by[i].bytes);
+        put_number(out, "stream", id(v->pending_by[i].stream));
+        put(out, "}");
+    }
+    put(out, "],\"groups\":[");
+    for (uint32_t i = 0; i < v->group_count; i++) {
+        put(out, "%s{\"bytes\":%llu", i ? "," : "", (unsigned long long)v->groups[i].bytes);
+        put_number(out, "blocks", v->groups[i].blocks);
+        put_number(out, "total", v->groups[i].total);
+        put_number(out, "stream", id(v->groups[i].stream));
+        put(out, "}");
+    }
+    put(out, "]");
+    put_number(out, "ungrouped", v->ungrouped);
+    put(out, ",\"try\":[");
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
+            v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
+    put(out, "]");
+}
+
+static void put_json(struct out *out, const weir_verdict *v) {
+    put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
+    put_cause(out, v); /* words and sizes: nothing to escape */
+    put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
+    put_number(out, "asked", v->asked);
+    put_number(out, "stream", id(v->stream));
+    put_number(out, "waited_ns", v->waited_ns);
+    put_number(out, "largest", v->largest);
+    put_number(out, "limit", v->limit);
+    put_number(out, "reserve", v->reserve);
+    put_number(out, "in_use", v->in_use);
+    put_number(out, "idle", v->idle);
+    put_number(out, "hole", v->hole);
+    put_number(out, "pending", v->pending);
+    put_number(out, "device_total", v->device_total);
+    put_number(out, "device_free", v->device_free);
+    put_number(out, "graphs", v->graphs);
+    put_number(out, "graphs_idle", v->graphs_idle);
+    put_number(out, "siblings", v->siblings);
+    put_number(out, "others", v->others);
+    put_lists(out, v);
+    put(out, "}");
+}
+
+size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t text_bytes) {
+    struct out out = {.text = text, .bytes = text ? text_bytes : 0};
+    weir_verdict all;
+
+    if (!v || v->size < SMALLEST_SIZE ||
+        (format != WEIR_VERDICT_AS_TEXT && format != WEIR_VERDICT_AS_JSON))
+        return 0;
+    memset(&all, 0, sizeof all); /* what a caller's older struct does not have */
+    memcpy(&all, v, v->size < sizeof all ? v->size : sizeof all);
+    if (format == WEIR_VERDICT_AS_JSON)
+        put_json(&out, &all);
+    else
+        put_text(&out, &all);
+    return out.length;
+}
+
+/* ---- told ------------------------------------------------------------------------------------ */
+
+static void write_all(int file, const char *text, size_t length) {
+    ssize_t written;
+
+    do
+        written = write(file, text, length);
+    while (written < 0 && errno == EINTR);
+}
+
+void weir__verdict_tell(const weir_verdict *v, const char *to) {
+    size_t length = strlen(to), written;
+    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, file;
+    char screen[SCREEN_BYTES];
+
+    written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
+                                sizeof screen - 1);
+    if (written > sizeof screen - 2)
+        written = sizeof screen - 2; /* unreached: it is less by far */
+    if (is_json)
+        screen[written++] = '\n';
+    if (strcmp(to, "stderr") == 0) {
+        write_all(STDERR_FILENO, screen, written);
+    } else {
+        file = open(to, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        write_all(file < 0 ? STDERR_FILENO : file, screen, written);
+        if (file >= 0)
+            (void)close(file);
+    }
+    errno = saved_errno;
+}

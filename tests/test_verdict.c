@@ -1,0 +1,846 @@
+/* SPDX-License-Identifier: MIT */
+/* test_verdict.c: why a request was refused, on the device model, on every engine.
+ *
+ * Each cause is brought about by what it is named for, and the setting that a verdict names first is tried: with it
+ * the same requests are served.  Where several causes hold, the one that is told is the first of the header's order.
+ * What it tells beside: the figures, live blocks by size and stream, also where the host has no memory.
+ *
+ * Must not know: how a verdict is come to.
+ */
+#include "model_device.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "allocator_internal.h"
+#include "every_kind.h"
+#include "refuse.h"
+
+enum { MOST = 64 };
+
+static weir_allocator *a;
+static void *block[MOST];
+static int blocks;
+
+static void start_device(void) {
+    start_model(4 * GIB);
+}
+
+static weir_options options_for(int world, size_t limit) {
+    weir_options options = options_of(worlds[world].kind, "model", limit ? limit : 3 * GIB);
+
+    if (limit)
+        options.limit = bytes_amount(limit);
+    options.front = worlds[world].front;
+    return options;
+}
+
+static void make(const weir_options *options) {
+    blocks = 0;
+    OK(weir_allocator_create(options, &a));
+}
+
+static int is(int world, int kind) {
+    return worlds[world].kind == kind;
+}
+
+/* Blocks are the driver's. */
+static int is_bare(int world, int kind) {
+    return is(world, kind) && worlds[world].front == WEIR_SWITCH_OFF;
+}
+
+static int is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+static void take(size_t bytes, CUstream stream) {
+    MUST(blocks < MOST);
+    OK(weir_alloc(a, bytes, stream, &block[blocks]));
+    blocks++;
+}
+
+static void give(int first, int step, CUstream stream) {
+    for (int i = first; i < blocks; i += step) {
+        OK(weir_free(a, block[i], stream));
+        block[i] = NULL;
+    }
+}
+
+static void end(void) {
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < blocks; i++)
+        OK(weir_free(a, block[i], A));
+    CU(driver->cuCtxSynchronize());
+    check_identities(a);
+    OK(weir_allocator_destroy(a));
+    check_model();
+}
+
+static weir_verdict verdict_now(void) {
+    weir_verdict v = {.size = sizeof v};
+    weir_statistics s = stats_of(a);
+
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.size, sizeof v);
+    MUST_EQ(v.reserve, s.reserve);
+    MUST_EQ(v.in_use, s.in_use);
+    MUST_EQ(v.idle, v.reserve - v.in_use);
+    MUST_EQ(v.limit, a->host.limit);
+    MUST_EQ(v.device_total, 4 * GIB);
+    if (v.pending != UINT64_MAX) {
+        MUST_LE(v.pending, v.idle);
+        MUST_LE(v.hole, v.idle);
+    }
+    return v;
+}
+
+/* A request that must be refused, for that cause; what can be had is as weir_last_refusal has it. */
+static weir_verdict refused_for(int line, int cause, size_t bytes, CUstream stream) {
+    weir_refusal r = {.size = sizeof r};
+    void *none = NULL;
+    weir_status status = weir_alloc(a, bytes, stream, &none);
+    weir_verdict v;
+
+    MUST(is_refusal(status));
+    v = verdict_now();
+    if (v.cause != cause) {
+        char text[4096];
+
+        weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+        ck_abort_msg("line %d: %s, not %s\n%s", line, weir_verdict_cause_word(v.cause),
+                     weir_verdict_cause_word(cause), text);
+    }
+    MUST_EQ(v.status, status);
+    MUST_EQ(v.asked, bytes);
+    MUST_EQ(v.stream, id_of(stream));
+    OK(weir_last_refusal(&r));
+    MUST_EQ(v.largest, r.largest);
+    MUST_EQ(v.waited_ns, r.waited_ns);
+    MUST_EQ(v.reserve, r.reserve);
+    MUST_EQ(v.limit, r.limit);
+    MUST_EQ(v.device_free, r.device_free);
+    return v;
+}
+#define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_VERDICT_##cause, bytes, stream)
+
+static void expect_setting(const weir_verdict *v, int at, const char *name, const char *value) {
+    ck_assert_msg(v->settings[at].name != NULL, "no setting");
+    ck_assert_str_eq(v->settings[at].name, name);
+    if (value)
+        ck_assert_str_eq(v->settings[at].value, value);
+}
+
+static void expect_none(const weir_verdict *v) {
+    MUST(v->settings[0].name == NULL);
+}
+
+/* The allocator goes, and what comes has those settings beside these. */
+static void make_as_told(const weir_options *options, const weir_verdict *v) {
+    weir_options told = *options;
+
+    end();
+    for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
+        OK(weir_options_set(&told, v->settings[i].name, v->settings[i].value, NULL, 0));
+    make(&told);
+}
+
+/* ---- each cause ------------------------------------------------------------------------------ */
+
+static void fill_to_the_limit(void) {
+    for (int i = 0; i < 24; i++)
+        take(9 * MIB, A);
+}
+
+START_TEST(the_limit) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    make(&options);
+    fill_to_the_limit();
+    v = REFUSED(LIMIT, 96 * MIB, A);
+    MUST_EQ(v.limit, 256 * MIB);
+    expect_setting(&v, 0, "limit", NULL);
+    MUST(v.settings[1].name == NULL);
+    make_as_told(&options, &v);
+    fill_to_the_limit();
+    take(96 * MIB, A);
+    end();
+}
+END_TEST
+
+/* More than the limit at once, with nothing in use. */
+START_TEST(the_limit_at_once) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    make(&options);
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    make_as_told(&options, &v);
+    take(300 * MIB, A);
+    end();
+}
+END_TEST
+
+/* A limit as it is now counts, not as it was. */
+START_TEST(a_limit_that_was_set_later) {
+    weir_options options = options_for(_i, 0);
+
+    if (is(_i, KIND_FIXED))
+        return;
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    MUST_EQ(REFUSED(LIMIT, 200 * MIB, A).limit, 128 * MIB);
+    end();
+}
+END_TEST
+
+START_TEST(others_have_the_device) {
+    weir_options options = options_for(_i, 0);
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return; /* it has all it will */
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    make(&options);
+    take(64 * MIB, A);
+    v = REFUSED(OTHERS, GIB, A);
+    MUST_LE(3 * GIB, v.others);
+    MUST_LE(v.others, 3 * GIB + 512 * MIB);
+    MUST_EQ(v.graphs + v.siblings, 0);
+    if (is(_i, KIND_PLATFORM)) {
+        expect_none(&v);
+    } else {
+        expect_setting(&v, 0, "prealloc", NULL);
+        CU(driver->cuMemFree(others)); /* they come later */
+        make_as_told(&options, &v);
+        CU(driver->cuMemAlloc(&others, 2 * GIB + 512 * MIB));
+        take(64 * MIB, A);
+        take(GIB, A);
+    }
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* Of the same process: what they hold idle the ladder takes; what they have in use counts. */
+START_TEST(another_allocator_has_the_device) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *other;
+    void *held;
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    OK(weir_allocator_create(&options, &other));
+    OK(weir_alloc(other, 3 * GIB, A, &held));
+    make(&options);
+    v = REFUSED(OTHERS, GIB + 256 * MIB, A);
+    MUST_LE(3 * GIB, v.siblings);
+    MUST_LE(v.others, 512 * MIB);
+    end();
+    OK(weir_free(other, held, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(other));
+}
+END_TEST
+
+static void make_holes(void) {
+    while (weir_alloc(a, 10 * MIB, A, &block[blocks]) == WEIR_OK)
+        MUST(++blocks < MOST);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+}
+
+START_TEST(what_is_idle_lies_in_pieces) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is_bare(_i, KIND_PLATFORM))
+        return; /* nothing is ever idle */
+    make(&options);
+    make_holes();
+    v = REFUSED(FRAGMENTED, 56 * MIB, A);
+    MUST_LE(56 * MIB, v.idle + v.limit - v.reserve);
+    if (is_bare(_i, KIND_POOL)) {
+        MUST_EQ(v.hole, UINT64_MAX);
+        MUST_EQ(v.pending, UINT64_MAX);
+        expect_setting(&v, 0, "front", "on");
+        end();
+        return;
+    }
+    MUST_LE(10 * MIB, v.hole);
+    MUST_LE(v.hole, 56 * MIB - 1);
+    MUST_EQ(v.pending, 0);
+    if (is(_i, KIND_MAPPED)) {
+        MUST(v.settings[1].name == NULL);
+    } else {
+        expect_setting(&v, 1, "arena", "mapped");
+        if (is(_i, KIND_POOL) || is(_i, KIND_PLATFORM))
+            expect_setting(&v, 2, "engine", "arena");
+    }
+    expect_setting(&v, 0, "packing", "fit");
+    make_as_told(&options, &v);
+    make_holes();
+    take(56 * MIB, A);
+    end();
+}
+END_TEST
+
+/* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
+static void fill_and_free_behind_work(void) {
+    for (int i = 0; i < 12; i++)
+        take(16 * MIB, B);
+    busy(B, 200 * MS);
+    give(0, 1, B);
+    blocks = 0;
+}
+
+START_TEST(what_is_idle_waits_for_a_stream) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
+        return; /* nothing is pending, or the driver does not tell */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    fill_and_free_behind_work();
+    v = REFUSED(PENDING, 160 * MIB, A);
+    MUST_LE(96 * MIB, v.pending);
+    MUST_EQ(v.pending_streams, 1);
+    MUST_EQ(v.pending_by[0].stream, id_of(B));
+    MUST_EQ(v.pending_by[0].bytes, v.pending);
+    expect_setting(&v, 0, "recovery-timeout", "1s");
+    make_as_told(&options, &v);
+    fill_and_free_behind_work();
+    take(160 * MIB, A);
+    end();
+}
+END_TEST
+
+/* Of several streams the one that most waits for comes first; what several use is not one's. */
+START_TEST(what_is_idle_waits_for_several) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    take(30 * MIB, B);
+    take(60 * MIB, C);
+    take(60 * MIB, C);
+    take(32 * MIB, B);
+    busy(B, 200 * MS);
+    busy(C, 200 * MS);
+    OK(weir_free(a, block[0], B));
+    OK(weir_free(a, block[1], C));
+    OK(weir_free(a, block[2], C));
+    OK(weir_use(a, block[3], C));
+    OK(weir_free(a, block[3], B));
+    blocks = 0;
+    v = REFUSED(PENDING, 150 * MIB, A);
+    MUST_EQ(v.pending_streams, 3);
+    MUST_EQ(v.pending_by[0].stream, id_of(C));
+    MUST_LE(120 * MIB, v.pending_by[0].bytes);
+    MUST_EQ(v.pending_by[1].stream, 0);
+    MUST_LE(32 * MIB, v.pending_by[1].bytes);
+    MUST_EQ(v.pending_by[2].stream, id_of(B));
+    MUST_LE(30 * MIB, v.pending_by[2].bytes);
+    end();
+}
+END_TEST
+
+/* A graph that has so much memory for a launch, and after it. */
+static CUgraphExec run_graph(size_t bytes) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemoryPool pool;
+    CUdeviceptr memory;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    CU(driver->cuMemPoolCreate(&pool, &properties));
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CU(driver->cuMemAllocFromPoolAsync(&memory, bytes, pool, C));
+    CU(driver->cuMemFreeAsync(memory, C));
+    CU(driver->cuStreamEndCapture(C, &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuGraphLaunch(exec, C));
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuMemPoolDestroy(pool));
+    return exec;
+}
+
+START_TEST(graphs_have_the_device) {
+    weir_options options = options_for(_i, 0);
+    CUgraphExec exec;
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    exec = run_graph(3 * GIB);
+    make(&options);
+    v = REFUSED(GRAPHS, 2 * GIB, A);
+    MUST_EQ(v.graphs, 3 * GIB);
+    MUST_EQ(v.graphs_idle, 3 * GIB);
+    MUST_LE(v.others, 512 * MIB);
+    if (!is(_i, KIND_PLATFORM))
+        expect_setting(&v, 0, "prealloc", "2GiB");
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    MUST_EQ(verdict_now().cause, WEIR_VERDICT_NONE);
+    take(2 * GIB, A);
+    end();
+}
+END_TEST
+
+START_TEST(all_of_it_is_in_use) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return; /* its size is its limit */
+    make(&options);
+    for (int i = 0; i < 14; i++)
+        take(256 * MIB, A);
+    v = REFUSED(IN_USE, GIB, A);
+    expect_none(&v);
+    end();
+}
+END_TEST
+
+START_TEST(more_than_there_is) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    make(&options);
+    v = REFUSED(TOO_LARGE, 5 * GIB, A);
+    expect_none(&v);
+    end();
+}
+END_TEST
+
+/* ---- several at once ------------------------------------------------------------------------- */
+
+/* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
+START_TEST(the_nearest_cause_is_told) {
+    weir_options options = options_for(_i, 256 * MIB);
+    CUdeviceptr others;
+
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    fill_and_free_behind_work();
+    (void)REFUSED(PENDING, 160 * MIB, A); /* the limit forbids more, too */
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    fill_to_the_limit();
+    (void)REFUSED(LIMIT, 2 * GIB, A); /* and the device has too little, whatever the limit */
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* Graphs and others: who has more. */
+START_TEST(the_larger_part_is_told) {
+    weir_options options = options_for(_i, 0);
+    CUdeviceptr others;
+    CUgraphExec exec;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    exec = run_graph(GIB);
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    make(&options);
+    (void)REFUSED(OTHERS, GIB + 256 * MIB, A);
+    CU(driver->cuMemFree(others));
+    CU(driver->cuMemAlloc(&others, 512 * MIB));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    exec = run_graph(2 * GIB + 512 * MIB);
+    (void)REFUSED(GRAPHS, GIB + 512 * MIB, A);
+    CU(driver->cuGraphExecDestroy(exec));
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* Whoever frees first is told of another state. */
+START_TEST(nothing_stands_in_its_way_any_more) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    make(&options);
+    fill_to_the_limit();
+    (void)REFUSED(LIMIT, 96 * MIB, A);
+    give(0, 1, A);
+    blocks = 0;
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    v = verdict_now();
+    MUST_EQ(v.cause, WEIR_VERDICT_NONE);
+    MUST_LE(96 * MIB, v.largest);
+    MUST_EQ(v.asked, 96 * MIB);
+    MUST_EQ(v.group_count, 0);
+    expect_none(&v);
+    end();
+}
+END_TEST
+
+/* ---- live blocks ----------------------------------------------------------------------------- */
+
+static void expect_group(const weir_verdict *v, uint32_t at, size_t bytes, uint64_t count,
+                         uint64_t stream) {
+    MUST(at < v->group_count);
+    MUST_EQ(v->groups[at].bytes, bytes);
+    MUST_EQ(v->groups[at].blocks, count);
+    MUST_EQ(v->groups[at].total, bytes * count);
+    MUST_EQ(v->groups[at].stream, stream);
+}
+
+START_TEST(live_blocks_by_size_and_stream) {
+    weir_options options = options_for(_i, 256 * MIB);
+    int front = worlds[_i].front == WEIR_SWITCH_ON;
+    uint64_t of_a = front ? id_of(A) : 0, of_b = front ? id_of(B) : 0;
+    weir_verdict v;
+
+    make(&options);
+    for (int i = 0; i < 100; i++) { /* streams get their caches, and leave slabs behind */
+        void *gone[2];
+
+        OK(weir_alloc(a, 40000, A, &gone[0]));
+        OK(weir_alloc(a, 50000, B, &gone[1]));
+        OK(weir_free(a, gone[0], A));
+        OK(weir_free(a, gone[1], B));
+    }
+    for (int i = 0; i < 6; i++)
+        take(20 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        take(8 * MIB, B);
+    for (int i = 0; i < 4; i++)
+        take(3 * MIB, A);
+    for (int i = 0; i < 10; i++)
+        take(300 * KIB, A);
+    for (int i = 0; i < 10; i++)
+        take(100 * KIB, B);
+    take(777, B);
+    take(5 * MIB, A);
+    OK(weir_free(a, block[--blocks], A)); /* live no more */
+    v = REFUSED(LIMIT, 250 * MIB, A);
+    if (is_bare(_i, KIND_POOL)) {
+        MUST_EQ(v.group_count, 0);
+        end();
+        return;
+    }
+    MUST_EQ(v.group_count, 5);
+    expect_group(&v, 0, 20 * MIB, 6, of_a);
+    expect_group(&v, 1, 8 * MIB, 3, of_b);
+    expect_group(&v, 2, 3 * MIB, 4, of_a);
+    expect_group(&v, 3, 300 * KIB, 10, of_a);
+    expect_group(&v, 4, 100 * KIB, 10, of_b);
+    MUST_EQ(v.ungrouped, 0);
+    end();
+}
+END_TEST
+
+/* Of one size they are told apart by stream. */
+START_TEST(streams_tell_groups_apart) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    make(&options);
+    take(20 * MIB, A);
+    take(20 * MIB, B);
+    take(20 * MIB, B);
+    v = REFUSED(LIMIT, 250 * MIB, C);
+    MUST_EQ(v.group_count, 2);
+    expect_group(&v, 0, 20 * MIB, 2, id_of(B));
+    expect_group(&v, 1, 20 * MIB, 1, id_of(A));
+    end();
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* It says less then: of more sizes than a small table has places. */
+START_TEST(without_host_memory) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v}, with;
+    uint64_t told = 0;
+
+    if (is_bare(_i, KIND_POOL))
+        return;
+    make(&options);
+    for (int i = 0; i < MOST; i++)
+        take((size_t)(i + 1) * 4096, A);
+    with = REFUSED(LIMIT, 255 * MIB, A);
+    MUST_EQ(with.ungrouped, 0);
+    refuse_in = 1;
+    refuse_for_good = 1;
+    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    refuse_in = 0;
+    refuse_for_good = 0;
+    MUST_EQ(v.cause, with.cause);
+    MUST_EQ(v.largest, with.largest);
+    MUST_LE(1, v.ungrouped);
+    MUST_EQ(v.group_count, 5);
+    for (uint32_t i = 0; i < v.group_count; i++)
+        told += v.groups[i].total;
+    MUST_LE(told + v.ungrouped, (uint64_t)MOST * (MOST + 1) / 2 * 4096);
+    end();
+}
+END_TEST
+#endif
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+START_TEST(what_it_refuses_itself) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    struct {
+        size_t size;
+        weir_status status;
+        int cause;
+    } less = {.size = sizeof less, .cause = 77};
+    weir_allocator *other;
+
+    make(&options);
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v)); /* nothing was refused */
+    (void)REFUSED(LIMIT, 300 * MIB, A);
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(NULL, &v));
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, NULL));
+    v.size = 0;
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+    OK(weir_last_verdict(a, (weir_verdict *)(void *)&less));
+    MUST_EQ(less.size, sizeof less);
+    MUST_EQ(less.cause, WEIR_VERDICT_LIMIT);
+    options.limit = bytes_amount(64 * MIB);
+    OK(weir_allocator_create(&options, &other));
+    v.size = sizeof v;
+    EXPECT(WEIR_E_INVALID, weir_last_verdict(other, &v)); /* by another */
+    OK(weir_allocator_destroy(other));
+    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
+    weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 0);
+    end();
+}
+END_TEST
+
+START_TEST(it_is_written) {
+    weir_options options = options_for(_i, 256 * MIB);
+    char text[4096], json[4096], less[64];
+    weir_verdict v;
+    size_t length;
+
+    make(&options);
+    take(100 * MIB, A);
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    length = weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+    MUST(length > 0 && length < sizeof text && strlen(text) == length);
+    MUST(text[length - 1] == '\n');
+    for (char *line = text; *line; line += strcspn(line, "\n") + 1)
+        MUST_LE(strcspn(line, "\n"), 79);
+    MUST(strstr(text, "weir: 300MiB for stream "));
+    MUST(strstr(text, "cause       limit: the limit of 256MiB"));
+    MUST(strstr(text, " --limit ") && strstr(text, "WEIR_LIMIT="));
+    MUST_EQ(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, NULL, 0), length);
+    MUST_EQ(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, less, sizeof less), length);
+    MUST_EQ(strlen(less), sizeof less - 1);
+    MUST(strncmp(less, text, sizeof less - 1) == 0);
+    length = weir_verdict_text(&v, WEIR_VERDICT_AS_JSON, json, sizeof json);
+    MUST(length > 0 && length < sizeof json && strlen(json) == length);
+    MUST(strstr(json, "{\"cause\":\"limit\",") == json && json[length - 1] == '}');
+    MUST(strstr(json, "\"asked\":314572800,") && strstr(json, "\"limit\":268435456,"));
+    MUST(strstr(json, "\"try\":[{\"flag\":\"--limit\",\"variable\":\"WEIR_LIMIT\",\"value\":\""));
+    MUST_EQ(weir_verdict_text(&v, 2, text, sizeof text), 0);
+    MUST_EQ(weir_verdict_text(NULL, 0, text, sizeof text), 0);
+    v.size = 8;
+    MUST_EQ(weir_verdict_text(&v, 0, text, sizeof text), 0);
+    ck_assert_str_eq(weir_verdict_cause_word(WEIR_VERDICT_IN_USE), "in-use");
+    ck_assert_str_eq(weir_verdict_cause_word(-1), "unknown");
+    ck_assert_str_eq(weir_verdict_cause_word(WEIR_VERDICT_CAUSE_COUNT), "unknown");
+    end();
+}
+END_TEST
+
+/* ---- unasked --------------------------------------------------------------------------------- */
+
+static char told_path[] = "/tmp/weir-verdict-XXXXXX.json";
+
+static void start_telling(weir_options *options) {
+    int file;
+
+    snprintf(told_path, sizeof told_path, "/tmp/weir-verdict-XXXXXX.json");
+    file = mkstemps(told_path, 5);
+    MUST(file >= 0 && close(file) == 0);
+    options->verdict = told_path;
+}
+
+/* Lines in the file; all of them speak of that cause. */
+static int told(const char *cause) {
+    char line[4096], start[64];
+    FILE *file = fopen(told_path, "r");
+    int count = 0;
+
+    MUST(file != NULL);
+    snprintf(start, sizeof start, "{\"cause\":\"%s\",", cause);
+    while (fgets(line, sizeof line, file)) {
+        MUST(strncmp(line, start, strlen(start)) == 0);
+        count++;
+    }
+    MUST(fclose(file) == 0);
+    return count;
+}
+
+static void ask(size_t bytes, int served) {
+    void *found = NULL;
+    weir_status status = weir_alloc(a, bytes, A, &found);
+
+    MUST(served ? status == WEIR_OK : is_refusal(status));
+    if (found)
+        OK(weir_free(a, found, A));
+}
+
+START_TEST(the_first_of_each_cause_is_told) {
+    weir_options options = options_for(_i, 256 * MIB);
+
+    start_telling(&options);
+    make(&options);
+    memset(told_path, 0, 0); /* the name was copied */
+    ask(100 * MIB, 1);
+    MUST_EQ(told("limit"), 0);
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    ask(301 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    MUST(truncate(told_path, 0) == 0);
+    ask(5 * GIB, 0);
+    MUST_EQ(told("too-large"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+
+static int frees_one(const weir_oom *oom, void *data) {
+    (void)data;
+    if (blocks == 0)
+        return 0;
+    OK(weir_free(a, block[--blocks], oom->stream));
+    return 1;
+}
+
+/* What is served in the end was not refused; what is refused in the end is told once. */
+START_TEST(a_callback_is_asked_before) {
+    weir_options options = options_for(_i, 256 * MIB);
+
+    start_telling(&options);
+    options.oom_callback = frees_one;
+    options.recovery_timeout_ms = 1;
+    if (_i % 2)
+        options.harden = WEIR_HARDEN_GUARD;
+    make(&options);
+    for (int i = 0; i < 10; i++)
+        take(20 * MIB, A);
+    ask(100 * MIB, 1);
+    MUST_EQ(told("limit"), 0);
+    MUST_LE(blocks, 9);
+    ask(300 * MIB, 0);
+    MUST_EQ(blocks, 0);
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+
+/* A callback may ask for one itself. */
+static int judges(const weir_oom *oom, void *data) {
+    weir_verdict *v = data;
+
+    v->size = sizeof *v;
+    OK(weir_last_verdict(oom->allocator, v));
+    return 0;
+}
+
+START_TEST(a_callback_may_ask) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {0};
+
+    options.oom_callback = judges;
+    options.oom_callback_data = &v;
+    make(&options);
+    ask(300 * MIB, 0);
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.asked, 300 * MIB);
+    end();
+}
+END_TEST
+
+/* A request of a graph: nothing is asked of its stream, and the capture stays. */
+START_TEST(under_capture) {
+    weir_options options = options_for(_i, 0);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    weir_verdict v = {.size = sizeof v};
+    void *none = NULL;
+    CUgraph graph;
+
+    start_telling(&options);
+    make(&options);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 8 * GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    MUST_EQ(v.stream, 0);
+    MUST_EQ(v.largest, 0);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST(status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_EQ(told("too-large"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("verdict");
+    TCase *tests = suite_add_case(suite, "cause", 60, start_device, NULL);
+
+    tcase_add_loop_test(tests, the_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
+    tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
+    tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
+    tcase_add_loop_test(tests, more_than_there_is, 0, WORLDS);
+    tests = suite_add_case(suite, "several causes", 60, start_device, NULL);
+    tcase_add_loop_test(tests, the_nearest_cause_is_told, 0, WORLDS);
+    tcase_add_loop_test(tests, the_larger_part_is_told, 0, WORLDS);
+    tcase_add_loop_test(tests, nothing_stands_in_its_way_any_more, 0, WORLDS);
+    tests = suite_add_case(suite, "live blocks", 60, start_device, NULL);
+    tcase_add_loop_test(tests, live_blocks_by_size_and_stream, 0, WORLDS);
+    tcase_add_loop_test(tests, streams_tell_groups_apart, 0, WORLDS);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_loop_test(tests, without_host_memory, 0, WORLDS);
+#endif
+    tests = suite_add_case(suite, "the call", 60, start_device, NULL);
+    tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
+    tests = suite_add_case(suite, "unasked", 60, start_device, NULL);
+    tcase_add_loop_test(tests, the_first_of_each_cause_is_told, 0, WORLDS);
+    tcase_add_loop_test(tests, a_callback_is_asked_before, 0, WORLDS);
+    tcase_add_loop_test(tests, a_callback_may_ask, 0, WORLDS);
+    tcase_add_loop_test(tests, under_capture, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}
