@@ -290,14 +290,16 @@ static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes
 /* What went wrong, on standard error; 1 if all went well. */
 static int tell_failure(const struct outcome *outcome, const char *what) {
     json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
+    const char *text = json_string_value(
+        json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
 
     if (outcome->result && failed == 0)
         return 1;
     if (outcome->result)
         fprintf(stderr,
                 "weir: %s: %" PRId64 " requests were refused: the device or the limit is "
-                "too small for this trace\n",
-                what, (int64_t)failed);
+                "too small for this trace\n%s",
+                what, (int64_t)failed, text ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;

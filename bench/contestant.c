@@ -100,7 +100,7 @@ static void choose_arena_headroom(const struct session *session, weir_options *o
 #define PUBLIC                                                                                     \
     .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
     .figures = public_figures, .options = public_options, .latency = public_latency,               \
-    .front = public_front, .close = public_close
+    .verdict = public_verdict, .front = public_front, .close = public_close
 
 const struct contestant contestants[] = {
     {.name = "driver",

@@ -69,7 +69,9 @@ struct contestant {
     void (*figures)(void *allocator, struct figures *out);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
-    json_t *(*front)(void *allocator);   /* how requests met its caches; NULL: it is not weir */
+    json_t *(*verdict)(
+        void *allocator); /* why it has just refused a request; NULL: it does not say */
+    json_t *(*front)(void *allocator); /* how requests met its caches; NULL: it is not weir */
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);
     int release_threshold_max; /* raw pools */
@@ -112,6 +114,7 @@ weir_status public_use(void *allocator, uint32_t block, void *address, CUstream 
 void public_figures(void *allocator, struct figures *out);
 json_t *public_options(void *allocator);
 json_t *public_latency(void *allocator);
+json_t *public_verdict(void *allocator);
 json_t *public_front(void *allocator);
 int public_close(void *allocator);
 

@@ -166,6 +166,23 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
+/* With the text that a person reads. */
+json_t *public_verdict(void *allocator) {
+    const struct public *opened = allocator;
+    weir_verdict verdict = {.size = sizeof verdict};
+    char written[4096];
+    json_t *out;
+
+    if (weir_last_verdict(opened->allocator, &verdict) != WEIR_OK)
+        return NULL;
+    weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, written, sizeof written);
+    out = json_loads(written, 0, NULL);
+    weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, written, sizeof written);
+    if (out)
+        json_object_set_new(out, "text", json_string(written));
+    return out;
+}
+
 json_t *public_front(void *allocator) {
     const struct public *opened = allocator;
     weir_statistics stats = {.size = sizeof stats};

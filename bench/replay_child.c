@@ -58,6 +58,7 @@ struct replay {
     struct figures before; /* at the start of the iteration under way */
     struct figures last;   /* at the end */
     uint64_t allocs, frees, uses, failed;
+    json_t *verdict; /* on the first refusal, or NULL */
     struct span open, first_request, use_time;
     uint64_t counts[WEIR_ENTRY_COUNT]; /* driver calls until open */
     uint64_t peak_rss;
@@ -116,6 +117,8 @@ static int check_refusal(struct replay *replay, const struct tape_op *op, weir_s
     replay->failed++;
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         replay->refused = 1;
+        if (!replay->trial && !replay->verdict && replay->contestant->verdict)
+            replay->verdict = replay->contestant->verdict(replay->allocator);
         return !replay->trial;
     }
     return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
@@ -586,6 +589,8 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     json_object_set_new(out, "allocs", jsonfile_integer(replay->allocs));
     json_object_set_new(out, "frees", jsonfile_integer(replay->frees));
     json_object_set_new(out, "failed", jsonfile_integer(replay->failed));
+    if (replay->verdict)
+        json_object_set_new(out, "verdict", replay->verdict);
     json_object_set_new(out, "uses", jsonfile_integer(replay->uses));
     json_object_set_new(out, "waits", jsonfile_integer(header->waits));
     json_object_set_new(out, "recorded_failures", jsonfile_integer(header->recorded_failures));

@@ -4,6 +4,7 @@
 
 #include "allocator_internal.h"
 #include "result.h"
+#include "verdict.h"
 
 void weir__drop_in_begin(weir_allocator *a) {
     a->host.drop_in = 1;
@@ -52,6 +53,13 @@ void weir__drop_in_renew_peak(weir_allocator *a) {
 
 CUmemoryPool weir__drop_in_backing(const weir_allocator *a) {
     return a->host.backing;
+}
+
+int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
+    if (!weir__verdict_is_wanted(a->host.options.verdict) || !weir__verdict_is_news(a, out))
+        return 0;
+    weir__verdict_tell(out, a->host.options.verdict);
+    return 1;
 }
 
 CUresult weir__drop_in_wait(weir_allocator *a) {

@@ -82,6 +82,8 @@ static void put_cause(struct out *out, const weir_verdict *v) {
     case WEIR_VERDICT_FRAGMENTED:
         if (v->hole == UINT64_MAX)
             put(out, "%s is idle, in pieces or behind other streams", SHOW(v->idle));
+        else if (v->hole == 0)
+            put(out, "%s is idle, but lies in what blocks are rounded up by", SHOW(v->idle));
         else
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
         return;

@@ -178,6 +178,8 @@ static inline void weir__count_unserved(enum weir_unserved which) {
 int weir__run_flag(const char *variable);
 /* A line, if `weir run' was told to be verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* It has refused a request of this thread for good: says why. */
+void weir__report_refusal(const struct weir_served *s);
 /* The first allocator was made: statistics are due at the end. */
 void weir__report_due(void);
 

@@ -134,6 +134,8 @@ static weir_status read_environment(weir_options *options) {
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
+    if (status == WEIR_OK && !options->verdict)
+        options->verdict = "stderr";
     return status;
 }
 

@@ -20,7 +20,7 @@
 #include "drop_in.h"
 #include "log.h"
 
-enum { TEXT_BYTES = 400, LINE_BYTES = 16384 };
+enum { TEXT_BYTES = 400, LINE_BYTES = 16384, VERDICT_BYTES = 4096 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
@@ -174,6 +174,25 @@ static void report_text(void) {
             at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
                            unserved(i), unserved_names[i]);
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "requests left to the driver:%s", at ? text : " none");
+}
+
+/* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
+__attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
+    const char *path = getenv("WEIR_RUN_JSON");
+    char json[VERDICT_BYTES];
+    struct line *line;
+    weir_verdict verdict;
+
+    if (!weir__drop_in_tell(s->allocator, &verdict) || !path || !*path)
+        return;
+    line = calloc(1, sizeof *line);
+    if (!line) /* it has been said */
+        return;
+    (void)weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, json, sizeof json);
+    add(line, "{\"weir\":\"%s\",\"pid\":%ld,\"device\":\"%s\",\"verdict\":%s}\n", weir_version(),
+        (long)getpid(), s->device_text, json);
+    put_line(path, line);
+    free(line);
 }
 
 /* What cannot be written is in weir's log. */
