@@ -25,12 +25,12 @@
 
 #define LIBRARY "libweir-preload.so"
 
-enum { NO_ENV_KEY = 0x5601, STATS_KEY, SERVE_KEY, CHILDREN_KEY, NO_CHILDREN_KEY };
+enum { NO_ENV_KEY = 0x5601, STATS_KEY, SERVE_KEY, CHILDREN_KEY, NO_CHILDREN_KEY, HEAP_KEY };
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, verbose, dry;
-    const char *json;
+    const char *json, *heap_profile;
     char **command;
     FILE *said; /* what was set, as " NAME=VALUE" */
 };
@@ -70,18 +70,17 @@ static int put_settings(struct run *run) {
     return 0;
 }
 
-/* The program may go to another folder. */
-static int put_json(struct run *run) {
+/* The name of a file, or NULL.  The program may go to another folder. */
+static int put_file(struct run *run, const char *variable, const char *name) {
     char *folder = NULL, *path = NULL;
     int failed;
 
-    if (!run->json)
+    if (!name)
         return 0;
-    if (run->json[0] == '/')
-        return put(run, "WEIR_RUN_JSON", run->json);
+    if (name[0] == '/')
+        return put(run, variable, name);
     folder = getcwd(NULL, 0);
-    failed = !folder || asprintf(&path, "%s/%s", folder, run->json) < 0 ||
-             put(run, "WEIR_RUN_JSON", path) != 0;
+    failed = !folder || asprintf(&path, "%s/%s", folder, name) < 0 || put(run, variable, path) != 0;
     free(folder);
     free(path);
     return failed;
@@ -91,7 +90,9 @@ static int put_run(struct run *run) {
     return put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
-           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run);
+           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) ||
+           put_file(run, "WEIR_RUN_JSON", run->json) ||
+           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile);
 }
 
 static int put_preload(struct run *run, const char *library) {
@@ -162,6 +163,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--json '%s': expected the name of a file", argument);
         run->json = argument;
         return 0;
+    case HEAP_KEY:
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state, "--heap-profile '%s': expected the name of a file", argument);
+        run->heap_profile = argument;
+        return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -206,6 +212,11 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"json", 'j', "FILE", 0,
          "Add statistics to FILE when the program ends, a line of JSON for each process.", 0},
+        {"heap-profile", HEAP_KEY, "FILE", 0,
+         "Write which call stacks have the live device memory, now and at its peak, to FILE for "
+         "pprof: "
+         "when the program ends, and at SIGUSR2 (FILE.1, FILE.2, ...).  %p in FILE is the process.",
+         0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0, "Leave the variables of JAX, TensorFlow and PyTorch alone.",

@@ -35,7 +35,7 @@ struct weir_allocator {
     uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
     _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
-    pthread_mutex_t first;   /* held by the request that does what PREALLOC stands for */
+    pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error

@@ -176,8 +176,11 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose.h \
 	lib/adapters/preload.c \
 	lib/adapters/preload.h \
+	lib/adapters/pprof.c \
+	lib/adapters/pprof.h \
 	lib/adapters/preload_blocks.c \
 	lib/adapters/preload_calls.h \
+	lib/adapters/preload_heap.c \
 	lib/adapters/preload_pools.c \
 	lib/adapters/preload_report.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'

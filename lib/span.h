@@ -40,7 +40,7 @@ struct weir_span {
     size_t bytes;                     /* of the engine's block */
     _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
     union {
-        uint64_t inverse; /* slab: of the odd part of a slot's bytes, modulo 2^64, */
+        uint64_t inverse;             /* slab: of the odd part of a slot's bytes, modulo 2^64, */
         _Atomic uint64_t fetched_for; /* whole: id of the stream that it was fetched for; 0: none */
     };
     uint8_t shift; /* and log2 of the rest: an exact division without dividing */

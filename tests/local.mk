@@ -155,6 +155,7 @@ victims = \
 	tests/victims/resolved \
 	tests/victims/rules \
 	tests/victims/sized \
+	tests/victims/stacks \
 	tests/victims/suffixed \
 	tests/victims/threads
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -185,6 +186,9 @@ tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)
 tests_victims_rules_LDADD =
 tests_victims_sized_SOURCES = tests/victims/sized.c $(victim_work)
 tests_victims_sized_LDADD =
+tests_victims_stacks_SOURCES = tests/victims/stacks.c $(victim_work)
+tests_victims_stacks_LDADD =
+tests_victims_stacks_LDFLAGS = -export-dynamic
 tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
@@ -201,6 +205,7 @@ script_tests = \
 	tests/check-examples \
 	tests/check-exports \
 	tests/check-headers \
+	tests/check-heap-profile \
 	tests/check-info \
 	tests/check-models \
 	tests/check-preload \

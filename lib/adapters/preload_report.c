@@ -211,6 +211,7 @@ static void report(void) {
         return;
     weir__inside++;
     save_profiles();
+    weir__heap_write();
     if (weir__run_flag("WEIR_RUN_STATS"))
         report_text();
     if (path && *path)
@@ -220,6 +221,7 @@ static void report(void) {
 
 void weir__report_due(void) {
     (void)atexit(report);
+    weir__heap_start();
 }
 
 /* ---- the process --------------------------------------------------------------------------------- */

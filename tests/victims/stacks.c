@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* stacks.c: a program whose functions have so many blocks each, at its end and at the peak before, under names that
+ * the dynamic linker knows.  With --signal FILE it asks for a profile at the peak, and waits until FILE is there. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+#define NAMED __attribute__((visibility("default"), noinline))
+
+enum { WEIGHTS = 3, ACTIVATIONS = 5, SCRATCH = 2, DEEP = 100 };
+
+static void *library;
+static struct cuda cuda;
+static CUstream stream;
+static CUdeviceptr block[WEIGHTS + ACTIVATIONS + SCRATCH + 1];
+static int blocks;
+static volatile int after; /* written behind calls, so that they are no jumps */
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+NAMED void take(size_t bytes);
+NAMED void take_weights(void);
+NAMED void take_activations(void);
+NAMED void take_scratch(void);
+NAMED int take_deeply(int depth);
+
+void take(size_t bytes) {
+    CU(cuda.cuMemAllocAsync(&block[blocks], bytes, stream));
+    blocks++;
+}
+
+void take_weights(void) {
+    for (int i = 0; i < WEIGHTS; i++)
+        take(4 * MIB);
+    after++;
+}
+
+void take_activations(void) {
+    for (int i = 0; i < ACTIVATIONS; i++)
+        take(20 * MIB);
+    after++;
+}
+
+void take_scratch(void) {
+    for (int i = 0; i < SCRATCH; i++)
+        take(777);
+    after++;
+}
+
+/* More calls than a profile keeps. */
+int take_deeply(int depth) {
+    int below;
+
+    if (depth == 0) {
+        take(MIB);
+        return 0;
+    }
+    below = take_deeply(depth - 1);
+    after++;
+    return below + 1;
+}
+
+static void ask(const char *file) {
+    HOLDS(raise(SIGUSR2) == 0);
+    for (int i = 0; i < 1000 && access(file, F_OK) != 0; i++)
+        (void)usleep(10000);
+    HOLDS(access(file, F_OK) == 0);
+}
+
+int main(int argc, char **argv) {
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    take_weights();
+    take_activations();
+    if (argc > 2 && strcmp(argv[1], "--signal") == 0)
+        ask(argv[2]);
+    while (blocks > WEIGHTS) /* another of the same address is not the same block */
+        CU(cuda.cuMemFreeAsync(block[--blocks], stream));
+    take_scratch();
+    HOLDS(take_deeply(DEEP) == DEEP);
+    printf("%d blocks at the end\n", blocks);
+    return victim_status(argc, argv);
+}
