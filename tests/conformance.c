@@ -759,6 +759,43 @@ START_TEST(the_limit_is_never_passed) {
 }
 END_TEST
 
+/* Why the last request was refused; the text of it is printed. */
+static weir_verdict verdict_of(weir_allocator *a) {
+    weir_verdict v = {.size = sizeof v};
+    char text[4096];
+
+    OK(weir_last_verdict(a, &v));
+    ck_assert_uint_eq(v.size, sizeof v);
+    weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+        printf("# %s\n", line);
+    return v;
+}
+
+START_TEST(a_refusal_has_a_verdict) {
+    weir_allocator *a = make_limited(_i, 256 * MIB);
+    CUstream s = make_stream();
+    void *block = take(a, 200 * MIB, s), *none = NULL;
+    weir_verdict v;
+
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 200 * MIB, s, &none));
+    v = verdict_of(a);
+    ck_assert_int_eq(v.cause, WEIR_VERDICT_LIMIT);
+    ck_assert_int_eq(v.status, WEIR_E_LIMIT);
+    ck_assert_uint_eq(v.asked, 200 * MIB);
+    ck_assert_uint_eq(v.limit, 256 * MIB);
+    ck_assert_uint_eq(v.idle, v.reserve - v.in_use);
+    ck_assert_uint_le(v.reserve + v.others + v.graphs + v.siblings + v.device_free, v.device_total);
+    ck_assert_ptr_nonnull(v.settings[0].name);
+    ck_assert_str_eq(v.settings[0].name, "limit");
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, s, &none));
+    ck_assert_int_eq(verdict_of(a).cause, WEIR_VERDICT_TOO_LARGE);
+    OK(weir_free(a, block, s));
+    OK(weir_allocator_destroy(a));
+    drop_stream(s);
+}
+END_TEST
+
 START_TEST(a_refusal_tells_its_figures) {
     weir_allocator *a = make_limited(_i, 256 * MIB);
     CUstream s = make_stream();
@@ -880,6 +917,7 @@ START_TEST(the_largest_request_on_a_full_device) {
     void *block = NULL;
     weir_allocator *a;
     weir_status status;
+    int cause;
 
     options.recovery_timeout_ms = 20;
     OK(weir_allocator_create(&options, &a));
@@ -888,6 +926,9 @@ START_TEST(the_largest_request_on_a_full_device) {
         OK(weir_free(a, block, s));
     } else {
         OK(weir_last_refusal(&r));
+        cause = verdict_of(a).cause;
+        if (!on_cuda && _i != KIND_FIXED)
+            ck_assert_int_eq(cause, WEIR_VERDICT_OTHERS);
         status = r.largest > 0 ? weir_alloc(a, (size_t)r.largest, s, &block) : WEIR_OK;
         printf("# %s, front %s, full device, %llu bytes free: %llu bytes can be had: %s\n",
                kind_names[_i], front == WEIR_SWITCH_ON ? "on" : "off",
@@ -1254,7 +1295,8 @@ START_TEST(a_full_device_takes_what_another_allocator_has_idle) {
         OK(weir_free(rich, block[i], s));
     }
     if (_i == 0 && front == WEIR_SWITCH_OFF)
-        CU(driver->cuStreamSynchronize(s)); /* else the driver's pool (580) takes frees for pending */
+        CU(driver->cuStreamSynchronize(
+            s)); /* else the driver's pool (580) takes frees for pending */
     before = stats_of(rich).reserve;
     asked = take(poor, 768 * MIB, t);
     fill(asked, 768 * MIB, 0x77, t);
@@ -1917,6 +1959,13 @@ static int free_uncaptured(int kind, weir_allocator *a, void *block, CUstream ca
     return is_freed;
 }
 
+static uint64_t graph_memory(CUgraphMem_attribute attribute) {
+    uint64_t bytes = UINT64_MAX;
+
+    CU(driver->cuDeviceGetGraphMemAttribute(device, attribute, &bytes));
+    return bytes;
+}
+
 /* One block goes within the graph, one is left by each launch; the graph also writes to a block from
  * outside. */
 START_TEST(captured_blocks_are_the_graph_s) {
@@ -1953,12 +2002,15 @@ START_TEST(captured_blocks_are_the_graph_s) {
         expect_pattern(outside, MIB, 0x33, s);
         fill(left, MIB, 0x44, s);
     }
+    ck_assert_uint_ge(graph_memory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), MIB);
     OK(weir_free(a, left, s));
     OK(weir_free(a, outside, s));
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuStreamSynchronize(s));
+    ck_assert_uint_ge(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), MIB);
     CU(driver->cuDeviceGraphMemTrim(device)); /* the driver keeps what graphs had */
+    ck_assert_uint_eq(graph_memory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT), 0);
     ck_assert_uint_eq(check_identities(a).blocks, 0);
 end:
     OK(weir_allocator_destroy(a));
@@ -2798,6 +2850,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, the_limit_can_be_lowered, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_limit_is_never_passed, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_refusal_tells_its_figures, 0, KIND_COUNT);
+    tcase_add_loop_test(tests, a_refusal_has_a_verdict, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_largest_request_is_served, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_largest_request_on_a_full_device, 0, KIND_COUNT);
     tcase_add_loop_test(tests, a_callback_makes_room, 0, KIND_COUNT);

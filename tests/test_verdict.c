@@ -10,6 +10,8 @@
 #include "model_device.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -671,6 +673,59 @@ START_TEST(it_is_written) {
 }
 END_TEST
 
+/* ---- beside others --------------------------------------------------------------------------- */
+
+static atomic_int others_go_on;
+
+static void *come_and_go(void *stream) {
+    uint64_t seed = id_of(stream);
+    void *held[16] = {0};
+
+    while (atomic_load(&others_go_on)) {
+        int at = (int)(next_random(&seed) % 16);
+
+        if (held[at]) {
+            OK(weir_free(a, held[at], stream));
+            held[at] = NULL;
+        } else if (!is_refusal(weir_alloc(a, random_size(&seed, 2 * MIB), stream, &held[at]))) {
+            MUST(held[at] != NULL);
+        }
+    }
+    for (int i = 0; i < 16; i++)
+        OK(weir_free(a, held[i], stream));
+    return NULL;
+}
+
+/* It is come to while all of it changes: each figure is one that was there. */
+START_TEST(beside_threads_at_work) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    pthread_t thread[2];
+    void *none = NULL;
+
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    atomic_store(&others_go_on, 1);
+    MUST(pthread_create(&thread[0], NULL, come_and_go, B) == 0);
+    MUST(pthread_create(&thread[1], NULL, come_and_go, C) == 0);
+    for (int i = 0; i < 100; i++) {
+        MUST(is_refusal(weir_alloc(a, 300 * MIB, A, &none)));
+        OK(weir_last_verdict(a, &v));
+        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+        MUST_LE(v.reserve, 256 * MIB);
+        for (uint32_t g = 0; g < v.group_count; g++) {
+            MUST_LE(v.groups[g].bytes, 2 * MIB);
+            MUST_LE(v.groups[g].blocks, 32);
+            MUST(v.groups[g].stream != id_of(A));
+        }
+    }
+    atomic_store(&others_go_on, 0);
+    MUST(pthread_join(thread[0], NULL) == 0);
+    MUST(pthread_join(thread[1], NULL) == 0);
+    end();
+}
+END_TEST
+
 /* ---- unasked --------------------------------------------------------------------------------- */
 
 static char told_path[] = "/tmp/weir-verdict-XXXXXX.json";
@@ -837,6 +892,8 @@ int main(void) {
     tests = suite_add_case(suite, "the call", 60, start_device, NULL);
     tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
+    tests = suite_add_case(suite, "beside others", 60, start_device, NULL);
+    tcase_add_loop_test(tests, beside_threads_at_work, 0, WORLDS);
     tests = suite_add_case(suite, "unasked", 60, start_device, NULL);
     tcase_add_loop_test(tests, the_first_of_each_cause_is_told, 0, WORLDS);
     tcase_add_loop_test(tests, a_callback_is_asked_before, 0, WORLDS);
