@@ -187,8 +187,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
         refusal.waited_ns = waited;
         note_refusal(ops, engine, host, status, stream, &refusal);
         log_refusal(host, status, &refusal);
-        if (host->refused)
-            host->refused(host);
+        host->refused(host);
     }
     return status;
 }
