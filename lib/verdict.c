@@ -224,11 +224,14 @@ static uint64_t free_on(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
-/* The limit would do.  The device is short of `lacks` bytes: who has most of what is not the reserve's? */
+/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Short of
+ * none: as above. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
     uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
 
+    if (lacks == 0)
+        return WEIR_VERDICT_OTHERS;
     if (v->graphs >= lacks && (v->graphs >= others || others < lacks || !much))
         return WEIR_VERDICT_GRAPHS;
     if (others >= lacks && much)
@@ -238,7 +241,9 @@ static int why_full(const weir_verdict *v, uint64_t lacks) {
     return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;
 }
 
-static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest) {
+/* `then`: what was said to be served as the request was refused. */
+static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_rest,
+                    uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t growth = weir__size_less(v->limit, v->reserve);
@@ -246,8 +251,9 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
 
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
-    if (v->largest >= v->asked)
-        return WEIR_VERDICT_NONE;
+    if (v->largest >=
+        v->asked) /* the driver keeps to itself what it says is free; or it is by now */
+        return then >= v->asked ? WEIR_VERDICT_OTHERS : WEIR_VERDICT_NONE;
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_VERDICT_PENDING;
@@ -355,7 +361,7 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
-    v->cause = cause_of(a, v, at_rest);
+    v->cause = cause_of(a, v, at_rest, refused->figures.largest);
     advise_all(a, v);
     read_groups(a, v);
     weir__set_driver_result(result_before);

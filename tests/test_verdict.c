@@ -427,6 +427,27 @@ START_TEST(more_than_there_is) {
 }
 END_TEST
 
+/* A driver may refuse what it says is free: that is nobody's doing here. */
+START_TEST(what_is_free_is_refused) {
+    weir_options options = options_for(_i, 0);
+    static const enum weir_driver_entry entries[] = {
+        WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemAllocFromPoolAsync, WEIR_ENTRY_cuMemCreate};
+    weir_verdict v = {.size = sizeof v};
+    void *none = NULL;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    make(&options);
+    for (int i = 0; i < 3; i++)
+        weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    weir__model_faults_clear();
+    end();
+}
+END_TEST
+
 /* ---- several at once ------------------------------------------------------------------------- */
 
 /* Nothing that is missing elsewhere matters while enough is idle: pending, in pieces, the limit, the device. */
@@ -632,6 +653,33 @@ START_TEST(what_it_refuses_itself) {
     weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
     EXPECT(WEIR_E_DEVICE_LOST, weir_last_verdict(a, &v));
     weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 0);
+    end();
+}
+END_TEST
+
+/* What the driver does not tell is not known, and the cause is drawn from the rest. */
+START_TEST(where_the_driver_does_not_answer) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    char json[4096];
+
+    make(&options);
+    take(200 * MIB, A);
+    (void)REFUSED(LIMIT, 300 * MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.device_free, UINT64_MAX);
+    MUST_EQ(v.others, UINT64_MAX);
+    MUST(weir_verdict_text(&v, WEIR_VERDICT_AS_JSON, json, sizeof json) > 0);
+    MUST(strstr(json, "\"device_free\":null,") && strstr(json, "\"others\":null"));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetGraphMemAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
     end();
 }
 END_TEST
@@ -879,6 +927,7 @@ int main(void) {
     tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_there_is, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_free_is_refused, 0, WORLDS);
     tests = suite_add_case(suite, "several causes", 60, start_device, NULL);
     tcase_add_loop_test(tests, the_nearest_cause_is_told, 0, WORLDS);
     tcase_add_loop_test(tests, the_larger_part_is_told, 0, WORLDS);
@@ -891,6 +940,7 @@ int main(void) {
 #endif
     tests = suite_add_case(suite, "the call", 60, start_device, NULL);
     tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
+    tcase_add_loop_test(tests, where_the_driver_does_not_answer, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
     tests = suite_add_case(suite, "beside others", 60, start_device, NULL);
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WORLDS);
