@@ -224,8 +224,8 @@ static uint64_t free_on(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
-/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Short of
- * none: as above. */
+/* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Of
+ * none: the driver refuses what it says is free. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
     uint64_t others = v->siblings + (v->others == UINT64_MAX ? 0 : v->others);
     int much = others > v->device_total / OTHERS_PART;
