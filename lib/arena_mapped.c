@@ -63,7 +63,7 @@ struct shadow {
     uint64_t base; /* NOWHERE: not mapped any more */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    int last; /* the handle is nowhere else, and goes with it */
+    int last; /* the handle is nowhere else but in other shadows, and goes with it if they went before */
     size_t tags;
     struct tag tag[TAGS]; /* of its users */
 };
@@ -217,11 +217,26 @@ static struct shadow *add_shadow(struct weir_arena *a, const struct handle *h, i
     return &g->shadows[at];
 }
 
-/* It is mapped nowhere.  What the driver does not take back is tried again later; there is room for a shadow. */
+/* A shadow in which the handle is mapped; NULL: there is none. */
+static struct shadow *shadow_of(const struct range *g, CUmemGenericAllocationHandle handle) {
+    for (size_t i = 0; i < g->shadow_count; i++)
+        if (g->shadows[i].base != NOWHERE && g->shadows[i].handle == handle)
+            return &g->shadows[i];
+    return NULL;
+}
+
+/* It is mapped nowhere but in shadows: with the last of them the device has its memory back.  What the driver
+ * does not take back is tried again later; there is room for a shadow. */
 static void release_handle(struct weir_arena *a, struct handle h) {
+    struct shadow *s = shadow_of(a->range, h.handle);
+
     h.base = NOWHERE;
-    if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS)
+    if (s) {
+        s->last = 1;
+        a->kept += h.bytes;
+    } else if (a->host->driver->cuMemRelease(h.handle) != CUDA_SUCCESS) {
         add_shadow(a, &h, 1);
+    }
 }
 
 static void unmap_or_keep(struct weir_arena *a, struct move *m) {
@@ -238,8 +253,29 @@ static int is_seen(const struct weir_arena *a, const struct shadow *s) {
     return 1;
 }
 
-/* Unmaps shadows whose users were seen done.  `notes`: what goes is an event; else it is part of what the caller
- * notes. */
+/* Unmaps a shadow whose users were seen done, and gives its handle back if it was the last: nothing is left of
+ * it then, NOWHERE and not last. */
+static void lift_shadow(struct weir_arena *a, struct shadow *s) {
+    const struct weir_driver *driver = a->host->driver;
+    struct shadow *other;
+
+    if (s->base != NOWHERE) {
+        if (!is_seen(a, s) || driver->cuMemUnmap(s->base, s->bytes) != CUDA_SUCCESS)
+            return;
+        s->base = NOWHERE;
+        other = s->last ? shadow_of(a->range, s->handle) : NULL;
+        if (other) {
+            other->last = 1;
+            s->last = 0;
+        }
+    }
+    if (s->last && driver->cuMemRelease(s->handle) == CUDA_SUCCESS) {
+        a->kept -= s->bytes;
+        s->last = 0;
+    }
+}
+
+/* Lifts all that can be.  `notes`: what goes is an event; else it is part of what the caller notes. */
 static void lift_shadows(struct weir_arena *a, int notes) {
     const struct weir_driver *driver = a->host->driver;
     struct range *g = a->range;
@@ -250,21 +286,11 @@ static void lift_shadows(struct weir_arena *a, int notes) {
     if (g->shadow_count == 0 ||
         weir__driver_enter(driver, a->host->context, &scope) != CUDA_SUCCESS)
         return;
-    for (size_t i = 0; i < g->shadow_count; i++) {
-        struct shadow *s = &g->shadows[i];
-
-        if (is_seen(a, s) &&
-            (s->base == NOWHERE || driver->cuMemUnmap(s->base, s->bytes) == CUDA_SUCCESS)) {
-            if (!s->last)
-                continue;
-            s->base = NOWHERE;
-            if (driver->cuMemRelease(s->handle) == CUDA_SUCCESS) {
-                a->kept -= s->bytes;
-                continue;
-            }
-        }
-        g->shadows[kept++] = *s;
-    }
+    for (size_t i = 0; i < g->shadow_count; i++)
+        lift_shadow(a, &g->shadows[i]);
+    for (size_t i = 0; i < g->shadow_count; i++)
+        if (g->shadows[i].base != NOWHERE || g->shadows[i].last)
+            g->shadows[kept++] = g->shadows[i];
     g->shadow_count = kept;
     weir__driver_leave(driver, &scope);
     if (notes && a->kept < before)
@@ -767,28 +793,15 @@ static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint
     return WEIR_OK;
 }
 
-/* The shadow of a handle that moves, which nobody but it has any more. */
-static void leave_in_shadow(struct weir_arena *a, const struct move *m) {
-    struct range *g = a->range;
-    size_t i = 0;
-
-    while (g->shadows[i].base != m->from)
-        i++;
-    g->shadows[i].last = 1;
-    a->kept += m->to.bytes;
-}
-
-/* Handles that are mapped nowhere, or in their shadows alone, go to the device, now or with those. */
+/* Handles that are mapped nowhere, or in shadows alone, go to the device, now or with those. */
 static void release_leftovers(struct weir_arena *a) {
     struct range *g = a->range;
 
     for (size_t i = 0; i < g->move_count; i++) {
         struct move *m = &g->moves[i];
 
-        if (m->in_hand && m->what == CLEAN)
+        if (m->in_hand)
             release_handle(a, m->to);
-        else if (m->in_hand)
-            leave_in_shadow(a, m);
         m->in_hand = 0;
     }
 }

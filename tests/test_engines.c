@@ -1869,6 +1869,77 @@ START_TEST(what_cannot_be_put_goes_later) {
 }
 END_TEST
 
+/* The same where the driver took it neither at its new place nor back from there: it is the device's again only
+ * when it has left both. */
+START_TEST(what_stays_in_two_places_goes_with_the_last) {
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    uint64_t all = device_free();
+    void *block, *pin, *none = NULL;
+    weir_allocator *a;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    block = take(a, 8 * MIB, A);
+    pin = take(a, 8 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    weir__model_fail(WEIR_ENTRY_cuMemSetAccess, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 16 * MIB, A, &none));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    block = take(a, 8 * MIB, A); /* while A is at work in the old place */
+    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    MUST_EQ(all - device_free(), 24 * MIB);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(all - device_free(), 16 * MIB);
+    give(a, block, A);
+    give(a, pin, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(device_free(), all);
+    destroy(a);
+}
+END_TEST
+
+static CUdeviceptr never_unmapped;
+
+static CUresult unmap_elsewhere(CUdeviceptr at, size_t bytes) {
+    return at == never_unmapped ? CUDA_ERROR_UNKNOWN : driver->cuMemUnmap(at, bytes);
+}
+
+/* What goes back while it is still mapped where it was before is the device's no sooner than that ends. */
+START_TEST(what_was_moved_goes_with_its_shadow) {
+    struct weir_driver table = *driver;
+    weir_options options = plain(KIND_MAPPED, 64 * MIB);
+    uint64_t all = device_free();
+    void *block, *pin;
+    weir_allocator *a;
+
+    table.cuMemUnmap = unmap_elsewhere;
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make_on(&table, &options);
+    block = take(a, 8 * MIB, A);
+    pin = take(a, 8 * MIB, A);
+    never_unmapped = (uintptr_t)block;
+    busy(A, 5 * MS);
+    give(a, block, A);
+    block = take(a, 16 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, 24 * MIB);
+    give(a, block, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 16 * MIB);
+    MUST_EQ(all - device_free(), 16 * MIB);
+    never_unmapped = 0;
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(check_identities(a).reserve, 8 * MIB);
+    MUST_EQ(all - device_free(), 8 * MIB);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
@@ -2788,6 +2859,8 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round);
     tcase_add_test(tests, what_cannot_be_unmapped_is_gone_round_still);
     tcase_add_test(tests, what_cannot_be_put_goes_later);
+    tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
+    tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
     tcase_add_test(tests, the_last_addresses_move_too);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
