@@ -538,11 +538,12 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
     size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
     uint64_t free_from = g->pieces[i].base, end = free_from + g->pieces[i].bytes;
+    int is_full = g->pieces[i].what != HOLE;
 
     for (; i > first && g->pieces[i - 1].what == CLEAN; i--)
         free_from = g->pieces[i - 1].base;
     *w = (struct window){.base = free_from, .end = free_from + bytes, .what = CLEAN};
-    if (end < w->end)
+    if (is_full || end < w->end)
         w->missing = SIZE_MAX; /* there are no addresses for it */
 }
 
@@ -946,14 +947,16 @@ static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) 
     return status;
 }
 
-/* Takes so many bytes for large or for small requests, in as few handles as may be.  The survey is of before
- * it. */
+/* Takes so many bytes for large or for small requests, in as few handles as may be, behind the last of their
+ * memory.  The survey is of before it. */
 static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
     const struct range *g = a->range;
     const struct piece *p = &g->pieces[(small ? g->piece_count : g->small_pieces) - 1];
     uint64_t at = p->base, end = at + weir__size_smaller(bytes, p->bytes), hole = p->chunk;
     weir_status status = WEIR_OK;
 
+    if (at < end && p->what != HOLE)
+        return weir__engine_refuse(WEIR_E_NO_MEMORY);
     while (status == WEIR_OK && at < end) {
         struct move m = {
             .to = {.base = at,
@@ -1081,7 +1084,7 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
         return 0;
     find_tail(g, 0, 0, &tail);
     tail.end = g->pieces[g->small_pieces - 1].base;
-    if (!find_spares(g, &tail, CLEAN))
+    if (tail.missing > 0 || !find_spares(g, &tail, CLEAN))
         return 0;
     bytes = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);

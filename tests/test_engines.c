@@ -1806,6 +1806,69 @@ START_TEST(the_last_addresses_move_too) {
 }
 END_TEST
 
+/* Where memory lies at the very end of the addresses there is no more room behind it, though the device has some:
+ * that is out of memory, in preallocation too, and what is refused is told what could be had. */
+START_TEST(the_end_of_the_addresses_is_out_of_memory) {
+    enum { HOLES = 3 };
+    struct weir_driver table = *driver;
+    weir_options options = plain(KIND_MAPPED, 0);
+    size_t bytes = 3754 * MIB, end = 15 * GIB; /* small requests have the rest */
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *pin[HOLES], *large, *none = NULL;
+    weir_allocator *a;
+
+    table.cuMemAddressReserve = few_addresses;
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make_on(&table, &options);
+    for (int i = 0; i < HOLES; i++, bytes += 8 * MIB) {
+        large = take(a, bytes, A);
+        pin[i] = take(a, 6 * MIB, A); /* the rest of its last handle */
+        give(a, large, A);
+        OK(weir_trim(a, 0, NULL));
+        end -= bytes + 6 * MIB;
+    }
+    large = take(a, end, A);
+    MUST_EQ(check_identities(a).reserve, end + (size_t)HOLES * 8 * MIB);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, (size_t)stats_of(a).reserve + 8 * MIB, NULL));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &none));
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.largest, 2 * MIB); /* beside a pin */
+    give(a, take(a, (size_t)refusal.largest, A), A);
+    for (int i = 0; i < HOLES; i++)
+        give(a, pin[i], A);
+    give(a, large, A);
+    destroy(a);
+}
+END_TEST
+
+/* Small requests that have no addresses of their own any more are served among the large ones. */
+START_TEST(small_blocks_find_room_elsewhere) {
+    enum { SMALL = 2048 }; /* of 512 KiB: all addresses that small requests have */
+    static void *block[SMALL];
+    struct weir_driver table = *driver;
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *other, *none = NULL;
+
+    table.cuMemAddressReserve = few_addresses;
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make_on(&table, &options);
+    for (int i = 0; i < SMALL; i++)
+        block[i] = take(a, 512 * KIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 512 * KIB, A, &none));
+    give(a, take(a, 8 * MIB, A), A);
+    other = take(a, 512 * KIB, A);
+    MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    give(a, other, A);
+    for (int i = 0; i < SMALL; i++)
+        give(a, block[i], A);
+    destroy(a);
+}
+END_TEST
+
 /* The same where of one handle the addresses went, but not the memory. */
 START_TEST(what_cannot_be_unmapped_is_gone_round_still) {
     weir_options options = plain(KIND_MAPPED, 64 * MIB);
@@ -2862,6 +2925,8 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
     tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
     tcase_add_test(tests, the_last_addresses_move_too);
+    tcase_add_test(tests, the_end_of_the_addresses_is_out_of_memory);
+    tcase_add_test(tests, small_blocks_find_room_elsewhere);
     tcase_add_loop_test(tests, an_end_that_cannot_wait_is_no_end, 0, 3);
     tcase_add_test(tests, the_last_of_the_device_is_enough);
     tcase_add_loop_test(tests, a_second_stream_has_what_nobody_used, WEIR_PACKING_FIT,
