@@ -94,7 +94,7 @@ struct weir_cell {
      * does not lie beside what others read.) */
     _Alignas(128) uint64_t young_id;     /* whose calls are counted: */
     uint32_t young;                      /* so many */
-    uint64_t visits;                     /* calls that were no hit */
+    uint64_t visits;                     /* calls that came by the front's lock */
     uint64_t swept;                      /* calls when it was last looked at for being silent */
     int64_t told_requested, told_in_use; /* what the front's sums have of it */
     struct weir_cell *next;              /* of all cells */
@@ -126,6 +126,7 @@ struct weir_cell {
     uint32_t epoch;        /* looks at what lies unused so far */
     _Atomic uint32_t pins; /* calls at work with it that have left its lock in between */
     _Atomic uint64_t deferred;
+    _Atomic uint64_t misses; /* requests that it had nothing for, and that were no visits */
 
     struct weir_box box;
 };

@@ -450,18 +450,26 @@ static void unpin(struct weir_cell *c) {
         atomic_fetch_sub_explicit(&c->pins, 1, memory_order_release);
 }
 
+/* Calls on the cell's stream so far; the caller holds `lock`. */
+static uint64_t calls_of(struct weir_cell *c) {
+    uint64_t posted, posted_in_use;
+
+    return atomic_load_explicit(&c->hits, memory_order_relaxed) +
+           atomic_load_explicit(&c->misses, memory_order_relaxed) +
+           atomic_load_explicit(&c->frees, memory_order_relaxed) +
+           weir__cell_posted(c, &posted, &posted_in_use) + c->visits;
+}
+
 /* A default stream's cell that was silent since it was asked last, the newest such, emptied and without a
  * key; the others are asked anew. */
 static struct weir_cell *take_silent(struct weir_front *f) {
     struct weir_cell *silent = NULL;
-    uint64_t key;
+    uint64_t key, calls;
 
     for (struct weir_cell *c = f->cells; c; c = c->next) {
-        uint64_t calls = atomic_load_explicit(&c->hits, memory_order_relaxed) +
-                         atomic_load_explicit(&c->frees, memory_order_relaxed) + c->visits;
-
         if (!(c->key & 1) || atomic_load_explicit(&c->trusted, memory_order_relaxed))
             continue;
+        calls = calls_of(c);
         if (calls == c->swept && !silent)
             silent = c;
         c->swept = calls;
@@ -1007,6 +1015,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
 /* The cell has nothing for a request, and nothing to catch up with.  What is leaving goes, since the
  * engine is asked next.  The caller holds the cell's lock. */
 static void note_miss(struct weir_front *f, struct weir_cell *c, struct weir_harvest *leaving) {
+    weir__cell_raise(&c->misses);
     weir__cell_drop_leaving(c, leaving);
     if (atomic_load_explicit(&c->most_whole, memory_order_relaxed) == 0 && is_calm(f) &&
         atomic_load_explicit(&c->most, memory_order_relaxed) > 0)

@@ -673,6 +673,37 @@ START_TEST(silent_default_streams_make_room) {
 }
 END_TEST
 
+static void give_strayed(weir_allocator *a) {
+    give(a, strayed, NULL);
+}
+
+/* A stream is not silent on which nothing but misses were asked for, and freed on another, or on which only another
+ * thread freed: the next default stream does not have its cache. */
+START_TEST(neither_misses_nor_letters_are_silence) {
+    enum { KEPT = 256 };
+    weir_allocator *a = make_plain(_i / 2);
+    void *whole, *young;
+
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    earn(a, A);
+    send_threads(a, KEPT - 1);
+    earn(a, NULL);
+    strayed = take(a, 512, NULL);
+    young = take(a, 512, PER_THREAD); /* from here on it counts who is silent */
+    if (_i % 2) {
+        elsewhere(a, give_strayed);
+    } else {
+        whole = take(a, MIB, NULL);
+        give(a, whole, A);
+    }
+    give(a, young, PER_THREAD);
+    expect_a_hit(a, NULL);
+    if (_i % 2 == 0)
+        give(a, strayed, NULL);
+    end(a);
+}
+END_TEST
+
 /* ---- slots away from home -------------------------------------------------------------------- */
 
 START_TEST(a_stray_serves_where_it_was_freed) {
@@ -2465,6 +2496,7 @@ static void add_crowds(TCase *tests) {
     LOOP(tests, threads_come_and_go, ENGINES);
     LOOP(tests, many_default_streams_are_bound_at_once, ENGINES);
     LOOP(tests, silent_default_streams_make_room, ENGINES);
+    LOOP(tests, neither_misses_nor_letters_are_silence, 2 * ENGINES);
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
