@@ -77,8 +77,8 @@ static inline void *weir__hostmem_resize(struct weir__hostmem *host, void *memor
     return moved;
 }
 
-/* Room for one more element in a plain array (NULL: empty): the array, moved if need be, or NULL and
- * everything as before.  The owner frees it. */
+/* Room for one more element than `count` in a plain array (NULL: empty), however much that is more than it has:
+ * the array, moved if need be, or NULL and everything as before.  The owner frees it. */
 static inline void *weir__hostmem_room(void *array, size_t count, size_t *capacity,
                                        size_t element) {
     size_t larger = *capacity ? *capacity * 2 : 8;
@@ -86,6 +86,8 @@ static inline void *weir__hostmem_room(void *array, size_t count, size_t *capaci
 
     if (count < *capacity)
         return array;
+    while (larger <= count)
+        larger *= 2;
     moved = realloc(array, larger * element);
     if (moved)
         *capacity = larger;

@@ -2003,6 +2003,31 @@ START_TEST(what_was_moved_goes_with_its_shadow) {
 }
 END_TEST
 
+/* However many handles move at once that were not seen done: each leaves its shadow. */
+START_TEST(many_move_unseen) {
+    enum { HANDLES = 64 };
+    weir_options options = plain(KIND_MAPPED, 0);
+    uint64_t all = device_free();
+    void *block, *pin;
+    weir_allocator *a;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    block = take(a, HANDLES * 8 * MIB, A);
+    pin = take(a, 8 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    block = take(a, (HANDLES + 1) * 8 * MIB, A);
+    MUST_EQ(check_identities(a).reserve, (HANDLES + 2) * 8 * MIB);
+    give(a, block, A);
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(all - device_free(), 8 * MIB);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
@@ -2924,6 +2949,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
     tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
+    tcase_add_test(tests, many_move_unseen);
     tcase_add_test(tests, the_last_addresses_move_too);
     tcase_add_test(tests, the_end_of_the_addresses_is_out_of_memory);
     tcase_add_test(tests, small_blocks_find_room_elsewhere);
