@@ -131,7 +131,7 @@ struct range {
     struct piece *pieces; /* by base, as last surveyed */
     size_t piece_count, piece_capacity;
     size_t small_pieces;  /* from here on they are of the small kind */
-    struct spare *spares; /* by base */
+    struct spare *spares; /* by base; there is room for all handles */
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
@@ -185,15 +185,21 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
-/* Room for so many more handles and shadows.  1, or 0: no host memory. */
+/* Room for so many more handles, with as many spares, and shadows.  1, or 0: no host memory. */
 static int make_place(struct range *g, size_t handles, size_t shadows) {
     struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                              &g->handle_capacity, sizeof *more);
+    struct spare *spares;
     struct shadow *dark;
 
     if (!more)
         return 0;
     g->handles = more;
+    spares = weir__hostmem_room(g->spares, g->handle_count + handles, &g->spare_capacity,
+                                sizeof *spares);
+    if (!spares)
+        return 0;
+    g->spares = spares;
     dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
                               sizeof *dark);
     if (!dark)
@@ -320,11 +326,9 @@ static CUresult make_handle(struct weir_arena *a, struct handle *h) {
     return a->host->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
 }
 
+/* What the placement is asked for the survey has seen there: host memory alone may be short. */
 static weir_status placed_or(int placed) {
-    if (placed == WEIR_PLACEMENT_OK)
-        return WEIR_OK;
-    return weir__engine_refuse(placed == WEIR_PLACEMENT_NO_MEMORY ? WEIR_E_HOST_MEMORY
-                                                                  : WEIR_E_NO_MEMORY);
+    return placed == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_HOST_MEMORY);
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */
@@ -413,27 +417,28 @@ static int survey(struct weir_arena *a, uint64_t id) {
     return !v.failed;
 }
 
-/* What a handle in pieces from `first` on is, of which none is taken; TAKEN: it has too many tags. */
-static int what_holds(const struct range *g, size_t first, const struct handle *h) {
+/* What a handle in pieces from `first` on is, the least of them, and how many were not seen done. */
+static int what_holds(const struct range *g, size_t first, const struct handle *h, size_t *unseen) {
     int what = CLEAN;
-    size_t tags = 0;
 
+    *unseen = 0;
     for (size_t i = first; i < g->piece_count && g->pieces[i].base < h->base + h->bytes; i++) {
-        tags += g->pieces[i].what != CLEAN;
+        *unseen += g->pieces[i].what != CLEAN;
         if (g->pieces[i].what < what)
             what = g->pieces[i].what;
     }
-    return tags > TAGS ? TAKEN : what;
+    return what;
 }
 
-/* The idle handles in pieces [first, end), side by side, and outside the window.  1, or 0: no host memory. */
-static int find_spares_in(struct range *g, const struct window *w, size_t first, size_t end) {
+/* The idle handles in pieces [first, end), side by side, and outside the window, but for those of too many
+ * tags. */
+static void find_spares_in(struct range *g, const struct window *w, size_t first, size_t end) {
     uint64_t begins = g->pieces[first].base,
              ends = g->pieces[end - 1].base + g->pieces[end - 1].bytes;
 
     for (size_t at = handle_above(g, begins); at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
-        struct spare *spares;
+        size_t tags;
         int what;
 
         if (h->base + h->bytes > ends)
@@ -442,20 +447,14 @@ static int find_spares_in(struct range *g, const struct window *w, size_t first,
             continue;
         while (g->pieces[first].base + g->pieces[first].bytes <= h->base)
             first++;
-        what = what_holds(g, first, h);
-        if (what == TAKEN)
-            continue;
-        spares = weir__hostmem_room(g->spares, g->spare_count, &g->spare_capacity, sizeof *spares);
-        if (!spares)
-            return 0;
-        g->spares = spares;
-        spares[g->spare_count++] = (struct spare){first, h->base, h->bytes, what};
+        what = what_holds(g, first, h, &tags);
+        if (tags <= TAGS)
+            g->spares[g->spare_count++] = (struct spare){first, h->base, h->bytes, what};
     }
-    return 1;
 }
 
-/* The idle handles outside the window, in what is `least` or better.  1, or 0: no host memory. */
-static int find_spares(struct range *g, const struct window *w, int least) {
+/* The idle handles outside the window, in what is `least` or better. */
+static void find_spares(struct range *g, const struct window *w, int least) {
     size_t end;
 
     g->spare_count = 0;
@@ -464,11 +463,10 @@ static int find_spares(struct range *g, const struct window *w, int least) {
              end < g->piece_count && g->pieces[end].what >= least && g->pieces[end].what != HOLE;
              end++)
             ;
-        if (end > i && !find_spares_in(g, w, i, end))
-            return 0;
+        if (end > i)
+            find_spares_in(g, w, i, end);
         end += end == i;
     }
-    return 1;
 }
 
 /* ---- where a request goes -------------------------------------------------------------------- */
@@ -906,8 +904,9 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
-    if ((may_move(a, squeeze) && !find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN)) ||
-        !plan(a, &w, squeeze, &planned))
+    if (may_move(a, squeeze))
+        find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
+    if (!plan(a, &w, squeeze, &planned))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
@@ -925,6 +924,7 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     weir_status status;
     size_t bytes;
 
+    /* unreached: an overflow, since no request is above the device's memory */
     if (!weir__size_round_up(r->bytes, GRANULARITY, &bytes))
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
@@ -977,15 +977,12 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     weir_status status = WEIR_OK;
     uint64_t before = weir__arena_reserve(a), wanted = before + bytes;
     int result_before = weir__driver_result;
-    size_t most, small;
+    size_t small;
     CUresult result;
 
     lift_shadows(a, 1);
     before = weir__arena_reserve(a);
-    bytes = (size_t)(wanted - before);
-    most = weir__size_round_down(weir__arena_room(a), PAGE);
-    if (!weir__size_round_up(bytes, PAGE, &bytes) || bytes > most)
-        bytes = most;
+    bytes = weir__size_round_down(weir__size_smaller(wanted - before, weir__arena_room(a)), PAGE);
     if (!survey(a, 0))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
@@ -1016,18 +1013,11 @@ static int has_unseen(const struct weir_arena *a) {
             return 1;
     for (size_t at = 0; at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
-        int unseen = 0;
+        size_t unseen;
 
         while (g->pieces[i].base + g->pieces[i].bytes <= h->base)
             i++;
-        for (size_t j = i; j < g->piece_count && g->pieces[j].base < h->base + h->bytes; j++) {
-            if (g->pieces[j].what == TAKEN) {
-                unseen = 0;
-                break;
-            }
-            unseen |= g->pieces[j].what != CLEAN;
-        }
-        if (unseen)
+        if (what_holds(g, i, h, &unseen) != TAKEN && unseen > 0)
             return 1;
     }
     return 0;
@@ -1043,7 +1033,10 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
     CUresult result;
 
     lift_shadows(a, 0);
-    if (!survey(a, 0) || !find_spares(g, &none, CLEAN) || !make_place(g, 0, g->spare_count))
+    if (!survey(a, 0))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    find_spares(g, &none, CLEAN);
+    if (!make_place(g, 0, g->spare_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result != CUDA_SUCCESS)
@@ -1084,8 +1077,9 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
         return 0;
     find_tail(g, 0, 0, &tail);
     tail.end = g->pieces[g->small_pieces - 1].base;
-    if (tail.missing > 0 || !find_spares(g, &tail, CLEAN))
+    if (tail.missing > 0)
         return 0;
+    find_spares(g, &tail, CLEAN);
     bytes = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a), 0), PAGE);
     bytes += (size_t)(tail.end - tail.base);
     for (size_t i = 0; i < g->spare_count; i++)

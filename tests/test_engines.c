@@ -2028,6 +2028,83 @@ START_TEST(many_move_unseen) {
 }
 END_TEST
 
+/* Of the idle handles those move that are seen done, and of these the largest that the request needs whole, then
+ * the smallest that it needs a part of: here never that of 20 MiB. */
+START_TEST(the_best_of_the_idle_moves) {
+    static const struct {
+        size_t mib[3], wanted;
+        int at_work, stays; /* -1: none */
+    } cases[] = {{{20, 10, 30}, 34, -1, 0}, {{10, 20, 30}, 34, -1, 1}, {{20, 10, 30}, 40, -1, 0},
+                 {{10, 20, 30}, 40, -1, 1}, {{20, 10, 30}, 40, 0, 0},  {{10, 20, 30}, 40, 1, 1}};
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block[3], *pin[4], *large;
+    uint64_t before;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    give(a, take(a, 1000, B), B);
+    OK(weir_preallocate(a, (size_t)reserve(a) + 2 * MIB, NULL));
+    pin[3] = take(a, 2 * MIB, A);
+    for (int i = 0; i < 3; i++) {
+        OK(weir_preallocate(a, (size_t)reserve(a) + cases[_i].mib[i] * MIB, NULL));
+        block[i] = take(a, cases[_i].mib[i] * MIB, A);
+        OK(weir_preallocate(a, (size_t)reserve(a) + 2 * MIB, NULL));
+        pin[i] = take(a, 2 * MIB, A);
+    }
+    for (int i = 0; i < 3; i++)
+        if (i != cases[_i].at_work)
+            give(a, block[i], A);
+    CU(driver->cuCtxSynchronize());
+    if (cases[_i].at_work >= 0) {
+        busy(A, 5 * MS);
+        give(a, block[cases[_i].at_work], A);
+    }
+    before = reserve(a);
+    large = take(a, cases[_i].wanted * MIB, A);
+    MUST_EQ(reserve(a), before);
+    MUST(take(a, 20 * MIB, A) == block[cases[_i].stays]);
+    give(a, block[cases[_i].stays], A);
+    give(a, large, A);
+    for (int i = 0; i < 4; i++)
+        give(a, pin[i], A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+/* A handle in which few pieces were not seen done moves, behind a wait for those of others; one of many pieces
+ * stays. */
+START_TEST(a_handle_in_many_pieces_stays) {
+    enum { MOST = 8 };
+    int pieces = _i ? MOST + 2 : MOST;
+    size_t bytes = weir__size_round_down(8 * MIB / (size_t)pieces, 512);
+    weir_options options = plain(KIND_MAPPED, 0);
+    weir_allocator *a;
+    void *block[MOST + 2], *pin, *large;
+
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    OK(weir_preallocate(a, 10 * MIB, NULL)); /* 2 MiB of it, of small requests, move to the pin */
+    for (int i = 0; i < pieces; i++)
+        block[i] = take(a, i > 0 ? bytes : 8 * MIB - (size_t)(pieces - 1) * bytes, A);
+    pin = take(a, 8 * MIB, B);
+    MUST_EQ(reserve(a), 16 * MIB);
+    busy(A, 5 * MS);
+    busy(B, 5 * MS);
+    for (int i = 0; i < pieces; i++)
+        give(a, block[i], i % 2 ? A : B);
+    large = take(a, 16 * MIB, A);
+    MUST_EQ(reserve(a), _i ? 32 * MIB : 24 * MIB);
+    give(a, large, A);
+    give(a, pin, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* What may be in use is not unmapped, nor its pool destroyed, because the device cannot be waited for. */
 START_TEST(an_end_that_cannot_wait_is_no_end) {
     static const int kinds[] = {KIND_MAPPED, KIND_POOL, KIND_PLATFORM};
@@ -2950,6 +3027,8 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
     tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
     tcase_add_test(tests, many_move_unseen);
+    tcase_add_loop_test(tests, the_best_of_the_idle_moves, 0, 6);
+    tcase_add_loop_test(tests, a_handle_in_many_pieces_stays, 0, 2);
     tcase_add_test(tests, the_last_addresses_move_too);
     tcase_add_test(tests, the_end_of_the_addresses_is_out_of_memory);
     tcase_add_test(tests, small_blocks_find_room_elsewhere);

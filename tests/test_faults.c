@@ -707,6 +707,28 @@ static weir_status take_pieces(struct scene *s) {
     return want(s, 10, 70 * MIB, A);
 }
 
+static void with_moves(weir_options *o) {
+    o->packing = WEIR_PACKING_FIT;
+    o->limit = bytes_amount(512 * MIB);
+}
+
+static int pieces; /* blocks, of which every other eight are idle */
+
+/* What is idle was freed on two streams, which are at work with it. */
+static void idle_on_two_streams(struct scene *s) {
+    touch(s, 1000, B);
+    OK(want_some(s, 0, pieces, MIB, A));
+    busy(A, 5 * MS);
+    busy(B, 7 * MS);
+    for (int i = 0; i < pieces; i++)
+        if (i / 8 % 2 == 0)
+            OK(drop_on(s, i, i % 2 ? A : B));
+}
+
+static weir_status take_across(struct scene *s) {
+    return want(s, SLOTS - 2, 40 * MIB, A);
+}
+
 static weir_status save_profile(struct scene *s) {
     return weir_profile_save(s->a, NULL);
 }
@@ -766,6 +788,15 @@ static const struct situation situations[] = {
     {"destroy, with a profile", DESTROY_MAY, 0, with_profile, idle_and_done, destroy},
 };
 enum { SITUATIONS = sizeof situations / sizeof situations[0] };
+
+/* Of mapped arenas alone, in which much moves and much is to be surveyed. */
+static const struct situation of_pieces[] = {
+    {"moves of what is not done", ALLOC_MAY, SHORT, with_moves, idle_on_two_streams, take_across},
+    {"trim of pieces", TRIM_MAY, 0, with_moves, idle_on_two_streams, trim},
+    {"refusal among pieces", ALLOC_MAY, SHORT, with_moves, idle_on_two_streams,
+     take_more_than_there_is},
+};
+enum { OF_PIECES = sizeof of_pieces / sizeof of_pieces[0] };
 
 static int is_met(const struct situation *it, const struct world *world) {
     int front = world->front == WEIR_SWITCH_ON;
@@ -1047,6 +1078,14 @@ static uint64_t run_once(const struct world *world, const struct situation *it,
 
 static const struct fault no_fault;
 
+static const struct world *mapped_world(void) {
+    int i = 0;
+
+    while (worlds[i].kind != KIND_MAPPED || worlds[i].front == WEIR_SWITCH_ON)
+        i++;
+    return &worlds[i];
+}
+
 /* WEIR_TEST_FAULTS=all: nothing is left out.  Else each call fails with one result in turn, and of pairs
  * those of close neighbours are tried, for fewer first calls the later these come. */
 static int are_all_wanted(void) {
@@ -1126,6 +1165,21 @@ static uint64_t fail_each_call(const struct world *world, const struct situation
     }
 }
 
+/* The same in pieces. */
+START_TEST(each_driver_call_among_pieces_fails) {
+    weir_status clean;
+    uint64_t points = 0;
+
+    for (pieces = 8; pieces < 40; pieces += 9)
+        for (int i = 0; i < OF_PIECES; i++) {
+            run_once(mapped_world(), &of_pieces[i], &no_fault, &clean);
+            points += fail_each_call(mapped_world(), &of_pieces[i], &clean);
+        }
+    say(mapped_world(), "driver calls that failed among pieces", points);
+    ck_assert_uint_gt(points, 300);
+}
+END_TEST
+
 START_TEST(each_driver_call_fails) {
     uint64_t points = in_each_situation(&worlds[_i], fail_each_call);
 
@@ -1181,6 +1235,21 @@ START_TEST(each_request_for_host_memory_fails) {
     ck_assert_uint_gt(points, 100);
 }
 END_TEST
+
+/* Lists grow now here, now there, as there are more pieces to be listed. */
+START_TEST(each_request_among_pieces_fails) {
+    weir_status clean;
+    uint64_t points = 0;
+
+    for (pieces = 1; pieces < 140; pieces++)
+        for (int i = 0; i < OF_PIECES; i++) {
+            run_once(mapped_world(), &of_pieces[i], &no_fault, &clean);
+            points += fail_each_request(mapped_world(), &of_pieces[i], &clean);
+        }
+    say(mapped_world(), "requests for host memory that failed among pieces", points);
+    ck_assert_uint_gt(points, 500);
+}
+END_TEST
 #endif
 
 static void drop_profile(void) {
@@ -1193,10 +1262,12 @@ int main(void) {
     TCase *pairs_fail = suite_add_case(suite, "pairs", 3600, NULL, drop_profile);
 
     tcase_add_loop_test(calls_fail, each_driver_call_fails, 0, WORLDS);
+    tcase_add_test(calls_fail, each_driver_call_among_pieces_fails);
     tcase_add_loop_test(pairs_fail, pairs_of_driver_calls_fail, 0, WORLDS);
 #ifdef CAN_REFUSE_HOST_MEMORY
-    tcase_add_loop_test(suite_add_case(suite, "host memory", 300, NULL, drop_profile),
-                        each_request_for_host_memory_fails, 0, WORLDS);
+    TCase *memory_fails = suite_add_case(suite, "host memory", 300, NULL, drop_profile);
+    tcase_add_loop_test(memory_fails, each_request_for_host_memory_fails, 0, WORLDS);
+    tcase_add_test(memory_fails, each_request_among_pieces_fails);
 #endif
     return run_suite(suite, CK_FORK_GETENV);
 }
