@@ -128,7 +128,7 @@ struct weir_engine {
     weir_status (*give)(void *engine, CUdeviceptr block, uint64_t id);
     /* In a call on that stream, which is not being captured: records the event that what was given
      * back waits for, if one is due, and lets go what the release threshold does not let it keep.
-     * NULL: there is nothing to do. */
+     * NULL: there is nothing to do, where `give` is NULL too. */
     void (*tend)(void *engine, weir_stream stream, uint64_t id);
     /* 1 if a live block starts there.  NULL: the engine cannot tell. */
     int (*is_live)(void *engine, CUdeviceptr block);

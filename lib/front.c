@@ -102,12 +102,12 @@ struct weir_front {
 
 /* ---- whose cell -------------------------------------------------------------------------------- */
 
-/* Odd: a stream by its id; even: by its handle; 0: neither will do. */
+/* Odd: a stream by its id; even: by its handle, an address; 0: neither will do. */
 static uint64_t key_of(weir_stream stream, uint64_t id) {
     uint64_t handle = (uintptr_t)stream;
 
     if (handle > WEIR_STREAM_PER_THREAD_VALUE)
-        return handle & 1 ? 0 : handle;
+        return handle & 1 ? 0 : handle; /* unreached: odd, which no driver's are */
     return id << 1 | (id != 0);
 }
 
@@ -119,12 +119,12 @@ static struct weir_cell_table *table_of(struct weir_front *f, uint64_t key) {
     return key & 1 ? &f->by_id : &f->by_handle;
 }
 
-/* The cell of a key, or NULL.  That of an id may belong to another by now, which its user checks under
+/* The cell of a key, or NULL; 0 is nobody's.  That of an id may belong to another by now, which its user checks under
  * the cell's lock. */
 static inline struct weir_cell *cell_of(struct weir_front *f, uint64_t key) {
     struct weir_cell *c;
 
-    return weir__cell_table_find(table_of(f, key), key, &c) ? c : NULL;
+    return key && weir__cell_table_find(table_of(f, key), key, &c) ? c : NULL;
 }
 
 /* ---- spans ------------------------------------------------------------------------------------- */
@@ -242,8 +242,7 @@ static void send_home(struct weir_front *f, struct weir_strays *strays, struct w
 static void tend(struct weir_front *f, uint64_t id, weir_stream stream) {
     int before = weir__driver_result;
 
-    if (f->ops->tend)
-        f->ops->tend(f->engine, stream, id);
+    f->ops->tend(f->engine, stream, id);
     weir__set_driver_result(before);
 }
 
@@ -487,10 +486,10 @@ static struct weir_cell *take_silent(struct weir_front *f) {
 static struct weir_cell *cell_at(struct weir_front *f, weir_stream stream, uint64_t id,
                                  int to_bind) {
     uint64_t key = key_of(stream, id);
-    struct weir_cell *c = key ? cell_of(f, key) : NULL;
+    struct weir_cell *c = cell_of(f, key);
     int by_id = (int)(key & 1), full = by_id && f->default_streams >= DEFAULT_STREAMS;
 
-    if (c || !key)
+    if (c || !key) /* unreached: no key, since no driver's handle is odd, and the id is known */
         return c;
     if (full)
         c = take_silent(f);
@@ -562,8 +561,7 @@ static struct weir_cell *visit(struct weir_front *f, weir_stream stream, uint64_
 
 /* In a call on a stream that is being captured (`id`: a default stream's): its cell, if it has one. */
 static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream, uint64_t id) {
-    uint64_t key = key_of(stream, id);
-    struct weir_cell *c = key ? cell_of(f, key) : NULL;
+    struct weir_cell *c = cell_of(f, key_of(stream, id));
     int taken;
 
     if (c && !atomic_load_explicit(&c->capturing, memory_order_relaxed)) {
@@ -575,14 +573,14 @@ static struct weir_cell *visit_captured(struct weir_front *f, weir_stream stream
     return c;
 }
 
-/* Asks the driver: 1 if the stream is not being captured; its id, if *id does not have it yet. */
+/* Asks the driver: 1 if the stream is not being captured, and its id. */
 static inline int ask(struct weir_front *f, weir_stream stream, unsigned long long *id) {
     const struct weir_driver *driver = f->host->driver;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
 
     return driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
            capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-           (*id != 0 || driver->cuStreamGetId(stream, id) == CUDA_SUCCESS);
+           driver->cuStreamGetId(stream, id) == CUDA_SUCCESS;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
@@ -780,6 +778,7 @@ static weir_status add_whole(struct weir_front *f, struct weir_cell *c, size_t b
 /* The cell is still the one of this key, and of this id; 0: the driver was not asked, as the program
  * vouches for the stream, or a free goes by its handle.  The caller holds the cell's lock. */
 static inline int is_its(const struct weir_cell *c, uint64_t key, uint64_t id) {
+    /* unreached: another key, which another thread must give it between the look-up and the lock */
     return atomic_load_explicit(&c->key, memory_order_relaxed) == key &&
            (id == 0 || atomic_load_explicit(&c->id, memory_order_relaxed) == id);
 }
@@ -788,9 +787,10 @@ static inline __attribute__((always_inline)) CUdeviceptr take_any(struct weir_ce
                                                                   size_t bytes) {
     CUdeviceptr block;
 
-    if (bytes > WEIR_SPAN_SMALL)
+    if (bytes > WEIR_SPAN_SMALL) /* unreached: whole ones in copies that serve small requests, */
         return weir__cell_take_whole(c, bytes);
     block = weir__cell_take_home(c, bytes);
+    /* unreached: and what these ask the letter box for in one that serves whole ones */
     return block ? block : weir__cell_take_further(c, bytes);
 }
 
@@ -810,9 +810,10 @@ static inline void count_hit(struct weir_cell *c) {
 /* A hit, or 0: there is nothing, or something to catch up with.  Likewise. */
 static inline __attribute__((always_inline)) CUdeviceptr
 hit(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
+    /* unreached: it is not the stream's, or not ready, in copies that look again under the same lock */
     CUdeviceptr block = is_ready(f, c) && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
-    if (block)
+    if (block) /* unreached: none, or one, in copies that look again: the letter box had it, or not */
         count_hit(c);
     return block;
 }
@@ -823,6 +824,7 @@ take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
     int taken = weir__bias_take(&c->lock);
     CUdeviceptr block = hit(f, c, key, id, bytes);
 
+    /* unreached: it serves nobody, in a copy for cells that were just visited */
     if (!block && c->serves && weir__cell_has_post(c, bytes)) {
         weir__cell_collect(c);
         block = hit(f, c, key, id, bytes);
@@ -834,6 +836,7 @@ take(const struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id,
 /* What was brought into the cell for this very request, or 0. */
 static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, size_t bytes) {
     int taken = weir__bias_take(&c->lock);
+    /* unreached: it is not the stream's any more, which must end while this call is at work on it */
     CUdeviceptr block = c->serves && is_its(c, key, id) ? take_any(c, bytes) : 0;
 
     weir__bias_give(&c->lock, taken);
@@ -876,12 +879,10 @@ static int is_graphs(struct weir_front *f, CUdeviceptr block) {
 static weir_status identify(struct weir_front *f, weir_stream stream, uint64_t *id) {
     CUresult result = weir__engine_stream_id(f->host, stream, id);
     const struct weir_cell *c;
-    uint64_t key;
 
     if (result != CUDA_SUCCESS)
         return weir__engine_status(f->host, result);
-    key = key_of(stream, *id);
-    c = key ? cell_of(f, key) : NULL;
+    c = cell_of(f, key_of(stream, *id));
     if (c && atomic_load_explicit(&c->id, memory_order_relaxed) == *id)
         return WEIR_OK;
     return weir__engine_check_device(f->host, stream);
@@ -1079,7 +1080,7 @@ static inline struct weir_cell *find(struct weir_front *f, weir_stream stream, u
     if (is_default(stream) && !ask(f, stream, id))
         return NULL;
     *key = key_of(stream, *id);
-    return *key ? cell_of(f, *key) : NULL;
+    return cell_of(f, *key);
 }
 
 /* For a stream that the driver has named, or the program vouches for (`id` 0). */
@@ -1104,7 +1105,8 @@ static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, 
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
 
-    if (!c || (id == 0 && !is_vouched_for(f, c, stream) && !ask(f, stream, &id)))
+    /* unreached: not vouched for, as that is asked elsewhere, unless it was until a moment ago */
+    if (!c || (id == 0 && !is_vouched_for(f, c, stream)))
         return alloc_slow(f, bytes, stream, block);
     return alloc_for(f, c, key, id, bytes, stream, block);
 }
@@ -1139,7 +1141,7 @@ static inline __attribute__((always_inline)) int enter_at_once(const struct weir
 static inline __attribute__((always_inline)) weir_status
 leave_with(struct weir_front *f, struct weir_cell *c, CUdeviceptr found, size_t bytes,
            weir_stream stream, void **block) {
-    if (__builtin_expect(!found, 0)) {
+    if (__builtin_expect(!found, 0)) { /* unreached: none in the copy that has found one */
         weir__bias_leave();
         return alloc_asking(f, bytes, stream, block);
     }
@@ -1216,7 +1218,9 @@ static int is_live(const struct weir_span *s, uint64_t address, int64_t *request
 static int take_state(_Atomic uint32_t *state) {
     uint32_t asked = atomic_load_explicit(state, memory_order_relaxed);
 
+    /* unreached: it is not, since it was a moment ago, unless another thread frees it, too */
     return !(asked & WEIR_SLOT_IDLE) &&
+           /* unreached: likewise */
            atomic_compare_exchange_strong_explicit(state, &asked, WEIR_SLOT_AWAY,
                                                    memory_order_relaxed, memory_order_relaxed);
 }
@@ -1238,7 +1242,8 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
     pthread_mutex_lock(&f->lock);
     if (!captured)
         status = weir__order_fence(&f->order, stream, uses ? uses : &none, &fence);
-    if (status == WEIR_OK && !take_state(&s->slot[slot])) { /* freed meanwhile */
+    /* unreached: freed meanwhile, for which two threads must free it at once */
+    if (status == WEIR_OK && !take_state(&s->slot[slot])) {
         if (fence)
             weir__order_fence_drop(&f->order, fence);
         status = weir__engine_refuse(WEIR_E_NOT_OWNED);
@@ -1260,7 +1265,7 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    if (asked == 0) /* freed meanwhile */
+    if (asked == 0) /* unreached: freed meanwhile, for which two threads must free it at once */
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     weir__records_end(&f->records, s);
     status = f->ops->free(f->engine, base, stream, uses);
@@ -1268,7 +1273,7 @@ static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_st
         return WEIR_OK;
     /* This one, or, where records do not stay, the one that was just given up. */
     s = weir__records_whole(&f->records, base, bytes);
-    if (s)
+    if (s) /* unreached: none, for which another thread must have taken that one */
         atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
     return status;
 }
@@ -1305,6 +1310,7 @@ static int put(const struct weir_front *f, struct weir_cell *c, uint64_t key, ui
 
     if (taken < 0)
         return WEIR_CELL_ANOTHERS;
+    /* unreached: not this stream's, unless another thread has made it another's since it was found */
     if (c->serves && is_its(c, key, id)) {
         if (weir__cell_has_post(c, WEIR_SPAN_SMALL)) /* its owner may not come any more */
             weir__cell_collect(c);
@@ -1432,7 +1438,7 @@ static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr
     if (s->slot_units)
         start += (address - s->base) / ((uint64_t)s->slot_units * WEIR_SPAN_UNIT) * s->slot_units *
                  WEIR_SPAN_UNIT;
-    if (address < start || !is_live(s, start, &requested, &in_use))
+    if (!is_live(s, start, &requested, &in_use))
         return 0;
     *block = start;
     *bytes = (size_t)requested;
@@ -1487,18 +1493,19 @@ static weir_status free_by_cell(struct weir_front *f, struct weir_span *s, CUdev
     return WEIR_OK;
 }
 
-/* Takes what begins at `block` out of use: 1, or 0 if it is not live; the caller holds `lock`. */
+/* Takes a block that was live a moment ago out of use: 1, or 0 if it is not any more; the caller holds `lock`. */
 static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block) {
     uint32_t slot;
 
     if (s->slot_units) {
         slot = weir__span_slot(s, block);
-        if (slot == WEIR_SLOT_NONE || !take_state(&s->slot[slot]))
+        if (!take_state(&s->slot[slot])) /* unreached: as there */
             return 0;
         bring_home(f, &(struct weir_stray){s, slot});
         return 1;
     }
-    if (block != s->base || atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
+    /* unreached: freed meanwhile, for which two threads must free it at once */
+    if (atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed) == 0)
         return 0;
     s->next = NULL;
     give_spans(f, s, WEIR_ENGINE_OBSERVED);
@@ -1515,7 +1522,7 @@ weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
     pthread_mutex_lock(&f->lock);
     done = end_use(f, s, block);
     pthread_mutex_unlock(&f->lock);
-    if (!done)
+    if (!done) /* unreached: freed meanwhile */
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     account(f->loose, -requested, -in_use);
     atomic_store_explicit(&f->past, 1, memory_order_relaxed);
@@ -1627,7 +1634,7 @@ weir_status weir__front_bind(struct weir_front *f, weir_stream stream, int more)
 
 void weir__front_leave(struct weir_front *f, weir_stream stream) {
     struct weir_cell *c = NULL;
-    uint64_t id = 0, key;
+    uint64_t id = 0;
 
     if (!is_default(stream) && !cell_of(f, key_of(stream, 0)))
         return;
@@ -1635,8 +1642,7 @@ void weir__front_leave(struct weir_front *f, weir_stream stream) {
         weir__engine_stream_id(f->host, stream, &id) != CUDA_SUCCESS)
         return;
     pthread_mutex_lock(&f->lock);
-    key = key_of(stream, id);
-    c = key ? cell_of(f, key) : NULL;
+    c = cell_of(f, key_of(stream, id));
     if (c && (!c->serves || atomic_load_explicit(&c->id, memory_order_relaxed) != id))
         c = NULL;
     if (c)
@@ -1730,7 +1736,7 @@ void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents
                          size_t most) {
     size_t left = most;
 
-    for (size_t i = 0; i < count && left > 0; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t bytes = extents[i].bytes < left ? extents[i].bytes : left;
 
         weir__records_prepare(&f->records, extents[i].base, bytes);

@@ -179,6 +179,63 @@ START_TEST(a_stream_ends) {
 }
 END_TEST
 
+/* One that has no cache, is not asked about, or is not the one that had it, leaves all as it is. */
+START_TEST(a_stream_ends_that_left_nothing) {
+    CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
+    void *kept;
+    CUgraph graph;
+    uint64_t idle;
+
+    make(_i);
+    give(take(1000, A), A);
+    idle = stats_of(a).front_idle;
+    weir__drop_in_stream_ends(a, per_thread);
+    give(take(1000, per_thread), per_thread);
+    weir__drop_in_stream_ends(a, per_thread);
+    CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
+    weir__drop_in_stream_ends(a, fresh);
+    kept = take(1000, fresh);
+    weir__drop_in_stream_ends(a, fresh); /* too young to have one */
+    for (int i = 0; i < 300; i++)
+        give(take(1000, fresh), fresh);
+    CU(driver->cuStreamDestroy(fresh));
+    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    MUST(next == fresh);
+    weir__drop_in_stream_ends(a, next);
+    weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_UNKNOWN, 1);
+    weir__drop_in_stream_ends(a, A);
+    weir__model_faults_clear();
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    weir__drop_in_stream_ends(a, A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_LE(idle, stats_of(a).front_idle);
+    give(kept, A);
+    CU(driver->cuStreamDestroy(next));
+    MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+/* What is nobody's, or begins elsewhere, is not freed, done or not. */
+START_TEST(what_is_no_block_is_not_done) {
+    int host;
+    unsigned char *small, *large;
+
+    make(_i);
+    small = take(3000, A);
+    large = take(3 * MIB, A);
+    if (has_front(_i)) {
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, large + 512));
+    }
+    OK(weir__drop_in_free_done(a, small));
+    OK(weir__drop_in_free_done(a, large));
+    end();
+}
+END_TEST
+
 /* With no questions asked about streams, the handle's next owner is told apart by this alone. */
 START_TEST(a_handle_that_comes_again) {
     weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
@@ -301,6 +358,8 @@ int main(void) {
     }
     tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stream_ends_that_left_nothing, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_no_block_is_not_done, 0, WORLDS);
     tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
     tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);
     tcase_add_loop_test(tests, what_lies_in_its_memory, 0, WORLDS);

@@ -1645,6 +1645,69 @@ static CUresult maps_nothing(int *value, CUdevice_attribute attribute, CUdevice 
     return result;
 }
 
+static void expect_around(weir_allocator *a, const char *address, const void *block, size_t bytes) {
+    void *found = NULL;
+    size_t found_bytes = 0;
+
+    OK(weir_block_range(a, address, &found, &found_bytes));
+    MUST(found == block);
+    MUST_EQ(found_bytes, bytes);
+}
+
+static void expect_nothing_else(weir_allocator *a, const char *address) {
+    void *found;
+    size_t bytes;
+
+    if (weir_block_range(a, address, &found, &bytes) == WEIR_OK)
+        MUST((const char *)found <= address && address < (const char *)found + bytes);
+}
+
+/* Every byte of a live block leads to it, and no other byte to any. */
+START_TEST(the_block_around_an_address) {
+    weir_options options = plain(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0);
+    weir_allocator *a;
+    char *first, *small, *large, *gone, *last, host;
+
+    options.harden = _i % 2 ? WEIR_HARDEN_GUARD : WEIR_HARDEN_OFF;
+    a = make(&options);
+    first = take(a, 3 * MIB, A);
+    small = take(a, 1000, A);
+    large = take(a, 3 * MIB, A);
+    gone = take(a, 3 * MIB, A);
+    last = take(a, 5 * MIB, A);
+    if (front == WEIR_SWITCH_OFF && _i / 2 == KIND_POOL) {
+        EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, large, NULL, NULL));
+        abandon(a);
+        return;
+    }
+    EXPECT(WEIR_E_INVALID, weir_block_range(a, NULL, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, &host, NULL, NULL));
+    OK(weir_block_range(a, small, NULL, NULL));
+    expect_around(a, small, small, 1000);
+    expect_around(a, small + 999, small, 1000);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, small + 1000, NULL, NULL));
+    expect_around(a, large, large, 3 * MIB);
+    expect_around(a, large + 3 * MIB - 1, large, 3 * MIB);
+    expect_around(a, last + 2 * MIB, last, 5 * MIB);
+    give(a, gone, A);
+    give(a, first, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone + 2 * MIB, NULL, NULL));
+    OK(weir_trim(a, 0, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone + 2 * MIB, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, first + 2 * MIB, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, last + 5 * MIB + 100 * KIB, NULL, NULL));
+    expect_nothing_else(a, small + 200 * KIB);
+    give(a, small, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, small, NULL, NULL));
+    give(a, large, A);
+    give(a, last, A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* The driver lacks the entries, or the device the ability: addresses can be had there all the same. */
 START_TEST(a_device_that_maps_nothing) {
     struct weir_driver table = *older_driver(_i ? WEIR_CAP_VIRTUAL : 0);
@@ -3026,6 +3089,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
     tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
+    tcase_add_loop_test(tests, the_block_around_an_address, 0, 2 * KIND_COUNT);
     tcase_add_test(tests, many_move_unseen);
     tcase_add_loop_test(tests, the_best_of_the_idle_moves, 0, 6);
     tcase_add_loop_test(tests, a_handle_in_many_pieces_stays, 0, 2);

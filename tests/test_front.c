@@ -673,6 +673,67 @@ START_TEST(silent_default_streams_make_room) {
 }
 END_TEST
 
+static void pair_per_thread(weir_allocator *a) {
+    pair(a, 512, PER_THREAD);
+}
+
+/* Those that were too young for a cache leave no more behind. */
+START_TEST(young_default_streams_make_room) {
+    enum { KEPT = 256, MORE = 64 };
+    weir_allocator *a = make_plain(_i);
+    uint64_t host_bytes;
+
+    earn(a, A);
+    for (int i = 0; i < KEPT; i++)
+        elsewhere(a, pair_per_thread);
+    host_bytes = stats_of(a).host_bytes;
+    for (int i = 0; i < MORE; i++)
+        elsewhere(a, pair_per_thread);
+    MUST_LE(stats_of(a).host_bytes, host_bytes + (size_t)MORE * 64);
+    MUST_EQ(stats_of(a).front_streams, 1);
+    end(a);
+}
+END_TEST
+
+static void *more_strayed;
+
+static void give_both_per_thread(weir_allocator *a) {
+    give(a, strayed, PER_THREAD);
+    give(a, more_strayed, PER_THREAD);
+    strayed = NULL;
+}
+
+static size_t while_others_call(const weir_growth_state *state, void *allocator) {
+    if (strayed && more_strayed)
+        elsewhere(*(weir_allocator **)allocator, give_both_per_thread);
+    return state->request;
+}
+
+/* A default stream keeps its cache while a call on it takes long, in which it is silent. */
+START_TEST(a_call_under_way_is_not_silence) {
+    static const int kinds[] = {KIND_POOL, KIND_REGIONS};
+    enum { KEPT = 256 };
+    weir_options options = plain(kinds[_i]);
+    weir_allocator *a;
+
+    options.growth = WEIR_GROWTH_CALLBACK;
+    options.growth_function = while_others_call;
+    options.growth_context = &a;
+    options.prealloc = bytes_amount(64 * MIB);
+    a = make(&options);
+    earn(a, A);
+    send_threads(a, KEPT - 1);
+    earn(a, NULL);
+    strayed = take(a, 512, A);
+    more_strayed = take(a, 512, A);
+    give(a, take(a, 100 * MIB, NULL), A);
+    MUST(!strayed);
+    pair(a, 512, NULL); /* what it kept went back before growth */
+    expect_a_hit(a, NULL);
+    end(a);
+}
+END_TEST
+
 static void give_strayed(weir_allocator *a) {
     give(a, strayed, NULL);
 }
@@ -957,34 +1018,34 @@ static void expect_no_questions(void) {
 }
 
 /* `cached`: the captured stream has a cache; `aborted`: so ends the capture. */
-static void free_under_capture(int kind, int cached, int aborted) {
+static void free_under_capture(int kind, CUstream stream, int cached, int aborted) {
     weir_allocator *a = make_plain(kind);
     void *block[SIZES], *none = &none;
     weir_statistics before, after;
 
     warm(a, B);
     if (cached)
-        warm(a, A);
+        warm(a, stream);
     for (int i = 0; i < SIZES; i++) {
-        block[i] = take(a, sizes[i], A);
+        block[i] = take(a, sizes[i], stream);
         forbid(block[i], sizes[i]);
     }
     before = stats_of(a);
-    begin_capture(A);
+    begin_capture(stream);
     count_from_here();
-    busy(A, MS); /* a step of the graph */
+    busy(stream, MS); /* a step of the graph */
     if (kind == KIND_POOL) {
-        none = take(a, 512, A);
-        give(a, none, A);
+        none = take(a, 512, stream);
+        give(a, none, stream);
         MUST_EQ(stats_of(a).front_misses_capture, before.front_misses_capture + 1);
     } else {
-        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, A, &none));
+        EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 512, stream, &none));
     }
     for (int i = 0; i < SIZES; i++)
-        give(a, block[i], A);
+        give(a, block[i], stream);
     MUST_EQ(stats_of(a).deferred_frees, before.deferred_frees + SIZES);
     for (int i = 0; i < SIZES; i++)
-        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], A));
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream));
     after = check_identities(a);
     MUST_EQ(after.deferred_frees, before.deferred_frees + SIZES);
     MUST_EQ(after.blocks, before.blocks - SIZES);
@@ -992,24 +1053,30 @@ static void free_under_capture(int kind, int cached, int aborted) {
     expect_no_questions();
     expect_none_of_it(a, B);
     expect_none_of_it(a, C);
-    end_capture(A, aborted);
+    end_capture(stream, aborted);
     if (cached) { /* its own again, sooner or later: the engine may have something that fits better */
         void *more[SIZES * 6];
         int again = 0;
 
         for (int i = 0; i < SIZES * 6; i++) {
-            more[i] = take(a, sizes[i % SIZES], A);
+            more[i] = take(a, sizes[i % SIZES], stream);
             again += is_forbidden(more[i], sizes[i % SIZES]);
         }
         MUST(again > 0);
         for (int i = 0; i < SIZES * 6; i++)
-            give(a, more[i], A);
+            give(a, more[i], stream);
     }
     end(a);
 }
 
 START_TEST(frees_under_capture) {
-    free_under_capture(_i / 4, _i & 1, _i >> 1 & 1);
+    free_under_capture(_i / 4, A, _i & 1, _i >> 1 & 1);
+}
+END_TEST
+
+/* The driver does not say which one it is then. */
+START_TEST(frees_under_capture_of_a_default_stream) {
+    free_under_capture(_i, PER_THREAD, 0, 0);
 }
 END_TEST
 
@@ -1566,6 +1633,29 @@ START_TEST(one_stream_never_records) {
 }
 END_TEST
 
+/* What the caches hold cannot be had then; what is refused is refused all the same, and nothing is lost. */
+START_TEST(a_refusal_where_the_device_cannot_be_waited_for) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *block, *none = NULL;
+    weir_status status;
+
+    options.limit = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = 20;
+    a = make(&options);
+    warm(a, A);
+    block = take(a, 30 * MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    status = weir_alloc(a, 40 * MIB, A, &none);
+    MUST(status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY);
+    weir__model_faults_clear();
+    give(a, block, A);
+    give(a, take(a, 40 * MIB, A), A);
+    end(a);
+}
+END_TEST
+
 /* Nothing is live: a trim leaves nothing, whatever there was. */
 START_TEST(a_trim_leaves_nothing) {
     enum { COUNT = 2000 };
@@ -2118,6 +2208,32 @@ START_TEST(each_request_for_host_memory_fails_once) {
 }
 END_TEST
 
+/* Each stream finds no host memory at first; one of them, for a larger table of streams. */
+START_TEST(streams_without_a_place) {
+    enum { STREAMS_MADE = 70 };
+    weir_allocator *a = make_plain(_i);
+    CUstream stream[STREAMS_MADE];
+    int refusals = 0;
+
+    for (int i = 0; i < STREAMS_MADE; i++) {
+        void *block = NULL;
+
+        stream[i] = make_stream();
+        was_refused = 0;
+        refuse_in = 1;
+        MUST(is_in_order(weir_alloc(a, 512, stream[i], &block)));
+        refuse_in = 0;
+        refusals += was_refused;
+        give(a, block, stream[i]);
+        pair(a, 512, stream[i]);
+    }
+    MUST_EQ(refusals, STREAMS_MADE);
+    for (int i = 0; i < STREAMS_MADE; i++)
+        CU(driver->cuStreamDestroy(stream[i]));
+    end(a);
+}
+END_TEST
+
 /* Whole blocks without number, each with a request for host memory that fails, if there is one: a block
  * that has no record is not handed out. */
 START_TEST(whole_blocks_without_a_record) {
@@ -2460,6 +2576,7 @@ static void add_capture(TCase *tests) {
     LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_where_there_was_another);
     LOOP(tests, frees_under_capture, ENGINES * 4);
+    LOOP(tests, frees_under_capture_of_a_default_stream, ENGINES);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_is_freed_outside);
 }
@@ -2480,6 +2597,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, at_the_limit_other_caches_give, ENGINES);
     tcase_add_test(tests, a_small_request_needs_no_whole_slab);
     LOOP(tests, one_stream_never_records, ENGINES);
+    LOOP(tests, a_refusal_where_the_device_cannot_be_waited_for, ENGINES);
     LOOP(tests, a_trim_leaves_nothing, ENGINES);
     LOOP(tests, figures_are_exact, ENGINES);
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
@@ -2497,12 +2615,15 @@ static void add_crowds(TCase *tests) {
     LOOP(tests, many_default_streams_are_bound_at_once, ENGINES);
     LOOP(tests, silent_default_streams_make_room, ENGINES);
     LOOP(tests, neither_misses_nor_letters_are_silence, 2 * ENGINES);
+    LOOP(tests, young_default_streams_make_room, ENGINES);
+    LOOP(tests, a_call_under_way_is_not_silence, 2);
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
 #ifdef CAN_REFUSE_HOST_MEMORY
 static void add_host_memory(TCase *tests) {
     LOOP(tests, each_request_for_host_memory_fails_once, ENGINES * CHORES);
+    LOOP(tests, streams_without_a_place, ENGINES);
     tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, whole_blocks_without_a_record, KIND_REGIONS, KIND_REGIONS + 1);
 }
