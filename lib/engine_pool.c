@@ -277,6 +277,7 @@ static void note_used_peak(struct pool *p) {
         return;
     peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     while (peak > known &&
+           /* unreached: that another thread raises it at the same moment */
            !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
                                                   memory_order_relaxed))
         ;
@@ -300,15 +301,13 @@ static void drop_left_probes(struct pool *p) {
 /* What lies idle is taken first: half of the probe blocks are enough for it. */
 static size_t least_probe(struct pool *p, uint64_t reserve) {
     uint64_t in_use = read_in_use(p), idle = reserve > in_use ? reserve - in_use : 0;
-    size_t bytes;
+    size_t bytes = (size_t)weir__size_smaller(idle / (MAX_PROBES / 2), PROBE_BYTES);
 
-    if (!weir__size_round_up((size_t)idle / (MAX_PROBES / 2), UNIT, &bytes) || bytes > PROBE_BYTES)
-        return PROBE_BYTES;
-    return bytes > UNIT ? bytes : UNIT;
+    return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
 }
 
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
- * caller holds `growing` and is in the driver's scope.  Returns the reserve.  *why: what the driver
+ * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserve.  *why: what the driver
  * had against it other than that memory is short. */
 static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     const struct weir_driver *driver = p->host->driver;
@@ -318,7 +317,7 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     *why = CUDA_SUCCESS;
     atomic_fetch_add(&p->raises, 1);
     note_used_peak(p);
-    while (reserve < target && p->probe_count < MAX_PROBES && p->has_figures) {
+    while (reserve < target && p->probe_count < MAX_PROBES) {
         uint64_t missing = target - reserve;
         size_t bytes = largest;
         CUresult result;
@@ -481,6 +480,7 @@ static weir_status out_of_memory(struct pool *p, size_t bytes) {
     weir_status status = weir__engine_status(p->host, CUDA_ERROR_OUT_OF_MEMORY);
     size_t most;
 
+    /* unreached: an overflow, since no request is above the device's memory */
     if (limit_of(p) != UINT64_MAX && weir__size_round_up(bytes, UNIT, &most) &&
         (weir__engine_device_free(p->host) >= most || read_reserve(p) >= limit_of(p)))
         return weir__engine_refuse(WEIR_E_LIMIT);
@@ -498,6 +498,7 @@ static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stre
     int is_back = give(p, block, stream) == CUDA_SUCCESS;
 
     pthread_mutex_lock(&p->growing);
+    /* unreached: no place for it, for which the driver must have kept as many before */
     if (!is_back && p->probe_count < MAX_PROBES) {
         atomic_fetch_add(&p->probing, bytes);
         p->probes[p->probe_count++] = block;
@@ -722,6 +723,7 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     after = raise_reserve(p, target < limit ? target : limit, &why);
     p->is_priming = 0;
     if (after > before) {
+        /* unreached: there was enough, and another thread grew it since it was read */
         weir__engine_note(host, cause, 0, target > before ? target - before : 0, after - before,
                           stall_of(p, started, after - before), after);
         if (weir__engine_is_prealloc(cause))
@@ -778,6 +780,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     lower_ceiling(p, after);
     *released = before > after ? (size_t)(before - after) : 0;
     if (*released > 0)
+        /* unreached: no more than that, and another thread freed it since it was read */
         weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
                           weir__engine_since(host, started), after);
     pthread_mutex_unlock(&p->growing);
@@ -879,6 +882,7 @@ static void used_figures(struct pool *p, weir_statistics *out) {
     out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
     out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     later = atomic_load(&p->probing);
+    /* unreached: what another thread does between the readings */
     if (has_probes || probing > 0 || later > 0 || raises != atomic_load(&p->raises)) {
         probing = later > probing ? later : probing;
         out->requested -= probing < out->requested ? probing : out->requested;

@@ -513,6 +513,7 @@ static weir_status spans_free(void *engine, CUdeviceptr block, weir_stream strea
     if (!ours)
         return free_other(s, block, stream, uses);
     result = weir__engine_stream_id(s->host, stream, &id);
+    /* unreached: with uses, which the front refuses where the stream is being captured */
     if (weir__engine_is_capture(result) && !uses)
         return spans_give(s, block, WEIR_ENGINE_UNKNOWN);
     if (result != CUDA_SUCCESS)
@@ -668,7 +669,7 @@ static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
     struct spans *s = engine;
 
     s->inner->glance(s->under, reserve, NULL);
-    if (in_use)
+    if (in_use) /* unreached: NULL, since no engine has this one under it */
         *in_use = atomic_load_explicit(&s->in_use, memory_order_relaxed);
 }
 

@@ -298,6 +298,7 @@ static weir_status give_with_uses(struct weir_suballoc *s, CUdeviceptr block, we
     struct weir_fence *fence;
     weir_status status;
 
+    /* unreached: it is not live, as it was when its uses were noted */
     if (find(s, block, &found) != WEIR_PLACEMENT_OK)
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     status = weir__order_fence(&s->order, stream, uses, &fence);
@@ -380,10 +381,12 @@ weir_status weir__suballoc_give_silently(struct weir_suballoc *s, CUdeviceptr bl
     if (id != OBSERVED && !on)
         return give_quarantined(s, block);
     if (id == OBSERVED) {
+        /* unreached: not owned, since the front gives what it has taken */
         if (find(s, block, &was) != WEIR_PLACEMENT_OK)
             return weir__engine_refuse(WEIR_E_NOT_OWNED);
         give_observed(s, block);
     } else {
+        /* unreached: likewise */
         if (give(s, block, id, s->order.sequence + 1, &was) != WEIR_PLACEMENT_OK)
             return weir__engine_refuse(WEIR_E_NOT_OWNED);
         weir__order_freed(&s->order, on, was.size);
@@ -427,7 +430,7 @@ static int place_region(struct weir_suballoc *s, struct weir_placement *p, uint6
     if (id == OBSERVED)
         return weir__placement_add(p, place, bytes);
     on = weir__order_stream(&s->order, id);
-    if (!on)
+    if (!on) /* unreached: no host memory for it, since it is known from the request */
         return WEIR_PLACEMENT_NO_MEMORY;
     weir__order_taken(&s->order, bytes);
     return weir__placement_add_freed(p, place, bytes, id, weir__order_freed(&s->order, on, bytes));
@@ -497,8 +500,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
     uint64_t sequence = 0;
     int placed;
 
-    if (!r)
-        return WEIR_PLACEMENT_INVALID;
+    /* unreached: no host memory for it, since it is known from the request */
     if (id != OBSERVED && !on)
         return WEIR_PLACEMENT_NO_MEMORY;
     if (on) {
@@ -513,8 +515,7 @@ int weir__suballoc_fill(struct weir_suballoc *s, uint64_t hole, uint64_t address
 
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
     const struct weir_suballoc_region *r = region_of(s, address);
-    int placed = r ? weir__placement_hollow(s->placement[r->kind], chunk, address, bytes)
-                   : WEIR_PLACEMENT_INVALID;
+    int placed = weir__placement_hollow(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
         count_total(s, s->total - bytes);
@@ -523,8 +524,7 @@ int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t addr
 
 int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes) {
     const struct weir_suballoc_region *r = region_of(s, address);
-    int placed = r ? weir__placement_punch(s->placement[r->kind], chunk, address, bytes)
-                   : WEIR_PLACEMENT_INVALID;
+    int placed = weir__placement_punch(s->placement[r->kind], chunk, address, bytes);
 
     if (placed == WEIR_PLACEMENT_OK)
         count_total(s, s->total - bytes);
@@ -539,10 +539,7 @@ void weir__suballoc_ask(struct weir_suballoc *s, uint64_t id, weir_stream stream
 }
 
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream) {
-    struct weir_order_stream *on = id == 0 ? NULL : weir__order_stream(&s->order, id);
-
-    if (on)
-        weir__order_mark(&s->order, on, stream);
+    weir__order_mark(&s->order, weir__order_stream(&s->order, id), stream);
 }
 
 struct survey {

@@ -163,7 +163,7 @@ int weir__suballoc_punch(struct weir_suballoc *s, uint64_t chunk, uint64_t addre
 /* The same, whoever may use that part, which may lie in several free chunks side by side: `chunk` is where the
  * first of them starts. */
 int weir__suballoc_hollow(struct weir_suballoc *s, uint64_t chunk, uint64_t address, size_t bytes);
-/* In a call on `stream` of that id: an event is recorded for what was freed on it. */
+/* In a request on `stream` of that id: an event is recorded for what was freed on it. */
 void weir__suballoc_mark(struct weir_suballoc *s, uint64_t id, weir_stream stream);
 /* In a call on the stream of that id: if it is idle, what was freed on it is observed.  Not where the id is
  * not known. */

@@ -2311,6 +2311,12 @@ START_TEST(what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested, 60 * MIB);
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
     weir__model_faults_clear();
+    if (_i) { /* nor can it be waited for */
+        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        MUST_EQ(stats_of(a).requested, 60 * MIB);
+        weir__model_faults_clear();
+    }
     MUST_EQ(stats_of(a).requested, 60 * MIB);
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
     give(a, block, A);
@@ -2770,6 +2776,36 @@ START_TEST(what_is_preallocated_later_is_kept_too) {
     ck_assert_uint_ge(got, 256 * MIB);
     CU(driver->cuCtxSynchronize());
     ck_assert_uint_ge(reserve(a), 256 * MIB);
+    weir__model_fail(WEIR_ENTRY_cuMemPoolSetAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 512 * MIB, NULL)); /* it is not kept */
+    weir__model_faults_clear();
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    CU(driver->cuCtxSynchronize());
+    MUST_LE(512 * MIB, reserve(a));
+    destroy(a);
+}
+END_TEST
+
+/* Of a block that others still use nothing is there to be noted, or found. */
+START_TEST(what_is_pending_is_no_block) {
+    weir_options options = plain(_i, 256 * MIB);
+    weir_allocator *a;
+    char *block;
+
+    a = make(&options);
+    block = take(a, 3 * MIB, A);
+    OK(weir_use(a, block, B));
+    busy(B, 5 * MS);
+    give(a, block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, C));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, block + MIB, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block + MIB, A));
+    CU(driver->cuStreamEndCapture(A, &(CUgraph){NULL}));
+    CU(driver->cuCtxSynchronize());
+    give(a, take(a, 3 * MIB, A), A);
     destroy(a);
 }
 END_TEST
@@ -3089,6 +3125,7 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, what_cannot_be_put_goes_later);
     tcase_add_test(tests, what_stays_in_two_places_goes_with_the_last);
     tcase_add_test(tests, what_was_moved_goes_with_its_shadow);
+    tcase_add_loop_test(tests, what_is_pending_is_no_block, KIND_FIXED, KIND_PLATFORM);
     tcase_add_loop_test(tests, the_block_around_an_address, 0, 2 * KIND_COUNT);
     tcase_add_test(tests, many_move_unseen);
     tcase_add_loop_test(tests, the_best_of_the_idle_moves, 0, 6);

@@ -514,6 +514,10 @@ static void used_blocks(struct scene *s) {
     busy(C, 7 * MS);
 }
 
+static weir_status give_on_new(struct scene *s) {
+    return drop_on(s, 1, C);
+}
+
 static weir_status give_used_blocks(struct scene *s) {
     return drop_some(s, 0, 3, A);
 }
@@ -758,6 +762,7 @@ static const struct situation situations[] = {
     {"demand", ALLOC_MAY, FRONT, NULL, others_are_dry, take_whole},
     {"frees", FREE_MAY, 0, NULL, a_few, give_a_few},
     {"frees on two streams", FREE_MAY, 0, NULL, many_on_two_streams, give_many_on_two_streams},
+    {"free on a new stream", FREE_MAY, 0, NULL, one_small, give_on_new},
     {"frees of used blocks", FREE_MAY, 0, NULL, used_blocks, give_used_blocks},
     {"frees under capture", FREE_MAY, GRAPHS, NULL, a_capture, give_under_capture},
     {"free of a used block under capture", FREE_MAY, GRAPHS, NULL, a_capture,
