@@ -359,8 +359,7 @@ static size_t size_of_base(struct spans *s, const struct request *r, uint64_t re
         idle += s->blocks.regions[i].bytes;
         pieces++;
     }
-    if (pieces < 2 || idle < reserve / BASE_PART || idle / BASE_REQUESTS < s->largest ||
-        idle > SIZE_MAX)
+    if (pieces < 2 || idle < reserve / BASE_PART || idle / BASE_REQUESTS < s->largest)
         return 0;
     return weir__size_round_down((size_t)idle, UNIT);
 }
@@ -634,7 +633,8 @@ static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
     weir__lock_give(&s->lock);
 }
 
-/* Regions go back on the stream, as far as they serve it; what it has done by now the pool then has. */
+/* Over the pool: regions go back on the stream, as far as they serve it; what it has done by now the pool then
+ * has. */
 static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct spans *s = engine;
     size_t at;
@@ -649,8 +649,7 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
             break;
     /* A driver may see by this what is done; 580 does not, and keeps the region until it is waited for. */
     (void)weir__engine_is_idle(s->host, stream);
-    if (s->inner->shed)
-        s->inner->shed(s->under, keep, stream, id, cause);
+    s->inner->shed(s->under, keep, stream, id, cause);
     weir__lock_give(&s->lock);
 }
 

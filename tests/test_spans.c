@@ -541,6 +541,50 @@ START_TEST(the_first_valley_makes_a_base) {
 }
 END_TEST
 
+/* What a stream freed in the base serves another behind a wait, before the reserve grows. */
+START_TEST(a_base_serves_behind_another_stream) {
+    CUdeviceptr left, block, large, behind;
+    uint64_t before;
+
+    begin(tables[_i]);
+    host.options.internal_dependencies = WEIR_SWITCH_ON;
+    left = go_down();
+    block = take(50 * MIB, A);
+    large = take(400 * MIB, A);
+    give(take(MIB, B), B);
+    before = reserve();
+    busy(A, 50 * MS);
+    give(large, A);
+    behind = take(390 * MIB, B);
+    MUST_EQ(reserve(), before);
+    MUST(behind == large);
+    MUST_EQ(driver->cuStreamQuery(B), CUDA_ERROR_NOT_READY);
+    give(behind, B);
+    give(block, A);
+    give(left, A);
+    end();
+}
+END_TEST
+
+/* What the driver does not take stays, and where it is not known whose it would be, nothing is tried. */
+START_TEST(what_cannot_be_shed_stays) {
+    begin(&weir__engine_spans_pool);
+    count_from_here();
+    give(take(40 * MIB, A), A);
+    ops->shed(engine, 0, A, 0, WEIR_EVENT_DECAY);
+    MUST_EQ(regions_given(), 0);
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    give(take(40 * MIB, A), A); /* still there */
+    MUST_EQ(regions_taken(), 1);
+    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    CU(driver->cuCtxSynchronize());
+    ops->shed(engine, 0, A, id_of(A), WEIR_EVENT_DECAY);
+    MUST_EQ(reserve(), 0);
+    end();
+}
+END_TEST
+
 START_TEST(no_base_is_made_while_work_is_pending) {
     CUdeviceptr left;
 
@@ -880,6 +924,8 @@ START_TEST(a_region_off_the_grid_is_refused) {
     crooked.cuMemFree = free_off_grid;
     begin_on(&crooked, &weir__engine_spans_platform, UINT64_MAX, UINT64_MAX);
     host.options.log = WEIR_LOG_NONE;
+    if (_i) /* at first */
+        weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, ops->alloc(engine, MIB, A, 0, 1, &block, &grew));
     MUST(block == NOWHERE);
     MUST_EQ(reserve(), 0);
@@ -990,6 +1036,8 @@ static void add_growth(TCase *tests) {
     BOTH(reluctance_fades);
     tcase_add_test(tests, reluctance_fades_late_where_memory_is_wasted);
     BOTH(the_first_valley_makes_a_base);
+    BOTH(a_base_serves_behind_another_stream);
+    tcase_add_test(tests, what_cannot_be_shed_stays);
     tcase_add_test(tests, no_base_is_made_while_work_is_pending);
     BOTH(several_streams_make_no_base);
     BOTH(a_reserve_taken_beforehand_makes_no_base);
@@ -1018,7 +1066,7 @@ static void add_faults(TCase *tests) {
 #endif
     BOTH(each_memory_call_fails_once);
     BOTH(the_largest_request_is_refused);
-    tcase_add_test(tests, a_region_off_the_grid_is_refused);
+    tcase_add_loop_test(tests, a_region_off_the_grid_is_refused, 0, 2);
 }
 
 int main(void) {
