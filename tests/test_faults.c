@@ -729,6 +729,31 @@ static void idle_on_two_streams(struct scene *s) {
             OK(drop_on(s, i, i % 2 ? A : B));
 }
 
+/* Whole handles are idle, and done, between halves of such. */
+static void halves_are_idle(struct scene *s) {
+    OK(want_some(s, 0, pieces, 4 * MIB, A));
+    for (int i = 0; i < pieces; i++)
+        if (i % 6 >= 1 && i % 6 <= 4)
+            OK(drop(s, i));
+    CU(driver->cuCtxSynchronize());
+}
+
+/* Below many blocks a hole, and a handle that is idle. */
+static void a_hole_below(struct scene *s) {
+    OK(want(s, SLOTS - 5, 24 * MIB, A));
+    OK(want(s, SLOTS - 4, 8 * MIB, A));
+    OK(want_some(s, 0, pieces, MIB, A));
+    OK(drop(s, SLOTS - 5));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(s->a, 0, NULL));
+    OK(drop(s, SLOTS - 4));
+    CU(driver->cuCtxSynchronize());
+}
+
+static weir_status take_into_it(struct scene *s) {
+    return want(s, SLOTS - 2, 20 * MIB, A);
+}
+
 static weir_status take_across(struct scene *s) {
     return want(s, SLOTS - 2, 40 * MIB, A);
 }
@@ -800,6 +825,10 @@ static const struct situation of_pieces[] = {
     {"trim of pieces", TRIM_MAY, 0, with_moves, idle_on_two_streams, trim},
     {"refusal among pieces", ALLOC_MAY, SHORT, with_moves, idle_on_two_streams,
      take_more_than_there_is},
+    {"moves of handles between halves", ALLOC_MAY, SHORT, with_moves, halves_are_idle, take_across},
+    {"trim of handles between halves", TRIM_MAY, 0, with_moves, halves_are_idle, trim},
+    {"into a hole", ALLOC_MAY, SHORT, with_moves, a_hole_below, take_into_it},
+    {"trim beside a hole", TRIM_MAY, 0, with_moves, a_hole_below, trim},
 };
 enum { OF_PIECES = sizeof of_pieces / sizeof of_pieces[0] };
 
@@ -1246,7 +1275,7 @@ START_TEST(each_request_among_pieces_fails) {
     weir_status clean;
     uint64_t points = 0;
 
-    for (pieces = 1; pieces < 140; pieces++)
+    for (pieces = 1; pieces < 72; pieces++)
         for (int i = 0; i < OF_PIECES; i++) {
             run_once(mapped_world(), &of_pieces[i], &no_fault, &clean);
             points += fail_each_request(mapped_world(), &of_pieces[i], &clean);
