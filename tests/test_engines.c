@@ -2849,6 +2849,42 @@ START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
 END_TEST
 
 /* A stream per request, as servers do: what it frees before it ends comes back to the others. */
+/* Much is stranded, and the device cannot be waited for: a request that needs it is refused, and later served. */
+START_TEST(what_is_stranded_stays_where_nothing_waits) {
+    weir_options options = plain(KIND_REGIONS, 0);
+    weir_allocator *a;
+    void *pin, *none = NULL;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = 20;
+    a = make(&options);
+    pin = take(a, 1000, A);
+    for (int i = 0; i < 3; i++) {
+        void *block[2];
+        CUstream stream;
+
+        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        for (int j = 0; j < 20; j++)
+            give(a, take(a, 1000, stream), stream);
+        block[0] = take(a, 40 * MIB, stream);
+        block[1] = take(a, 40 * MIB, stream);
+        give(a, block[0], stream);
+        give(a, block[1], stream);
+        CU(driver->cuStreamDestroy(stream));
+    }
+    for (int i = 0; i < 600; i++)
+        give(a, take(a, 1000, A), A);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 110 * MIB, A, &none));
+    weir__model_faults_clear();
+    give(a, take(a, 110 * MIB, A), A);
+    give(a, pin, A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 START_TEST(streams_that_end_strand_nothing) {
     weir_options options = plain(KIND_FIXED, 64 * MIB);
     weir_allocator *a = make(&options);
@@ -3064,6 +3100,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, what_is_preallocated_later_is_kept_too);
     tcase_add_test(tests, probe_blocks_are_nobodys);
     tcase_add_loop_test(tests, probe_blocks_that_stay_in_the_drivers_peak, 0, 2);
+    tcase_add_test(tests, what_is_stranded_stays_where_nothing_waits);
     tcase_add_test(tests, streams_that_end_strand_nothing);
     tcase_add_test(tests, a_trim_frees_what_no_event_covers);
     tcase_add_test(tests, pending_frees_do_not_pile_up);

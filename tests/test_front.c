@@ -1643,6 +1643,7 @@ START_TEST(a_refusal_where_the_device_cannot_be_waited_for) {
     options.limit = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = 20;
     a = make(&options);
+    warm(a, B);
     warm(a, A);
     block = take(a, 30 * MIB, A);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);

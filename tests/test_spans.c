@@ -603,6 +603,28 @@ START_TEST(no_base_is_made_while_work_is_pending) {
 }
 END_TEST
 
+/* Two idle regions of twelve are not worth it. */
+START_TEST(little_that_is_idle_makes_no_base) {
+    enum { REGIONS = 12 };
+    CUdeviceptr block[REGIONS], more;
+
+    begin(tables[_i]);
+    for (int i = 0; i < REGIONS; i++)
+        block[i] = take(64 * MIB, A);
+    give(block[2], A);
+    give(block[7], A);
+    count_from_here();
+    more = take(20 * MIB, A);
+    MUST_LE(regions_given(), 1);
+    MUST_LE(reserve(), REGIONS * 64 * MIB);
+    give(more, A);
+    for (int i = 0; i < REGIONS; i++)
+        if (i != 2 && i != 7)
+            give(block[i], A);
+    end();
+}
+END_TEST
+
 START_TEST(several_streams_make_no_base) {
     CUdeviceptr left;
 
@@ -1037,6 +1059,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, reluctance_fades_late_where_memory_is_wasted);
     BOTH(the_first_valley_makes_a_base);
     BOTH(a_base_serves_behind_another_stream);
+    BOTH(little_that_is_idle_makes_no_base);
     tcase_add_test(tests, what_cannot_be_shed_stays);
     tcase_add_test(tests, no_base_is_made_while_work_is_pending);
     BOTH(several_streams_make_no_base);
