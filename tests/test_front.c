@@ -1640,15 +1640,15 @@ START_TEST(a_refusal_where_the_device_cannot_be_waited_for) {
     void *block, *none = NULL;
     weir_status status;
 
-    options.limit = bytes_amount(64 * MIB);
+    options.limit = bytes_amount(128 * MIB);
     options.recovery_timeout_ms = 20;
     a = make(&options);
+    block = take(a, 30 * MIB, A);
     warm(a, B);
     warm(a, A);
-    block = take(a, 30 * MIB, A);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    status = weir_alloc(a, 40 * MIB, A, &none);
+    status = weir_alloc(a, 110 * MIB, A, &none);
     MUST(status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY);
     weir__model_faults_clear();
     give(a, block, A);
