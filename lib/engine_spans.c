@@ -41,8 +41,9 @@
  * What does not lie in a region goes to the inner engine as it is: requests under capture, which the
  * pool engine turns into graph memory.
  *
- * A trim waits for the device where idle regions hold frees that were not observed, and gives regions
- * back on a stream of its own that runs nothing, so that the inner engine has them at once.
+ * A trim waits for the device where idle regions hold frees that were not observed, or regions went back
+ * behind such, and gives regions back on a stream of its own that runs nothing, so that the inner engine has
+ * them at once.
  *
  * Locks: one lock over everything here, under it the inner engine's calls, which may take
  * milliseconds when they grow or wait for the device, and driver calls for events.
@@ -82,6 +83,7 @@ struct spans {
     uint64_t deepest;               /* bytes that were free in the deepest valley, */
     uint64_t looked_at;             /* and when a base was last thought of */
     uint64_t threshold;             /* bytes in idle regions that are kept after a free */
+    int awaits;                     /* regions went back behind work that nobody has seen done */
 };
 
 struct request {
@@ -139,8 +141,10 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
         return weir__engine_status(s->host, result);
     status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
     weir__driver_unrelax(driver, &scope);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         weir__suballoc_remove(&s->blocks, at, id);
+        s->awaits |= stream != s->resting && s->inner->hides_pending;
+    }
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
@@ -569,7 +573,7 @@ static weir_status spans_grow(void *engine, uint64_t target, int cause) {
  * scope. */
 static weir_status give_idle_back(struct spans *s, size_t keep) {
     weir_status status = WEIR_OK;
-    int dirty = 0;
+    int dirty = s->awaits;
     size_t at;
 
     weir__suballoc_look_around(&s->blocks);
@@ -577,6 +581,8 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
     for (size_t i = 0; i < s->blocks.region_count; i++)
         dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
     status = weir__engine_status(s->host, weir__suballoc_wait(&s->blocks, dirty));
+    if (status == WEIR_OK && dirty)
+        s->awaits = 0;
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     while (status == WEIR_OK && s->blocks.total > keep &&
            find_spare(s, s->blocks.total - keep, &at))

@@ -189,6 +189,33 @@ START_TEST(beside_pending_frees) {
 }
 END_TEST
 
+/* Regions that lie idle here and there, all of it seen done, are given back for a larger one on a stream at
+ * work, where the driver moves nothing before that is done: the trim waits for it. */
+START_TEST(behind_work_of_its_own) {
+    weir_options options = options_for(0, 256 * MIB, 1);
+    void *own[2], *others[2], *served;
+
+    MUST(worlds[0].kind == KIND_POOL && worlds[0].front == WEIR_SWITCH_ON);
+    make(&options);
+    for (int i = 0; i < 2; i++) {
+        own[i] = take(60 * MIB, A);
+        others[i] = take(30 * MIB, B);
+    }
+    (void)refused(70 * MIB, A); /* has what is not recorded yet recorded, */
+    for (int i = 0; i < 2; i++) {
+        OK(weir_use(a, own[i], B)); /* and so is this */
+        OK(weir_free(a, own[i], A));
+    }
+    CU(driver->cuCtxSynchronize());
+    busy(A, 100 * MS);
+    served = take(120 * MIB, A);
+    OK(weir_free(a, served, A));
+    OK(weir_free(a, others[0], B));
+    OK(weir_free(a, others[1], B));
+    end();
+}
+END_TEST
+
 /* Small ones, on a stream with a cache: a slab of one slot must do. */
 START_TEST(less_than_a_slab) {
     weir_options options = options_for(_i, 64 * MIB, 1);
@@ -568,6 +595,7 @@ int main(void) {
     tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
+    tcase_add_test(tests, behind_work_of_its_own);
     tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
     tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
     tcase_add_loop_test(tests, with_gaps, 0, WORLDS);
