@@ -387,19 +387,35 @@ CUresult weir__serve_cuMemFree_v2(CUdeviceptr block) {
 
 /* ---- plain memory -------------------------------------------------------------------------------- */
 
-/* All streams may use it at once: so it comes from an allocator that hands out nothing else, on a stream
- * that runs nothing, once whatever the driver may have had that wait for is over. */
-static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
+/* In relaxed mode, so that no capture of others is broken. */
+static CUresult wait_for(CUstream stream) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = REAL(cuStreamSynchronize)(stream);
+    (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    return result;
+}
+
+/* All streams may use it at once: so it comes from an allocator that hands out nothing else, on a stream
+ * that runs nothing, once whatever the driver may have had that wait for is over; what cannot be waited for
+ * goes back. */
+static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     struct weir_served *s = weir__served_plain(device_of(NULL));
     CUstream apart = s ? weir__served_apart(s) : NULL;
+    struct weir_found found = {.by = s, .bytes = bytes};
 
-    if (!apart || !request(s, block, bytes, apart, result))
+    if (!apart || !request(s, &found.base, bytes, apart, result))
         return 0;
-    if (*result != CUDA_SUCCESS || REAL(cuThreadExchangeStreamCaptureMode)(&mode) != CUDA_SUCCESS)
+    if (*result != CUDA_SUCCESS)
         return 1;
-    *result = REAL(cuStreamSynchronize)(apart);
-    (void)REAL(cuThreadExchangeStreamCaptureMode)(&mode);
+    *result = wait_for(apart);
+    if (*result == CUDA_SUCCESS)
+        *block = found.base;
+    else
+        (void)free_block(&found, apart);
     return 1;
 }
 

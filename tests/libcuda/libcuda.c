@@ -11,6 +11,9 @@
  * At the end of a process the calls of each entry of weir's table, whoever made them, are added to the
  * file that WEIR_TEST_CALLS names, a line each; cuMemAllocAsync counts as what it is like.
  *
+ * cuModelFail, which no driver has, lets a program plan that the k-th call of an entry from now, whoever makes
+ * it, does nothing and returns `result`.
+ *
  * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0
  * is the thread's own; a resolver gives it for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE
  * set the model up.  The driver version is the profile's: above it a resolver knows nothing.
@@ -200,6 +203,20 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     }
     (void)driver->cuDevicePrimaryCtxRelease(device);
     return result;
+}
+
+/* ---- Faults ---- */
+
+EXPORT int cuModelFail(const char *entry, uint64_t k, CUresult result);
+
+/* 0: there is no such entry. */
+int cuModelFail(const char *entry, uint64_t k, CUresult result) {
+    for (int i = 0; model() && i < WEIR_ENTRY_COUNT; i++)
+        if (strcmp(weir__driver_entry_name((enum weir_driver_entry)i), entry) == 0) {
+            weir__model_fail((enum weir_driver_entry)i, k, result, 0);
+            return 1;
+        }
+    return 0;
 }
 
 /* ---- The resolvers ---- */
