@@ -7,8 +7,8 @@
  *
  * Fork: a driver does not survive fork(), and the child's copies of its locks may be held by threads
  * that the child does not have.  A child handler therefore raises a flag that every entry point
- * reads before it takes a lock.  `in_use` is raised before the first maker runs, not after, so that
- * a fork in the middle of a load is covered too.
+ * reads before it takes a lock.  `in_use` is raised before any lock is taken under which a driver may be
+ * opened, here or by whoever calls, so that a fork in the middle of that is covered too.
  *
  * Must not know: what is behind a table; who calls it.
  */
@@ -30,10 +30,9 @@ static struct {
 
 #define DRIVER_COUNT (sizeof drivers / sizeof drivers[0])
 
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers and the next two */
-static int handler_registered;
-static int opened;                 /* tables that stand */
-static atomic_int in_use;          /* a table stands or is being made */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards makers */
+static atomic_int handler_registered;
+static atomic_int in_use;          /* tables that stand, and calls under way that may make one */
 atomic_int weir__driver_is_forked; /* this is a child of a process with in_use */
 
 unsigned weir__driver_capabilities(int version) {
@@ -69,6 +68,21 @@ static void mark_child(void) {
         atomic_store_explicit(&weir__driver_is_forked, 1, memory_order_relaxed);
 }
 
+int weir__driver_begin_use(void) {
+    int registered = atomic_load_explicit(&handler_registered, memory_order_acquire);
+
+    if (!registered && pthread_atfork(NULL, NULL, mark_child) == 0) {
+        registered = 1; /* by another thread too, perhaps: twice does no harm */
+        atomic_store_explicit(&handler_registered, 1, memory_order_release);
+    }
+    atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
+    return registered;
+}
+
+void weir__driver_end_use(void) {
+    atomic_fetch_sub_explicit(&in_use, 1, memory_order_relaxed);
+}
+
 /* A table is handed out started, whether or not its maker did that: cuInit may be called again. */
 static int start(const struct weir_driver *table, struct weir_driver_failure *failure) {
     CUresult result = table->cuInit(0);
@@ -85,23 +99,13 @@ static const struct weir_driver *make_table(size_t i, struct weir_driver_failure
 
     if (table)
         return table;
-    if (!handler_registered) {
-        if (pthread_atfork(NULL, NULL, mark_child) != 0) {
-            snprintf(failure->text, sizeof failure->text,
-                     "cannot register a fork handler: out of memory");
-            return NULL;
-        }
-        handler_registered = 1;
-    }
-    atomic_store_explicit(&in_use, 1, memory_order_relaxed);
     table = drivers[i].make(failure);
     if (table && !start(table, failure))
         table = NULL;
     if (table) {
-        opened++;
+        atomic_fetch_add_explicit(&in_use, 1, memory_order_relaxed);
         atomic_store_explicit(&drivers[i].table, table, memory_order_release);
     }
-    atomic_store_explicit(&in_use, opened > 0, memory_order_relaxed);
     return table;
 }
 
@@ -128,9 +132,15 @@ const struct weir_driver *weir__driver_open(const char *name, struct weir_driver
     table = atomic_load_explicit(&drivers[i].table, memory_order_acquire);
     if (table)
         return table;
-    pthread_mutex_lock(&open_lock);
-    table = make_table(i, failure);
-    pthread_mutex_unlock(&open_lock);
+    if (weir__driver_begin_use()) {
+        pthread_mutex_lock(&open_lock);
+        table = make_table(i, failure);
+        pthread_mutex_unlock(&open_lock);
+    } else {
+        snprintf(failure->text, sizeof failure->text,
+                 "cannot register a fork handler: out of memory");
+    }
+    weir__driver_end_use();
     return table;
 }
 

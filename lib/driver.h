@@ -99,6 +99,11 @@ struct weir_driver_failure {
  * any lock. */
 const struct weir_driver *weir__driver_open(const char *name, struct weir_driver_failure *failure);
 
+/* Around a lock under which a driver may be opened: a child that is born in between finds the lock held by nobody,
+ * and is refused as if the driver stood already.  0: no memory to see a fork by, which an open then says. */
+int weir__driver_begin_use(void);
+void weir__driver_end_use(void);
+
 /* The makers (driver_cuda.c, model/), for weir__driver_open alone. */
 const struct weir_driver *weir__driver_cuda(struct weir_driver_failure *failure);
 const struct weir_driver *weir__driver_model(struct weir_driver_failure *failure);
@@ -150,7 +155,7 @@ const char *weir__driver_error_name(const struct weir_driver *driver, CUresult r
 /* Written by driver.c alone; read through weir__driver_forked, on every call. */
 extern atomic_int weir__driver_is_forked __attribute__((visibility("hidden")));
 
-/* 1 in a child of fork() of a process that had opened a driver or was opening one, else 0; such a
+/* 1 in a child of fork() of a process that had opened a driver or was about to, else 0; such a
  * child must make no driver call.  One load.  A child made without fork handlers (_Fork, a bare
  * clone) is not recognised. */
 static inline int weir__driver_forked(void) {

@@ -20,6 +20,14 @@ static inline int weir__drop_in_forked(void) {
     return weir__driver_forked();
 }
 
+/* Around a lock under which an allocator is made: see driver.h. */
+static inline void weir__drop_in_begin_use(void) {
+    (void)weir__driver_begin_use();
+}
+static inline void weir__drop_in_end_use(void) {
+    weir__driver_end_use();
+}
+
 /* Before the first request.  From then on one on a stream that is being captured is refused (E_CAPTURE) rather
  * than made a node of the graph, which is for the driver; and peaks are seen at every request that no cache
  * serves. */

@@ -46,6 +46,17 @@ static _Atomic(weir_allocator *) the_default; /* one of these */
 static _Atomic(weir_allocator *) the_first;   /* likewise; the only one as long as `made` is 1 */
 static atomic_int made;                       /* how many of these */
 
+/* A child of fork that is born meanwhile is refused, before it comes to the lock. */
+static void take_lock(void) {
+    (void)weir__driver_begin_use();
+    pthread_mutex_lock(&lock);
+}
+
+static void give_lock(void) {
+    pthread_mutex_unlock(&lock);
+    weir__driver_end_use();
+}
+
 /* Registered once the driver is open, and so called before it goes. */
 static void save_at_exit(void) {
     for (int device = 0; device < MOST_DEVICES && !weir__driver_forked(); device++) {
@@ -139,15 +150,15 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
     weir_status status;
     int is_default;
 
-    pthread_mutex_lock(&lock);
+    take_lock();
     status = where(&options, &place);
     if (status != WEIR_OK)
-        goto give_lock;
+        goto done;
     is_default = device < 0 || device == place.device;
     device = device < 0 ? place.device : device;
     if (device >= MOST_DEVICES) {
         status = without_driver(WEIR_E_NO_DEVICE, options.log, "weir serves 64 devices at most");
-        goto give_lock;
+        goto done;
     }
     a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
     if (!a) {
@@ -157,7 +168,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         its.device = names[device];
         status = weir_allocator_create(&its, &a);
         if (status != WEIR_OK)
-            goto give_lock;
+            goto done;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish(a, &options, &place);
     }
@@ -165,8 +176,8 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         atomic_store_explicit(&the_default, a, memory_order_release);
     *allocator = a;
 
-give_lock:
-    pthread_mutex_unlock(&lock);
+done:
+    give_lock();
     return status;
 }
 
@@ -263,9 +274,9 @@ static __attribute__((noinline)) weir_status find_for_stream(weir_stream stream,
     if (atomic_load_explicit(&made, memory_order_acquire) > 0) {
         place = the_place;
     } else {
-        pthread_mutex_lock(&lock);
+        take_lock();
         status = where(&options, &place);
-        pthread_mutex_unlock(&lock);
+        give_lock();
     }
     if (status == WEIR_OK && place.count > 1)
         status = device_of(&place, stream, &device);

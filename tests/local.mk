@@ -144,6 +144,7 @@ tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-
 victims = \
 	tests/victims/asks \
 	tests/victims/closes \
+	tests/victims/early \
 	tests/victims/fails \
 	tests/victims/fills \
 	tests/victims/forks \
@@ -164,6 +165,8 @@ tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
+tests_victims_early_SOURCES = tests/victims/early.c $(victim_work)
+tests_victims_early_LDADD =
 tests_victims_fails_SOURCES = tests/victims/fails.c $(victim_work)
 tests_victims_fails_LDADD =
 tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)

@@ -2,9 +2,12 @@
 /* test_process.c: the allocators of the process, one for each device, on modelled devices. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -263,6 +266,59 @@ START_TEST(a_child_of_fork_is_refused) {
 }
 END_TEST
 
+/* ---- a fork while another thread is about to make the first */
+
+static sem_t logs, may_log;
+static atomic_int holds_lines;
+
+/* For the library's log: the line of whoever makes the first waits as long as it is told to. */
+ssize_t write(int file, const void *bytes, size_t count) {
+    if (file == STDERR_FILENO && atomic_exchange(&holds_lines, 0)) {
+        sem_post(&logs);
+        while (sem_wait(&may_log) != 0)
+            ;
+    }
+    return syscall(SYS_write, file, bytes, count);
+}
+
+static void *fail_to_make(void *unused) {
+    weir_allocator *a = NULL;
+
+    EXPECT(WEIR_E_PARSE, weir_default_allocator(&a));
+    return unused;
+}
+
+START_TEST(a_child_born_before_the_first_was_made_is_refused) {
+    int status = -1;
+    pthread_t thread;
+    pid_t child;
+
+    setenv("WEIR_LIMIT", "much", 1);
+    MUST(sem_init(&logs, 0, 0) == 0 && sem_init(&may_log, 0, 0) == 0);
+    holds_lines = 1;
+    MUST(pthread_create(&thread, NULL, fail_to_make, NULL) == 0);
+    while (sem_wait(&logs) != 0)
+        ;
+    child = fork();
+    MUST(child >= 0);
+    if (child == 0) {
+        alarm(10); /* rather than wait for a lock that nobody holds */
+        _exit(child_is_refused() ? 0 : 1);
+    }
+    sem_post(&may_log);
+    MUST(pthread_join(thread, NULL) == 0);
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    child = fork(); /* nothing was made: it may try for itself */
+    if (child == 0) {
+        fail_to_make(NULL);
+        _exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
 /* Profiles are saved as the process ends: one for each device. */
 START_TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
@@ -342,6 +398,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, a_child_of_fork_is_refused);
+    tcase_add_test(tests, a_child_born_before_the_first_was_made_is_refused);
     tcase_add_test(tests, each_saves_its_profile_at_exit);
     tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
     return run_suite(suite, CK_FORK);

@@ -378,6 +378,17 @@ static void say_left(const char *what, int device) {
                   what, device);
 }
 
+/* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
+static void begin_making(void) {
+    weir__drop_in_begin_use();
+    pthread_mutex_lock(&lock);
+}
+
+static void end_making(void) {
+    pthread_mutex_unlock(&lock);
+    weir__drop_in_end_use();
+}
+
 /* The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p) {
     struct weir_served *s = take_spare(p->device, p->most);
@@ -404,7 +415,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
 
     if (weir__drop_in_forked())
         return NULL;
-    pthread_mutex_lock(&lock);
+    begin_making();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
         s = find_served(p);
@@ -413,7 +424,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
         atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : WEIR_POOL_LEFT,
                               memory_order_release);
     }
-    pthread_mutex_unlock(&lock);
+    end_making();
     if (begun && s)
         weir__run_tell("a memory pool of %s is served", s->device_text);
     else if (begun)
@@ -429,13 +440,13 @@ struct weir_served *weir__served_plain(int device) {
     s = atomic_load_explicit(&plain[device], memory_order_acquire);
     if (s || atomic_load_explicit(&plain_is_left[device], memory_order_relaxed))
         return s;
-    pthread_mutex_lock(&lock);
+    begin_making();
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
     if (!s && (s = make(device, 0))) {
         s->is_plain = 1;
         atomic_store_explicit(&plain[device], s, memory_order_release);
     }
-    pthread_mutex_unlock(&lock);
+    end_making();
     if (!s && !atomic_exchange(&plain_is_left[device], 1))
         say_left("plain memory", device);
     return s;
