@@ -6,7 +6,7 @@
  * It exports what NVIDIA's library exports under the same names, as far as the model can do what the
  * name says: the entries of weir's table, what programs ask beyond it (model_program.h), plain
  * copies and fills, and the two resolvers.  A name that is not here has no symbol, which is what a
- * driver without it says.  The first forms of entries that have a second one are not here either.
+ * driver without it says.  Most first forms of entries that have a second one are not here either.
  *
  * At the end of a process the calls of each entry of weir's table, whoever made them, are added to the
  * file that WEIR_TEST_CALLS names, a line each; cuMemAllocAsync counts as what it is like.
@@ -184,6 +184,48 @@ static CUresult fill_words(CUdeviceptr block, unsigned int value, size_t count, 
     DEFINE(name##_ptds, symbol "_ptds", params, CUstream stream = own_stream(NULL), call)
 PLAIN_ENTRIES(PLAIN_ENTRY)
 
+/* ---- Forms of what the model has ---- */
+
+#define WHOLE_ROW ((size_t)512)
+
+/* Rows begin at whole ones. */
+static CUresult in_rows(CUdeviceptr *block, size_t *pitch, size_t width, size_t height) {
+    if (!pitch || width > SIZE_MAX - WHOLE_ROW)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pitch = (width + WHOLE_ROW - 1) / WHOLE_ROW * WHOLE_ROW;
+    if (height > 0 && *pitch > SIZE_MAX / height)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return FROM_TABLE(cuMemAlloc, (block, *pitch * height));
+}
+
+/* X(symbol, base name, first version, (parameters), call).  Managed memory is never the host's here; a capture
+ * to a graph goes to one of its own, which has what is captured and nothing before it. */
+/* clang-format off */
+#define OTHER_FORMS(X)                                                                             \
+    X(cuMemAllocPitch_v2, cuMemAllocPitch, 3020,                                                   \
+      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element),      \
+      ((void)element, in_rows(block, pitch, width, height)))                                       \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000,                                                  \
+      (CUdeviceptr *block, size_t bytes, unsigned int flags),                                      \
+      ((void)flags, FROM_TABLE(cuMemAlloc, (block, bytes))))
+#define OTHER_STREAM_FORMS(X)                                                                      \
+    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, (CUstream stream),                        \
+      FROM_TABLE(cuStreamBeginCapture, (stream, CU_STREAM_CAPTURE_MODE_GLOBAL)))                   \
+    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                             \
+      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
+       CUstreamCaptureMode mode),                                                                  \
+      ((void)graph, (void)nodes, (void)edges, count > 0 ? CUDA_ERROR_NOT_SUPPORTED                 \
+           : FROM_TABLE(cuStreamBeginCapture, (stream, mode))))
+/* clang-format on */
+
+#define OTHER_FORM(symbol, name, version, params, call)                                            \
+    DEFINE(form_##symbol, #symbol, params, NOTHING, call)
+#define OTHER_STREAM_FORM(symbol, name, version, params, call)                                     \
+    DEFINE(form_##symbol, #symbol, params, NOTHING, call)                                          \
+    DEFINE(form_##symbol##_ptsz, #symbol "_ptsz", params, stream = own_stream(stream), call)
+OTHER_FORMS(OTHER_FORM)
+OTHER_STREAM_FORMS(OTHER_STREAM_FORM)
+
 /* ---- A context anew ---- */
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
@@ -244,10 +286,16 @@ struct row {
 #define PLAIN_ROW(name, symbol, version, params, call)                                             \
     {#name, version, ADDRESS(exported_##name), ADDRESS(exported_##name##_ptds)},
 
+#define FORM_ROW(symbol, name, version, params, call)                                              \
+    {#name, version, ADDRESS(exported_form_##symbol), ADDRESS(exported_form_##symbol)},
+#define STREAM_FORM_ROW(symbol, name, version, params, call)                                       \
+    {#name, version, ADDRESS(exported_form_##symbol), ADDRESS(exported_form_##symbol##_ptsz)},
+
 static const struct row rows[] = {
-    WEIR_DRIVER_ENTRIES(TABLE_ROW) WEIR_PROGRAM_ENTRIES(PROGRAM_ROW) PLAIN_ENTRIES(PLAIN_ROW){
-        "cuDevicePrimaryCtxReset", 11000, ADDRESS(cuDevicePrimaryCtxReset_v2),
-        ADDRESS(cuDevicePrimaryCtxReset_v2)},
+    WEIR_DRIVER_ENTRIES(TABLE_ROW) WEIR_PROGRAM_ENTRIES(PROGRAM_ROW) PLAIN_ENTRIES(PLAIN_ROW)
+        OTHER_FORMS(FORM_ROW) OTHER_STREAM_FORMS(STREAM_FORM_ROW){
+            "cuDevicePrimaryCtxReset", 11000, ADDRESS(cuDevicePrimaryCtxReset_v2),
+            ADDRESS(cuDevicePrimaryCtxReset_v2)},
     {"cuGetProcAddress", 11030, ADDRESS(cuGetProcAddress), ADDRESS(cuGetProcAddress)},
     {"cuGetProcAddress", 12000, ADDRESS(cuGetProcAddress_v2), ADDRESS(cuGetProcAddress_v2)},
 };

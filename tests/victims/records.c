@@ -31,7 +31,19 @@ enum { THREADS = 4, TURNS = 5000, HELD = 8 };
       (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
        unsigned long long flags))                                                                  \
     X(cuMemUnmap, "cuMemUnmap", (CUdeviceptr address, size_t bytes))                               \
-    X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle))
+    X(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle))                         \
+    X(cuMemAllocPitch, "cuMemAllocPitch_v2",                                                       \
+      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element))      \
+    X(cuMemAllocManaged, "cuMemAllocManaged",                                                      \
+      (CUdeviceptr *block, size_t bytes, unsigned int flags))                                      \
+    X(begin_global, "cuStreamBeginCapture", (CUstream stream))                                     \
+    X(begin_global_own, "cuStreamBeginCapture_ptsz", (CUstream stream))                            \
+    X(begin_to_graph, "cuStreamBeginCaptureToGraph",                                               \
+      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
+       CUstreamCaptureMode mode))                                                                  \
+    X(begin_to_graph_own, "cuStreamBeginCaptureToGraph_ptsz",                                      \
+      (CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count,         \
+       CUstreamCaptureMode mode))
 /* clang-format on */
 
 static struct {
@@ -133,6 +145,52 @@ static void map(void) {
     freed += 2;
 }
 
+/* In rows, and managed. */
+static void ask_otherwise(void) {
+    CUdeviceptr rows, managed;
+    size_t pitch = 0;
+
+    CU(more.cuMemAllocPitch(&rows, &pitch, 700, 30, 4));
+    HOLDS(pitch == 1024); /* the model's */
+    CU(more.cuMemAllocManaged(&managed, 5000, 1));
+    CU(cuda.cuMemFree(managed));
+    CU(cuda.cuMemFree(rows));
+    handed_out += 2;
+    freed += 2;
+}
+
+/* Captured in each way that there is; then one that is not. */
+static void capture(void) {
+    CUdeviceptr block;
+    CUstream stream;
+    CUgraph graph;
+
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int way = 0; way <= 5; way++) {
+        if (way == 0)
+            CU(more.begin_global(stream));
+        if (way == 1)
+            CU(more.begin_global_own(stream));
+        if (way == 2)
+            CU(more.begin_to_graph(stream, NULL, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+        if (way == 3)
+            CU(more.begin_to_graph_own(stream, NULL, NULL, NULL, 0,
+                                       CU_STREAM_CAPTURE_MODE_RELAXED));
+        if (way == 4)
+            CU(cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        CU(cuda.cuMemAllocAsync(&block, 4000 + (size_t)way, stream));
+        CU(cuda.cuMemFreeAsync(block, stream));
+        if (way < 5) {
+            CU(cuda.cuStreamEndCapture(stream, &graph));
+            CU(cuda.cuGraphDestroy(graph));
+        }
+        handed_out++;
+        freed++;
+    }
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+}
+
 static void set_marks(void) {
     for (int i = 0; mark && i < 3; i++, marks++)
         mark(i == 2 ? "with blanks in it" : "step");
@@ -180,6 +238,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     map();
+    ask_otherwise();
+    capture();
     set_marks();
     refuse();
     CU(cuda.cuMemFree(plain));
