@@ -26,7 +26,7 @@
  *
  * How far it goes is printed by each run, and stands in `small_placements`, `small_arenas` and
  * `small_fronts`: sequences of up to 4 to 7 operations, more than two million of them.  WEIR_TEST_DEPTH=N
- * makes all of them N operations longer, which is about ten times the work each time.
+ * makes all of them N operations longer (-N: shorter), which is about ten times the work each time.
  */
 #include "model_device.h"
 

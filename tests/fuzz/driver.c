@@ -5,7 +5,7 @@
  * inputs made of them from a fixed seed: bytes changed, inserted, removed, pieces of two files joined.
  * What ends the process is written to FUZZ_TARGET.crash, which `fuzz_FUZZ_TARGET FILE...` runs again.
  *
- * WEIR_TEST_SOAK=N makes it N times as long, WEIR_TEST_SEED=N begins elsewhere.
+ * WEIR_TEST_SOAK=N makes it N times as long (0.1: a tenth), WEIR_TEST_SEED=N begins elsewhere.
  *
  * Must not know: what a target tests.
  */
@@ -149,7 +149,8 @@ static uint64_t number_from(const char *variable, uint64_t standard) {
 static void run_suite(void) {
     const char *source = getenv("top_srcdir");
     char folder[PATH_MAX];
-    uint64_t mutated = FUZZ_MUTATED * number_from("WEIR_TEST_SOAK", 1);
+    const char *soak = getenv("WEIR_TEST_SOAK");
+    uint64_t mutated = (uint64_t)(FUZZ_MUTATED * (soak ? strtod(soak, NULL) : 1));
 
     state = (number_from("WEIR_TEST_SEED", 1) + 1) * UINT64_C(0x9e3779b97f4a7c15);
     snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus/%s", source ? source : ".", FUZZ_TARGET);
