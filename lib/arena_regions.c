@@ -181,12 +181,12 @@ static void count_idle(struct weir_arena *a, uint64_t id, uint64_t *bytes, uint6
 }
 
 static size_t regions_largest(struct weir_arena *a, uint64_t id) {
-    uint64_t idle, pages;
+    uint64_t idle, pages, room;
     size_t added;
 
     count_idle(a, id, &idle, &pages);
-    added = weir__size_round_down(weir__engine_room(a->host, weir__arena_room(a) + idle, pages),
-                                  GRANULARITY);
+    room = weir__size_less(a->host->limit, a->blocks.total - idle); /* which may be above it */
+    added = weir__size_round_down(weir__engine_room(a->host, room, pages), GRANULARITY);
     /* Beside others in a page a region may not begin where the front wants it to. */
     return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }

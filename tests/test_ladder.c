@@ -189,6 +189,25 @@ START_TEST(beside_pending_frees) {
 }
 END_TEST
 
+/* Whatever comes free first pays for what is above a limit that was lowered. */
+START_TEST(above_a_lowered_limit) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+
+    if (worlds[_i].kind == KIND_FIXED)
+        return; /* its region is its limit */
+    options.growth = WEIR_GROWTH_EXACT;
+    make(&options);
+    fill_up(9 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(160 * MIB)));
+    for (int i = 0; i < 3; i++) {
+        give_back(2 * i, BLOCKS, A);
+        check_largest(refused(100 * MIB, A), A, 0);
+    }
+    give_rest_back(A);
+    end();
+}
+END_TEST
+
 /* Regions that lie idle here and there, all of it seen done, are given back for a larger one on a stream at
  * work, where the driver moves nothing before that is done: the trim waits for it. */
 START_TEST(behind_work_of_its_own) {
@@ -595,6 +614,7 @@ int main(void) {
     tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
+    tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
     tcase_add_test(tests, behind_work_of_its_own);
     tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
     tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
