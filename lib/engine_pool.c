@@ -509,11 +509,18 @@ static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stre
     pthread_mutex_unlock(&p->growing);
 }
 
-/* A driver that ignores maxSize (before 12.2): a request that took the reserve past the limit is
- * undone. */
+/* A limit that the driver does not know: a request that took the reserve past it is undone.  In relaxed mode:
+ * otherwise that breaks a capture, which the request may be part of. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
+    const struct weir_driver *driver = p->host->driver;
+    struct weir_driver_scope scope;
+    int relaxed = weir__driver_relax(driver, &scope) == CUDA_SUCCESS;
+
     take_back(p, block, bytes, stream);
-    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
+    if (relaxed) {
+        (void)driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
+        weir__driver_unrelax(driver, &scope);
+    }
     return weir__engine_refuse(WEIR_E_LIMIT);
 }
 

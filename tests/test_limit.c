@@ -254,6 +254,29 @@ START_TEST(with_older_drivers) {
 }
 END_TEST
 
+/* A request under capture that is undone leaves the capture whole. */
+START_TEST(what_is_undone_breaks_no_capture) {
+    for (uint64_t k = 1; k < 5; k++) {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        void *block = NULL;
+        CUgraph graph;
+
+        begin(_i, GIB); /* of a pool: with the front, and without */
+        OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+        CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        weir__model_fail(WEIR_ENTRY_cuMemPoolGetAttribute, k, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        if (weir_alloc(a, MIB, A, &block) == WEIR_OK)
+            OK(weir_free(a, block, A));
+        weir__model_faults_clear();
+        CU(driver->cuStreamIsCapturing(A, &status));
+        MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        CU(driver->cuStreamEndCapture(A, &graph));
+        CU(driver->cuGraphDestroy(graph));
+        end();
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("limit");
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
@@ -265,6 +288,7 @@ int main(void) {
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
     tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
     return run_suite(suite, CK_FORK_GETENV);
 }
