@@ -29,6 +29,8 @@ struct sim_script {
     X(LARGEST, "requests for what a refusal said")                                                 \
     X(ASKED, "calls of the program's callback")                                                    \
     X(USES, "uses checked")                                                                        \
+    X(ANY, "blocks for any stream")                                                                \
+    X(LIMITS, "limits that changed")                                                               \
     X(CAPTURES, "captures")                                                                        \
     X(FAULTS, "faults met")                                                                        \
     X(HITS, "hits")                                                                                \

@@ -40,6 +40,9 @@ enum { BLOCKS = 192, HOGS = 4, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN
     X(ALLOC, 300)                                                                                  \
     X(FREE, 210)                                                                                   \
     X(FREE_MANY, 6)                                                                                \
+    X(ALLOC_ANY, 12)                                                                               \
+    X(FREE_ANY, 6)                                                                                 \
+    X(RANGE, 12)                                                                                   \
     X(WORK, 80)                                                                                    \
     X(CROSS, 50)                                                                                   \
     X(DECLARE, 30)                                                                                 \
@@ -56,6 +59,7 @@ enum { BLOCKS = 192, HOGS = 4, STREAMS = 8, THREADS = 4, LAUNCHES = 3, MOST_BORN
     X(UNBIND, 4)                                                                                   \
     X(TRIM, 4)                                                                                     \
     X(PREALLOC, 2)                                                                                 \
+    X(LIMIT, 3)                                                                                    \
     X(STATS, 12)                                                                                   \
     X(BEGIN, 8)                                                                                    \
     X(END, 14)                                                                                     \
@@ -107,6 +111,9 @@ struct settings {
     uint64_t half_life_ms;         /* 0: no decay */
     int learns;                    /* it has a profile */
     int old;                       /* the driver is one that tells no stream's id */
+    uint64_t growth_step;          /* bytes; 0: as it is by itself, */
+    int growth_size;               /* and so is the factor; else small or large */
+    int latency;                   /* it keeps a histogram of it */
     unsigned most_blocks;
     uint8_t chances[1024]; /* operations by weight */
 };
@@ -120,6 +127,7 @@ struct block {
     int of_graph;          /* allocated in the capture that is under way, */
     int was_of_graph;      /* or in one that is over: the graph's memory, not the allocator's */
     int in_graph;          /* used by it */
+    int is_any;            /* every stream may have it, without an order */
 };
 
 struct stream {
@@ -139,6 +147,7 @@ struct world {
     const struct sim_script *script;
     struct sim_report *report;
     FILE *story;
+    int told; /* there: something of the word that is played */
     const struct weir_driver *driver;
     CUcontext context;
     weir_allocator *allocator;
@@ -149,7 +158,8 @@ struct world {
     unsigned born; /* streams since the device was waited for */
     struct capture capture;
     CUevent event;
-    unsigned asked_on; /* the stream of the request that is under way */
+    unsigned asked_on;    /* the stream of the request that is under way */
+    uint64_t limit, most; /* set in the middle, UINT64_MAX: not; and what the reserve may be */
     uint64_t owners;
     char *gone; /* freed last */
     CUdeviceptr hogs[HOGS];
@@ -213,7 +223,7 @@ static __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *for
     _exit(1);
 }
 
-#define tell(...) (w.story ? (void)fprintf(w.story, __VA_ARGS__) : (void)0)
+#define tell(...) (w.story ? (void)(fprintf(w.story, __VA_ARGS__), w.told = 1) : (void)0)
 
 static void add(enum sim_count count, uint64_t more) {
     atomic_fetch_add_explicit(&w.report->counts[count], more, memory_order_relaxed);
@@ -261,7 +271,7 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->checks = pick(&state, 6) > 0;
     s->capacity = (uint64_t)(128 * MIB) << pick(&state, 5);
     s->limit = pick(&state, 3) == 0 ? s->capacity / 4 * (1 + pick(&state, 3)) : 0;
-    s->growth = (int)pick(&state, 6);
+    s->growth = (int)pick(&state, 7);
     s->threshold = (int)pick(&state, 4);
     s->cache = (int)pick(&state, 6);
     s->idle = (int)pick(&state, 3);
@@ -296,6 +306,9 @@ static void draw_settings(struct settings *s, uint64_t seed) {
     s->dependencies =
         (int[]){WEIR_SWITCH_DEFAULT, WEIR_SWITCH_ON, WEIR_SWITCH_OFF}[pick(&state, 3)];
     s->old = pick(&state, 8) == 0;
+    s->growth_step = (uint64_t[]){0, 1 << 20, 48 << 20}[pick(&state, 3)];
+    s->growth_size = (int)pick(&state, 3);
+    s->latency = pick(&state, 4) == 0;
 }
 
 static const char *const kind_words[KINDS] = {"pool", "arena fixed", "arena regions",
@@ -323,9 +336,34 @@ static weir_amount bytes_amount(uint64_t bytes) {
     return (weir_amount){.value = bytes, .kind = WEIR_AMOUNT_BYTES};
 }
 
-static weir_options options_of(const struct settings *s) {
+/* A policy of the program's own. */
+static size_t grow_by_half(const weir_growth_state *state, void *context) {
+    if (context != &w || state->size != sizeof *state || state->request == 0)
+        fail("the growth function is told something else");
+    return state->request + state->reserve / 2;
+}
+
+static void set_growth(const struct settings *s, weir_options *options) {
     static const int growths[] = {WEIR_GROWTH_DEFAULT,   WEIR_GROWTH_EXACT,     WEIR_GROWTH_STEP,
-                                  WEIR_GROWTH_GEOMETRIC, WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC};
+                                  WEIR_GROWTH_GEOMETRIC, WEIR_GROWTH_REMAINING, WEIR_GROWTH_BFC,
+                                  WEIR_GROWTH_CALLBACK};
+
+    options->growth = growths[s->growth];
+    if (options->growth == WEIR_GROWTH_STEP)
+        options->growth_step = s->growth_step;
+    if (options->growth == WEIR_GROWTH_GEOMETRIC) {
+        options->growth_factor = (double[]){0, 1.1, 3}[s->growth_size];
+        options->growth_cap = s->growth_step;
+    }
+    if (options->growth == WEIR_GROWTH_REMAINING)
+        options->growth_factor = (double[]){0, 0.01, 1}[s->growth_size];
+    if (options->growth == WEIR_GROWTH_CALLBACK) {
+        options->growth_function = grow_by_half;
+        options->growth_context = &w;
+    }
+}
+
+static weir_options options_of(const struct settings *s) {
     static const weir_amount thresholds[] = {{0, WEIR_AMOUNT_DEFAULT, 0},
                                              {0, WEIR_AMOUNT_MAX, 0},
                                              {0, WEIR_AMOUNT_BYTES, 0},
@@ -348,7 +386,8 @@ static weir_options options_of(const struct settings *s) {
     options.internal_dependencies = s->dependencies;
     if (s->limit)
         options.limit = bytes_amount(s->limit);
-    options.growth = growths[s->growth];
+    set_growth(s, &options);
+    options.latency = s->latency ? WEIR_SWITCH_ON : WEIR_SWITCH_DEFAULT;
     options.release_threshold = thresholds[s->threshold];
     options.front = s->front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
     options.front_cache = caches[s->cache];
@@ -421,6 +460,11 @@ static weir_statistics look(void) {
             (unsigned long long)s.reserve, (unsigned long long)front,
             (unsigned long long)s.requested_peak, (unsigned long long)s.in_use_peak,
             (unsigned long long)s.reserve_peak);
+    if (s.reserve > w.most && w.set.kind != POOL && !w.set.faults)
+        fail("the reserve, %llu bytes, rises above a limit of %llu", (unsigned long long)s.reserve,
+             (unsigned long long)w.limit);
+    if (s.reserve < w.most)
+        w.most = s.reserve > w.limit ? s.reserve : w.limit;
     if (s.blocks != w.block_count + w.lost)
         fail("%llu blocks, but %u live, and %u went with their captures",
              (unsigned long long)s.blocks, w.block_count, w.lost);
@@ -612,6 +656,37 @@ static void do_alloc(uint64_t r) {
     check_oracle();
 }
 
+/* A block that any stream may have at once, whoever used the memory before. */
+static void do_alloc_any(uint64_t r) {
+    unsigned stream = plain_from((unsigned)r % STREAMS), at = 0;
+    size_t bytes = draw_size(sim_mix(r + 1));
+    void *address = NULL;
+    weir_status status;
+    int faulted;
+
+    if (stream == STREAMS || w.block_count >= w.set.most_blocks || w.set.asks)
+        return;
+    while (w.blocks[at].address)
+        at++;
+    tell("alloc %zu for any stream: ", bytes);
+    faulted = CALL(status, weir_alloc_any(w.allocator, bytes, &address));
+    tell("%s, block %u at %p\n", weir_status_name(status), at, address);
+    if (status != WEIR_OK) {
+        if (!faulted && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+            fail("weir_alloc_any: %s (driver result %d)", weir_status_name(status),
+                 weir_last_driver_result());
+        add(SIM_REFUSALS, 1);
+        return;
+    }
+    w.blocks[at] = (struct block){
+        .address = address, .bytes = bytes, .owner = ++w.owners, .home = stream, .is_any = 1};
+    w.block_count++;
+    check_overlap(&w.blocks[at]);
+    use(&w.blocks[at], stream, r);
+    check_oracle();
+    add(SIM_ANY, 1);
+}
+
 /* All uses but the declared ones are behind `stream`; 0: they cannot be. */
 static int order_behind(const struct block *b, unsigned stream) {
     unsigned users = (b->users | 1u << b->home) & ~b->noted & ~(1u << stream);
@@ -674,6 +749,50 @@ static void do_free_many(uint64_t r) {
             free_on(&w.blocks[i], w.blocks[i].home);
 }
 
+/* Whoever frees does not know who used it. */
+static void do_free_any(uint64_t r) {
+    struct block *b = block_from((unsigned)(r % BLOCKS));
+    weir_status status;
+    int faulted;
+
+    if (!b || b->of_graph || b->was_of_graph || b->in_graph || w.capture.runs)
+        return;
+    tell("free block %u, whoever used it: ", number(b));
+    faulted = CALL(status, weir_free_any(w.allocator, b->address));
+    tell("%s\n", weir_status_name(status));
+    if (status != WEIR_OK && status != WEIR_E_HOST_MEMORY) {
+        if (!faulted && status != WEIR_E_NO_MEMORY)
+            fail("weir_free_any of block %u: %s (driver result %d)", number(b),
+                 weir_status_name(status), weir_last_driver_result());
+        return;
+    }
+    w.gone = b->address;
+    forget(b);
+    check_oracle();
+}
+
+/* What an address is. */
+static void do_range(uint64_t r) {
+    const struct block *b = block_from((unsigned)(r % BLOCKS));
+    size_t bytes = 0, offset = b ? (size_t)((r >> 16) % b->bytes) : 0;
+    void *base = NULL;
+    weir_status status;
+
+    if (!b || b->of_graph || b->was_of_graph)
+        return;
+    status = weir_block_range(w.allocator, b->address + offset, &base, &bytes);
+    tell("block %u, %zu bytes behind its beginning: %s\n", number(b), offset,
+         weir_status_name(status));
+    if (w.set.kind == POOL && (!w.set.front || w.set.old)) {
+        expect(status, WEIR_E_NOT_SUPPORTED, "weir_block_range");
+        return;
+    }
+    expect(status, WEIR_OK, "weir_block_range");
+    if (base != b->address || bytes != b->bytes)
+        fail("block %u is said to be %zu bytes at %p, not %zu at %p", number(b), bytes, base,
+             b->bytes, (void *)b->address);
+}
+
 static void do_work(uint64_t r) {
     struct block *b = block_from((unsigned)(r % BLOCKS));
     unsigned stream;
@@ -698,7 +817,8 @@ static void do_cross(uint64_t r, int declares) {
 
     if (!b || stream == STREAMS || b->of_graph || !is_plain(b->home) || stream == b->home)
         return;
-    follow(stream, b->home);
+    if (!b->is_any)
+        follow(stream, b->home);
     tell("use block %u on stream %u%s\n", number(b), stream, declares ? ", declared" : "");
     if (declares && !(b->noted >> stream & 1)) {
         if (CALL(status, weir_use(w.allocator, b->address, handle(stream))) && status != WEIR_OK)
@@ -902,6 +1022,22 @@ static void do_preallocate(uint64_t r) {
     tell("%s\n", weir_status_name(status));
 }
 
+/* Lower, and up again to what it was. */
+static void do_limit(uint64_t r) {
+    uint64_t bytes = w.set.capacity / 4 * (1 + r % 5);
+    weir_amount all = {0, WEIR_AMOUNT_MAX, 0};
+    weir_status status = weir_set_limit(w.allocator, r % 5 == 4 ? all : bytes_amount(bytes));
+
+    tell("limit %llu: %s\n", (unsigned long long)bytes, weir_status_name(status));
+    expect(status, w.set.kind == ARENA_FIXED ? WEIR_E_NOT_SUPPORTED : WEIR_OK, "weir_set_limit");
+    if (status != WEIR_OK)
+        return;
+    w.limit = r % 5 == 4 ? UINT64_MAX : bytes;
+    w.most = UINT64_MAX;
+    (void)look();
+    add(SIM_LIMITS, 1);
+}
+
 /* Somebody says that so much is wanted, or all. */
 static void say_low_memory(size_t bytes) {
     int fixed = w.set.kind == PLATFORM || w.set.kind == ARENA_FIXED;
@@ -1073,9 +1209,11 @@ static void do_fault(uint64_t r) {
     w.fault_entry = entries[r % (sizeof entries / sizeof entries[0])];
     w.fault_result = results[(r >> 8) % (sizeof results / sizeof results[0])];
     w.fault_k = 1 + (r >> 12) % 3;
-    /* What the driver will not take back at all is lost, and not the allocator's doing. */
+    /* What the driver will not take back at all is lost, and not the allocator's doing; so is a block for any
+     * stream that cannot be waited for, if a free has to wait likewise. */
     w.fault_for_good = r >> 16 & 1 && w.fault_entry != WEIR_ENTRY_cuMemFree &&
-                       w.fault_entry != WEIR_ENTRY_cuMemFreeHost;
+                       w.fault_entry != WEIR_ENTRY_cuMemFreeHost &&
+                       w.fault_entry != WEIR_ENTRY_cuStreamSynchronize;
     tell("call %llu of %s from now fails with %u%s\n", (unsigned long long)w.fault_k,
          weir__driver_entry_name(w.fault_entry), w.fault_result,
          w.fault_for_good ? ", and all after it" : "");
@@ -1092,6 +1230,7 @@ static void open_allocator(void) {
         options.oom_callback_data = &w;
     }
     expect(weir_allocator_create(&options, &w.allocator), WEIR_OK, "weir_allocator_create");
+    w.limit = w.most = UINT64_MAX;
 }
 
 static int has_own_blocks(void) {
@@ -1241,6 +1380,18 @@ static void do_word(enum operation operation, uint64_t r) {
     case OP_FREE_MANY:
         do_free_many(r);
         break;
+    case OP_ALLOC_ANY:
+        do_alloc_any(r);
+        break;
+    case OP_FREE_ANY:
+        do_free_any(r);
+        break;
+    case OP_RANGE:
+        do_range(r);
+        break;
+    case OP_LIMIT:
+        do_limit(r);
+        break;
     case OP_WORK:
         do_work(r);
         break;
@@ -1331,6 +1482,7 @@ static void play(unsigned thread) {
         enum operation operation = w.set.chances[word % sizeof w.set.chances];
         unsigned next = thread;
 
+        w.told = 0;
         atomic_store_explicit(&w.report->at, w.at, memory_order_relaxed);
         if (w.story)
             fprintf(w.story, "%016llx  # %s, thread %u: ", (unsigned long long)word,
@@ -1339,8 +1491,8 @@ static void play(unsigned thread) {
             next = (unsigned)(r % w.set.threads);
         else
             do_word(operation, r);
-        if (w.story)
-            fputs(operation == OP_SWITCH ? "\n" : "", w.story);
+        if (w.story && !w.told) /* a line each: a script is read back so */
+            fputs("\n", w.story);
         if (w.at % LOOK_AT_MODEL == 0)
             check_model();
         if (++w.at == w.script->count)
