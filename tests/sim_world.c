@@ -597,6 +597,9 @@ static int ask_for_largest(unsigned stream, size_t *bytes, void **address) {
     weir_status status;
     int faulted;
 
+    /* What the program's callback trims above a lowered limit goes for good, after the refusal was written. */
+    if (w.set.asks && w.limit != UINT64_MAX)
+        return 0;
     /* Beside a capture the driver's own call may break it: see weir_alloc. */
     if (weir_last_refusal(&refusal) != WEIR_OK || refusal.asked != *bytes || refusal.largest == 0 ||
         (w.capture.runs && w.set.kind == POOL && !w.set.front))
