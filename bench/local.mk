@@ -6,6 +6,8 @@ weir_SOURCES = \
 	bench/bench.c \
 	bench/busy.c \
 	bench/busy.h \
+	bench/changepoints.c \
+	bench/changepoints.h \
 	bench/commands.h \
 	bench/contest.c \
 	bench/contest.h \
@@ -77,7 +79,7 @@ weir_SOURCES = \
 weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"'
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
-weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS)
+weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
 
 bench: weir
 	./weir bench $(BENCHFLAGS)

@@ -37,6 +37,7 @@ unit_tests = \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \
+	tests/test_changepoints \
 	tests/test_decay \
 	tests/test_driver \
 	tests/test_drop_in \
@@ -80,6 +81,9 @@ tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 # Parts of the weir program that need nothing else of it.
 tests_test_summary_SOURCES = tests/test_summary.c bench/summary.c bench/summary.h
 tests_test_summary_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+tests_test_changepoints_SOURCES = tests/test_changepoints.c bench/changepoints.c bench/changepoints.h
+tests_test_changepoints_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+tests_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
 unit_tests += tests/test_merge
 endif
