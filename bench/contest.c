@@ -27,6 +27,8 @@
 
 /* ----------------------------------------------------------------- flags ---- */
 
+enum { SAMPLES_KEY = 0x5650 };
+
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
      0},
@@ -43,6 +45,10 @@ static const struct argp_option flags[] = {
     {"json", 'j', "FILE", 0,
      "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
      "standard error.",
+     0},
+    {"samples", SAMPLES_KEY, NULL, 0,
+     "Put into the JSON what pictures are made of: memory over each replay, where blocks lay, whole "
+     "histograms.  Takes one or two more replays of each pair.",
      0},
     {0}};
 
@@ -81,6 +87,9 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case 'j':
         contest->json_file = argument;
+        return 0;
+    case SAMPLES_KEY:
+        contest->samples = 1;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -305,6 +314,42 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
     return 0;
 }
 
+/* Of several runs of a pair one will do. */
+static int is_sampled(const struct contest *contest, const struct outcome *outcome) {
+    return contest->samples && (size_t)(outcome - contest->outcomes) % contest->repeat == 0;
+}
+
+static json_t *timeline_of(const json_t *result) {
+    return json_object_get(json_object_get(result, "samples"), "timeline");
+}
+
+/* What is in use weir tells only when it is asked, which changes what its caches keep: that is one replay
+ * more.  What went wrong, which may be `message`; NULL if all went well. */
+static const char *add_samples(const struct job *measured, int tape_fd, json_t *result,
+                               char *message, size_t message_bytes) {
+    struct job job = *measured;
+    json_t *samples, *timeline;
+
+    job.samples = JOB_SAMPLES_WATCH;
+    job.options.log = WEIR_LOG_NONE;
+    samples = runner_run(&job, tape_fd, message, message_bytes);
+    if (!samples)
+        return message;
+    json_object_update(result, samples);
+    json_decref(samples);
+    timeline = timeline_of(result);
+    if (json_object_get(timeline, "in_use_high"))
+        return NULL;
+    job.samples = JOB_SAMPLES_ASK;
+    samples = runner_run(&job, tape_fd, message, message_bytes);
+    if (!samples)
+        return message;
+    json_object_set(timeline, "in_use_low", json_object_get(timeline_of(samples), "in_use_low"));
+    json_object_set(timeline, "in_use_high", json_object_get(timeline_of(samples), "in_use_high"));
+    json_decref(samples);
+    return NULL;
+}
+
 /* As runner_run. */
 static json_t *run_measured(const struct contest *contest, const struct outcome *outcome,
                             const weir_options *options, char *message, size_t message_bytes) {
@@ -328,13 +373,17 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
         job.stretches = 0;
         job.options.log = options->log;
     }
+    job.buckets = contest->samples;
     result = runner_run(&job, tape_fd, message, message_bytes);
     if (result && stretches)
         wrong = merge_stretches(result, stretches);
     json_decref(stretches);
+    if (!wrong && result && is_sampled(contest, outcome))
+        wrong = add_samples(&job, tape_fd, result, message, message_bytes);
     if (!wrong)
         return result;
-    snprintf(message, message_bytes, "%s", wrong);
+    if (wrong != message)
+        snprintf(message, message_bytes, "%s", wrong);
     json_decref(result);
     return NULL;
 }

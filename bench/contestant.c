@@ -94,13 +94,14 @@ static void choose_arena_headroom(const struct session *session, weir_options *o
 
 #define RAW                                                                                        \
     .open = raw_open, .alloc = raw_alloc, .free = raw_free, .use = raw_use,                        \
-    .after_slow = raw_after_slow, .figures = raw_figures, .options = raw_options,                  \
-    .close = raw_close
+    .after_slow = raw_after_slow, .figures = raw_figures, .watch = raw_figures,                    \
+    .options = raw_options, .close = raw_close
 
 #define PUBLIC                                                                                     \
     .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
-    .figures = public_figures, .options = public_options, .latency = public_latency,               \
-    .verdict = public_verdict, .front = public_front, .close = public_close
+    .figures = public_figures, .watch = public_watch, .options = public_options,                   \
+    .latency = public_latency, .verdict = public_verdict, .front = public_front,                   \
+    .close = public_close
 
 const struct contestant contestants[] = {
     {.name = "driver",

@@ -36,6 +36,7 @@ struct session {
 
 /* Since open, preallocation included. */
 struct figures {
+    uint64_t in_use; /* in live blocks, as handed out */
     uint64_t reserve;
     uint64_t reserve_peak;
     uint64_t growths;
@@ -46,7 +47,7 @@ struct figures {
     uint64_t extent;     /* arena */
     uint64_t prealloc_ns;
     uint64_t prealloc_bytes;
-    int has_reserve; /* 0: the driver does not tell */
+    int has_in_use, has_reserve; /* 0: the driver does not tell */
     int has_extent;
 };
 
@@ -67,6 +68,9 @@ struct contestant {
     void (*after_slow)(void *allocator, uint64_t took_ns);
     /* At iteration ends, after the device was synchronised, and at the end. */
     void (*figures)(void *allocator, struct figures *out);
+    /* After any operation, without a change of what comes after: reserve, growths, given_back and stall_ns
+     * since open, in_use if has_in_use.  `figures' may change it: an allocator that is asked looks at itself. */
+    void (*watch)(void *allocator, struct figures *out);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
     json_t *(*verdict)(
@@ -112,6 +116,7 @@ weir_status public_alloc(void *allocator, uint32_t block, size_t bytes, CUstream
 weir_status public_free(void *allocator, uint32_t block, void *address, CUstream stream);
 weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream);
 void public_figures(void *allocator, struct figures *out);
+void public_watch(void *allocator, struct figures *out);
 json_t *public_options(void *allocator);
 json_t *public_latency(void *allocator);
 json_t *public_verdict(void *allocator);

@@ -229,6 +229,7 @@ void raw_figures(void *allocator, struct figures *out) {
 
     look(raw, 0);
     raw->so_far.reserve = raw->reserve;
+    raw->so_far.has_in_use = attribute(raw, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &raw->so_far.in_use);
     attribute(raw, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &raw->so_far.reserve_peak);
     *out = raw->so_far;
 }

@@ -20,6 +20,7 @@ struct public {
     weir_options options;
     uint64_t last_event; /* sequence of the newest one that was seen */
     uint64_t shrinks;    /* events that gave reserve back */
+    struct figures seen; /* by events */
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
@@ -91,6 +92,16 @@ weir_status public_use(void *allocator, uint32_t block, void *address, CUstream 
     return weir_use(opened->allocator, address, stream);
 }
 
+static void see(struct figures *seen, const weir_event *event) {
+    int is_ahead = event->cause == WEIR_EVENT_HEADROOM || event->cause == WEIR_EVENT_BACKGROUND;
+
+    seen->reserve = event->reserve_after;
+    seen->given_back += event->shrink != 0;
+    seen->growths += event->shrink == 0;
+    if (!event->shrink && !is_ahead)
+        seen->stall_ns += event->stall_ns;
+}
+
 /* Counts the events since the last look that gave reserve back.  Some may have left the ring: the
  * statistics count growths and trims without it, so only give-backs by the ladder can be missed. */
 static void look_at_events(struct public *opened) {
@@ -101,9 +112,11 @@ static void look_at_events(struct public *opened) {
         if (weir_events(opened->allocator, opened->last_event, events, sizeof events[0],
                         sizeof events / sizeof events[0], &count) != WEIR_OK)
             return;
-        for (size_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++) {
             if (events[i].shrink && events[i].cause != WEIR_EVENT_TRIM)
                 opened->shrinks++;
+            see(&opened->seen, &events[i]);
+        }
         if (count)
             opened->last_event = events[count - 1].sequence;
     } while (count == sizeof events / sizeof events[0]);
@@ -119,6 +132,7 @@ void public_figures(void *allocator, struct figures *out) {
     if (weir_stats(opened->allocator, &stats) != WEIR_OK)
         return;
     look_at_events(opened);
+    out->in_use = stats.in_use;
     out->reserve = stats.reserve;
     out->reserve_peak = stats.reserve_peak;
     out->growths = stats.growths;
@@ -131,8 +145,22 @@ void public_figures(void *allocator, struct figures *out) {
     out->extent = stats.extent;
     out->prealloc_ns = stats.prealloc_ns;
     out->prealloc_bytes = stats.prealloc_got;
-    out->has_reserve = 1;
+    out->has_in_use = out->has_reserve = 1;
     out->has_extent = opened->options.engine == WEIR_ENGINE_ARENA;
+}
+
+/* By events alone: weir_stats adds up what caches hold, and they are larger behind a higher peak.  The platform
+ * engine has neither events nor caches. */
+void public_watch(void *allocator, struct figures *out) {
+    struct public *opened = allocator;
+
+    if (opened->options.engine == WEIR_ENGINE_PLATFORM) {
+        public_figures(allocator, out);
+        return;
+    }
+    look_at_events(opened);
+    *out = opened->seen;
+    out->has_reserve = 1;
 }
 
 json_t *public_options(void *allocator) {

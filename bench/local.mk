@@ -57,6 +57,8 @@ weir_SOURCES = \
 	bench/run.c \
 	bench/runner.c \
 	bench/runner.h \
+	bench/samples.c \
+	bench/samples.h \
 	bench/shipped.c \
 	bench/shipped.h \
 	bench/sink.c \

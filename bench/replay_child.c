@@ -4,12 +4,13 @@
  * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.
  * Nothing that is counted, and no decision, rests on own_ns.
  *
- * There are two kinds of child.  One times each operation as a span of its own (span.h): it knows
+ * There are kinds of child.  One times each operation as a span of its own (span.h): it knows
  * latencies, and notices what single calls did.  But two fenced reads of the clock, and the books
  * kept of them, cost as much as a short call, and take the caches and the overlap that the next one
  * would have had.  The other kind times allocations and frees of an iteration as one stretch, and
  * takes off what the same loop takes with an allocator that does nothing; its iterations are all
- * that it tells.  A trial tells only whether every request is served, and ends at the first that is not.
+ * that it tells.  A third kind, only where it is asked for, notes memory after each operation (samples.h), which
+ * takes time, so it tells no times.  A trial tells only whether every request is served, and ends at the first that is not.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
  * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
@@ -30,6 +31,7 @@
 #include "histogram.h"
 #include "jsonfile.h"
 #include "runner.h"
+#include "samples.h"
 #include "span.h"
 #include "summary.h"
 #include "tape.h"
@@ -44,6 +46,9 @@ struct replay {
     CUcontext context;
     CUstream *streams;
     int stretches;      /* iterations are timed, not operations */
+    int buckets;        /* histograms are told whole */
+    int sampled;        /* memory is noted after each operation */
+    struct samples *samples; /* NULL until the first operation */
     int trial;          /* the first refusal ends it */
     int refused;        /* and has */
     double busy_factor; /* 0: no work on the streams */
@@ -252,6 +257,14 @@ static void pass_time(const struct replay *replay, uint64_t gap_us) {
             ;
 }
 
+static void take_sample(struct replay *replay, uint64_t i) {
+    struct figures now;
+
+    (replay->sampled == JOB_SAMPLES_WATCH ? replay->contestant->watch
+                                          : replay->contestant->figures)(replay->allocator, &now);
+    samples_note(replay->samples, i, replay->addresses, &now);
+}
+
 static int play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -262,6 +275,8 @@ static int play(struct replay *replay) {
 
         if (!do_operation(replay, op))
             return 0;
+        if (replay->samples)
+            take_sample(replay, i);
         if (replay->busy && op->code != 'm' &&
             !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
@@ -434,7 +449,19 @@ static json_t *text(const char *from) {
     return json_string(safe);
 }
 
-static json_t *times_json(const struct weir_histogram *h) {
+/* [largest value, how many], for each bucket that has any. */
+static json_t *buckets_json(const struct weir_histogram *h) {
+    json_t *array = json_array();
+
+    for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++)
+        if (h->count[i])
+            json_array_append_new(array,
+                                  json_pack("[o,o]", jsonfile_integer(weir__histogram_bound(i)),
+                                            jsonfile_integer(h->count[i])));
+    return array;
+}
+
+static json_t *times_json(const struct replay *replay, const struct weir_histogram *h) {
     json_t *out = json_object();
 
     json_object_set_new(out, "p50", jsonfile_integer(weir__histogram_quantile(h, 0.5)));
@@ -443,6 +470,8 @@ static json_t *times_json(const struct weir_histogram *h) {
     json_object_set_new(out, "p999", jsonfile_integer(weir__histogram_quantile(h, 0.999)));
     json_object_set_new(out, "max", jsonfile_integer(h->max));
     json_object_set_new(out, "mean", jsonfile_rounded(weir__histogram_mean(h), 10.0));
+    if (replay->buckets)
+        json_object_set_new(out, "buckets", buckets_json(h));
     return out;
 }
 
@@ -579,12 +608,12 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
     json_object_set_new(out, "driver_version", json_integer(replay->session.driver->version));
     json_object_set_new(out, "options", options);
     json_object_set_new(out, "iterations", iterations_json(replay));
-    json_object_set_new(out, "op_ns", times_json(&all_times));
-    json_object_set_new(out, "alloc_op_ns", times_json(&alloc_times));
-    json_object_set_new(out, "free_op_ns", times_json(&free_times));
+    json_object_set_new(out, "op_ns", times_json(replay, &all_times));
+    json_object_set_new(out, "alloc_op_ns", times_json(replay, &alloc_times));
+    json_object_set_new(out, "free_op_ns", times_json(replay, &free_times));
     if (modelled) {
-        json_object_set_new(out, "op_driver_ns", times_json(&driver_times));
-        json_object_set_new(out, "op_own_ns", times_json(&own_times));
+        json_object_set_new(out, "op_driver_ns", times_json(replay, &driver_times));
+        json_object_set_new(out, "op_own_ns", times_json(replay, &own_times));
     }
     json_object_set_new(out, "allocs", jsonfile_integer(replay->allocs));
     json_object_set_new(out, "frees", jsonfile_integer(replay->frees));
@@ -732,6 +761,26 @@ static json_t *measure_operations(struct replay *replay) {
     return result;
 }
 
+static json_t *measure_samples(struct replay *replay) {
+    json_t *samples = NULL;
+
+    if (!open_contestant(replay))
+        return NULL;
+    replay->contestant->watch(replay->allocator, &replay->before);
+    replay->samples = samples_open(&replay->tape, &replay->before);
+    replay->before = replay->opened;
+    if (!replay->samples)
+        fail(replay, "out of host memory");
+    else if (play(replay)) {
+        samples = samples_json(replay->samples);
+        if (!samples)
+            fail(replay, "out of host memory");
+    }
+    samples_close(replay->samples);
+    replay->samples = NULL;
+    return samples ? json_pack("{s:o}", "samples", samples) : NULL;
+}
+
 static json_t *measure_stretches(struct replay *replay) {
     json_t *result;
 
@@ -778,6 +827,7 @@ static json_t *replay_all(struct replay *replay) {
         return NULL;
     result = replay->trial       ? measure_trial(replay)
              : replay->stretches ? measure_stretches(replay)
+             : replay->sampled   ? measure_samples(replay)
                                  : measure_operations(replay);
     if (result && replay->allocator && (!free_rest(replay) || !close_contestant(replay))) {
         json_decref(result);
@@ -879,6 +929,8 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.session.limit = job.limit;
     replay.session.threshold = job.has_threshold ? &job.threshold : NULL;
     replay.stretches = job.stretches;
+    replay.sampled = job.samples;
+    replay.buckets = job.buckets;
     replay.trial = job.trial;
     replay.busy_factor = job.busy_factor;
     replay.pace = job.pace;

@@ -22,6 +22,9 @@ enum { RUNNER_MESSAGE_BYTES = 512 };
 #define RUNNER_SUBCOMMAND "replay-child"
 enum { CHILD_JOB_FD = 0, CHILD_TAPE_FD = 3, CHILD_RESULT_FD = 4 };
 
+/* How: as it can be seen without a change of anything; by all figures there are. */
+enum { JOB_SAMPLES_WATCH = 1, JOB_SAMPLES_ASK };
+
 /* Handed over as it stands in memory: both sides are the same program. */
 struct job {
     char magic[8];
@@ -31,7 +34,9 @@ struct job {
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
     int stretches;     /* time whole iterations, and tell of nothing else; not with work */
+    int samples;       /* JOB_SAMPLES_: note memory after each operation, and tell of nothing else */
     int trial;         /* only whether every request is served; ends at the first that is not */
+    int buckets;       /* single operations: also every bucket of the histograms */
     uint64_t limit;    /* the most that the contestant may reserve; 0: as it has it */
     int has_threshold; /* the release threshold is `threshold`, not the contestant's */
     weir_amount threshold;

@@ -21,8 +21,7 @@ static unsigned bucket_of(uint64_t value) {
            (unsigned)((value >> shift) & (WEIR_HISTOGRAM_SUB - 1));
 }
 
-/* The largest value of a bucket. */
-static uint64_t bound_of(unsigned bucket) {
+uint64_t weir__histogram_bound(unsigned bucket) {
     unsigned shift;
 
     if (bucket < WEIR_HISTOGRAM_SUB)
@@ -74,7 +73,7 @@ uint64_t weir__histogram_quantile(const struct weir_histogram *h, double fractio
     for (unsigned i = 0; i < WEIR_HISTOGRAM_BUCKETS; i++) {
         seen += load(&h->count[i]);
         if (seen >= rank) {
-            uint64_t bound = bound_of(i);
+            uint64_t bound = weir__histogram_bound(i);
 
             return bound < max ? bound : max;
         }
