@@ -80,6 +80,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0 ||
                                 command->contest.pace > 0))
             argp_error(state, "--limit-sweep goes with none of --repeat, --busy and --pace");
+        if (command->limits && command->contest.samples)
+            argp_error(state, "--limit-sweep goes with neither --samples nor --report");
         if (command->limits && command->contest.thresholds)
             argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
         for (size_t i = 0; i < command->contest.contestant_count; i++)
@@ -128,7 +130,8 @@ int weir_cmd_bench(int argc, char **argv) {
                               "TRACE is a file (plain, gzip or zstd), '-' for standard input, or "
                               "the name of a trace that "
                               "comes with weir; without any, all of those.\n\n"
-                              "Exit code: 0 all went well, 1 something failed, 2 usage.";
+                              "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but "
+                              "the pictures of the report.";
     static const struct argp_option options[] = {
         {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
         {"device", 'd', "DEVICE", 0,

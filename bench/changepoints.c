@@ -167,43 +167,40 @@ static size_t take_outliers_out(double *values, size_t count, double noise,
 
 /* ----------------------------------------------------------------- intervals ---- */
 
+static double mean_of(const double *values, size_t count) {
+    double sum = 0.0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += values[i];
+    return sum / (double)count;
+}
+
 static void interval(double *values, double *low, double *high) {
     qsort(values, DRAWS, sizeof *values, compare);
     *low = values[DRAWS / 40];
     *high = values[DRAWS - 1 - DRAWS / 40];
 }
 
-/* The median of as many values drawn from these, which are in order; `times` has room for a count of each. */
-static double median_drawn(const double *values, size_t count, uint64_t *seed, double *times) {
-    double seen = 0.0, low = -1.0;
-
-    memset(times, 0, count * sizeof *times);
-    for (size_t i = 0; i < count; i++)
-        times[draw(seed, count)] += 1.0;
-    for (size_t i = 0; i < count; i++) {
-        seen += times[i];
-        if (low < 0.0 && seen > (double)((count - 1) / 2))
-            low = values[i];
-        if (seen > (double)(count / 2))
-            return (low + values[i]) / 2.0;
-    }
-    return low;
-}
-
-/* The median of what is no outlier; `room` holds the stretch twice. */
-static void measure_level(const uint64_t *ns, const unsigned char *is_outlier, struct level *level,
-                          uint64_t *seed, double *room, double *draws) {
-    double *kept = room, *times = room + level->count;
+/* The mean of the logarithms of what is no outlier, as a time; `room` holds the stretch. */
+static void measure_level(const double *values, const unsigned char *is_outlier,
+                          struct level *level, uint64_t *seed, double *room, double *draws) {
     size_t count = 0;
 
     for (size_t i = level->from; i < level->from + level->count; i++)
         if (!is_outlier[i])
-            kept[count++] = (double)ns[i];
-    level->ns = median_of(kept, count);
-    for (size_t r = 0; r < DRAWS && count; r++)
-        draws[r] = median_drawn(kept, count, seed, times);
-    if (count)
-        interval(draws, &level->low_ns, &level->high_ns);
+            room[count++] = values[i];
+    if (count == 0) /* two outliers side by side: what stands in for them */
+        for (; count < level->count; count++)
+            room[count] = values[level->from + count];
+    level->ns = exp(mean_of(room, count));
+    for (size_t r = 0; r < DRAWS; r++) {
+        double sum = 0.0;
+
+        for (size_t i = 0; i < count; i++)
+            sum += room[draw(seed, count)];
+        draws[r] = exp(sum / (double)count);
+    }
+    interval(draws, &level->low_ns, &level->high_ns);
 }
 
 /* Where two stretches of these values part best. */
@@ -222,14 +219,6 @@ static size_t best_split(const double *values, size_t count, const struct sums *
         }
     }
     return found;
-}
-
-static double mean_of(const double *values, size_t count) {
-    double sum = 0.0;
-
-    for (size_t i = 0; i < count; i++)
-        sum += values[i];
-    return sum / (double)count;
 }
 
 /* Where the changepoint between two levels would have been found with other noise.  A level of one
@@ -280,9 +269,10 @@ static enum series_class classify(struct changepoints *points, size_t count) {
     for (size_t i = 0; i < steady; i++) {
         if (is_same(&points->levels[i], last))
             continue;
-        if (points->levels[i].ns < last->ns)
+        if (points->levels[i].ns > last->ns)
+            any_slower = 1;
+        else if (points->levels[i].count >= LEAST_STEADY)
             return SERIES_SLOWDOWN;
-        any_slower = 1;
     }
     return any_slower ? SERIES_WARM_UP : SERIES_FLAT;
 }
@@ -295,15 +285,14 @@ const char *changepoints_word(enum series_class kind) {
 
 /* ----------------------------------------------------------------------- all ---- */
 
-static int measure(const uint64_t *ns, const double *values, size_t count,
-                   struct changepoints *out) {
+static int measure(const double *values, size_t count, struct changepoints *out) {
     double *room = calloc(4 * count + 2 + DRAWS, sizeof *room);
     uint64_t seed = 1;
 
     if (!room)
         return 0;
     for (size_t i = 0; i < out->level_count; i++)
-        measure_level(ns, out->is_outlier, &out->levels[i], &seed, room, room + 4 * count + 2);
+        measure_level(values, out->is_outlier, &out->levels[i], &seed, room, room + 4 * count + 2);
     for (size_t i = 1; i < out->level_count; i++)
         place_changepoint(values, &out->levels[i - 1], &out->levels[i], &seed, room,
                           room + 4 * count + 2);
@@ -331,7 +320,7 @@ int changepoints_find(const uint64_t *ns, size_t count, struct changepoints *out
             out->levels[i].from = i ? at[i - 1] : 0;
             out->levels[i].count = (i < found ? at[i] : count) - out->levels[i].from;
         }
-        if (!measure(ns, values, count, out))
+        if (!measure(values, count, out))
             found = SIZE_MAX;
         else
             out->kind = classify(out, count);

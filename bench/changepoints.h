@@ -12,8 +12,9 @@
  *   stretches     of 2 iterations or more, but for the first, which may be one
  *   outliers      an iteration, not the first, that stands out alone from both its neighbours to the
  *                 same side, by six times the noise: left out of cost and levels
- *   intervals     95%, by a bootstrap of 1000 with a fixed seed: of a level, the median of values drawn from
- *                 its stretch; of a changepoint, the place found again in stretches made of residuals
+ *   levels        the geometric mean of a stretch
+ *   intervals     95%, by a bootstrap of 1000 with a fixed seed: of a level, from values drawn from its
+ *                 stretch; of a changepoint, the place found again in stretches made of residuals
  *
  * Pure functions of numbers: the same series has the same answer.
  */
@@ -27,7 +28,7 @@
 struct level {
     size_t from, count;         /* iterations, from 0 */
     size_t from_low, from_high; /* where it may begin as well; both 0 for the first */
-    double ns, low_ns, high_ns; /* the median, and its interval */
+    double ns, low_ns, high_ns; /* the geometric mean, and its interval */
 };
 
 /* Two levels are the same if they differ by less than 5% or their intervals overlap.  The steady
@@ -35,8 +36,8 @@ struct level {
 enum series_class {
     SERIES_SHORT,       /* fewer than 6 iterations: no class */
     SERIES_FLAT,        /* one level */
-    SERIES_WARM_UP,     /* what comes before the steady stretch is slower, or the same */
-    SERIES_SLOWDOWN,    /* something before it was faster */
+    SERIES_WARM_UP,     /* some level before the steady stretch was slower */
+    SERIES_SLOWDOWN,    /* a level before it, of 3 iterations or more, was faster */
     SERIES_NEVER_STEADY /* it is shorter than 3 iterations, or than a quarter of all */
 };
 

@@ -20,6 +20,7 @@
 #include "jsonfile.h"
 #include "merge.h"
 #include "progress.h"
+#include "report.h"
 #include "runner.h"
 #include "shipped.h"
 #include "table.h"
@@ -27,7 +28,7 @@
 
 /* ----------------------------------------------------------------- flags ---- */
 
-enum { SAMPLES_KEY = 0x5650 };
+enum { SAMPLES_KEY = 0x5650, REPORT_KEY };
 
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
@@ -47,8 +48,14 @@ static const struct argp_option flags[] = {
      "standard error.",
      0},
     {"samples", SAMPLES_KEY, NULL, 0,
-     "Put into the JSON what pictures are made of: memory over each replay, where blocks lay, whole "
+     "Put into the JSON what pictures are made of: memory over each replay, where blocks lay, "
+     "whole "
      "histograms.  Takes one or two more replays of each pair.",
+     0},
+    {"report", REPORT_KEY, "DIR|FILE", 0,
+     "With samples, make a page with pictures of all that (weir report): a folder, or one file if "
+     "its "
+     "name ends in .html.",
      0},
     {0}};
 
@@ -90,6 +97,12 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case SAMPLES_KEY:
         contest->samples = 1;
+        return 0;
+    case REPORT_KEY:
+        if (!*argument)
+            argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
+        contest->samples = 1;
+        contest->report = argument;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -505,11 +518,14 @@ static int any_result(const struct contest *contest) {
 }
 
 int contest_prepare(struct contest *contest) {
-    return jsonfile_check(contest->json_file) && make_tapes(contest) && look_at_device(contest);
+    return jsonfile_check(contest->json_file) &&
+           (!contest->report || report_check("--report", contest->report)) && make_tapes(contest) &&
+           look_at_device(contest);
 }
 
 int contest_run(struct contest *contest) {
-    int good;
+    json_t *results;
+    int good, code = 0;
 
     if (!contest_prepare(contest) || !make_outcomes(contest))
         return 1;
@@ -517,8 +533,13 @@ int contest_run(struct contest *contest) {
     if (!any_result(contest)) /* nothing to show, and no file that says nothing */
         return 1;
     table_print(contest_table_file(contest), contest);
-    good &= contest_write(contest, results_json(contest));
-    return good ? 0 : 1;
+    results = results_json(contest);
+    good &= contest_write(contest, json_incref(results));
+    if (contest->report)
+        code =
+            report_of(results, contest->json_file ? contest->json_file : "none", contest->report);
+    json_decref(results);
+    return good ? code : 1;
 }
 
 void contest_free(struct contest *contest) {

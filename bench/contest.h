@@ -46,6 +46,7 @@ struct contest {
     int samples;           /* also replay with memory noted, and keep histograms whole */
     int limits;            /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
+    const char *report;    /* where the report goes; NULL: none */
     struct contest_trace *traces;
     size_t trace_count;
     const char **contestants; /* names for contestant_find */

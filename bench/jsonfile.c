@@ -14,7 +14,7 @@
 
 #include <weir/weir.h>
 
-int jsonfile_check(const char *path) {
+int jsonfile_check_for(const char *flag, const char *path) {
     struct stat status;
     char *copy;
     int error = 0;
@@ -33,8 +33,12 @@ int jsonfile_check(const char *path) {
         free(copy);
     }
     if (error)
-        fprintf(stderr, "weir: --json %s: %s\n", path, strerror(error));
+        fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(error));
     return !error;
+}
+
+int jsonfile_check(const char *path) {
+    return jsonfile_check_for("--json", path);
 }
 
 /* One object a line. */

@@ -12,6 +12,8 @@
 /* What can be known before anything runs: that the file's folder can be written.  NULL and "-" are
  * fine.  1, or 0 with a message printed. */
 int jsonfile_check(const char *path);
+/* The same for a file that another flag than --json names. */
+int jsonfile_check_for(const char *flag, const char *path);
 /* One object a line; "-" is standard output.  A file is replaced at the end, as a whole.  1, or 0 with
  * a message printed. */
 int jsonfile_write(const char *path, const json_t *array);

@@ -54,6 +54,10 @@ weir_SOURCES = \
 	bench/record.c \
 	bench/replay.c \
 	bench/replay_child.c \
+	bench/report.c \
+	bench/report.h \
+	bench/report_html.c \
+	bench/report_plot.c \
 	bench/run.c \
 	bench/runner.c \
 	bench/runner.h \

@@ -19,6 +19,7 @@ static const struct command {
     {"info", weir_cmd_info, "the driver, the devices, and every setting with where it came from"},
     {"record", weir_cmd_record, "a program of yours, its requests for CUDA memory as a trace"},
     {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
+    {"report", weir_cmd_report, "a page with pictures of what bench, replay or run found out"},
     {"run", weir_cmd_run, "a program of yours, its CUDA memory from weir"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
