@@ -221,6 +221,7 @@ script_tests = \
 	tests/check-preload \
 	tests/check-program \
 	tests/check-record \
+	tests/check-report \
 	tests/check-tables \
 	tests/check-traces \
 	tests/check-run \
