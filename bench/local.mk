@@ -8,6 +8,8 @@ weir_SOURCES = \
 	bench/busy.h \
 	bench/changepoints.c \
 	bench/changepoints.h \
+	bench/command.c \
+	bench/command.h \
 	bench/commands.h \
 	bench/contest.c \
 	bench/contest.h \

@@ -17,16 +17,15 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "commands.h"
 #include "modules.h"
 #include "preloading.h"
@@ -78,8 +77,6 @@ static struct record {
     /* The counter of the processor and the clock, at the beginning and now. */
     uint64_t first_time, first_ns, now_time, now_ns;
 } record;
-
-static volatile sig_atomic_t child;
 
 static int fail(int code, const char *what, const char *why) {
     fprintf(stderr, "weir record: %s: %s\n", what, why);
@@ -351,73 +348,14 @@ static void remove_folder(void) {
 
 /* ------------------------------------------------------------------ the child ---- */
 
-static const int passed_on[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
-
-enum { PASSED_ON = sizeof passed_on / sizeof passed_on[0] };
-
-/* What the terminal sends, the command has from it too. */
-static void pass_on(int number, siginfo_t *info, void *context) {
-    (void)context;
-    if (child > 0 && info->si_code <= 0)
-        kill(child, number);
-}
-
-static void catch_signals(sigset_t *defaults) {
-    struct sigaction action = {.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART};
-
-    sigemptyset(defaults);
-    for (int i = 0; i < PASSED_ON; i++) {
-        struct sigaction before;
-
-        sigaction(passed_on[i], NULL, &before);
-        if (before.sa_handler == SIG_IGN) /* as under nohup(1) */
-            continue;
-        sigaddset(defaults, passed_on[i]);
-        sigaction(passed_on[i], &action, NULL);
-    }
-}
-
-static int start_command(pid_t *started) {
-    posix_spawnattr_t attributes;
-    sigset_t defaults, before, all;
-    int error;
-
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before);
-    signal(SIGCHLD, SIG_DFL); /* who ignores it is not told how the command ended */
-    catch_signals(&defaults);
-    error = posix_spawnattr_init(&attributes);
-    if (error == 0) {
-        posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-        posix_spawnattr_setsigdefault(&attributes, &defaults);
-        posix_spawnattr_setsigmask(&attributes, &before);
-        error =
-            posix_spawnp(started, record.command[0], NULL, &attributes, record.command, environ);
-        posix_spawnattr_destroy(&attributes);
-    }
-    child = error ? 0 : *started;
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* As the command ended. */
 static int end_as(int status) {
-    struct rlimit none = {0, 0};
-
-    if (record.failed)
-        return record.failed;
-    if (WIFEXITED(status))
-        return WEXITSTATUS(status);
-    fflush(NULL);
-    setrlimit(RLIMIT_CORE, &none); /* the command has left one, if it was to */
-    signal(WTERMSIG(status), SIG_DFL);
-    raise(WTERMSIG(status));
-    return 128 + WTERMSIG(status);
+    return record.failed ? record.failed : command_end_as(status);
 }
 
 static int run_command(void) {
     pid_t started;
-    int status = 0, error = start_command(&started);
+    int status = 0, error = command_start(record.command, &started);
 
     if (error) {
         rmdir(record.folder);
@@ -430,7 +368,7 @@ static int run_command(void) {
         if (drain_all(0) < BUSY_EVENTS)
             (void)poll(NULL, 0, PAUSE_US / 1000);
     }
-    child = 0;
+    command_ended();
     end_recording();
     remove_folder();
     return end_as(status);
