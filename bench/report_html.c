@@ -512,29 +512,35 @@ static void levels_table(FILE *file, const struct report_trace *trace) {
           file);
 }
 
-/* A setting a row, a contestant a column; what all have alike stands out of the way. */
+static void put_options(FILE *file, json_t *options) {
+    json_t *value;
+    const char *key;
+    int any = 0;
+
+    fputs("<code>", file);
+    json_object_foreach(options, key, value) {
+        char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
+
+        fputs(any++ ? " " : "", file);
+        put(file, key);
+        fputc('=', file);
+        put(file, text ? text : json_string_value(value));
+        free(text);
+    }
+    fputs(any ? "</code>" : "not told</code>", file);
+}
+
 static void settings_table(FILE *file, const struct report_trace *trace) {
     fputs("<details><summary>Effective settings</summary><div class=\"wide\"><table><thead><tr><th "
-          "scope=\"col\">contestant</th><th scope=\"col\">settings</th></tr></thead><tbody>\n",
+          "class=\"text\" scope=\"col\">contestant</th><th class=\"text\" "
+          "scope=\"col\">settings</th></tr></thead><tbody>\n",
           file);
     for (size_t i = 0; i < trace->count; i++) {
-        json_t *options = json_object_get(trace->rows[i].shown, "options"), *value;
-        const char *key;
-        int any = 0;
-
         fputs("<tr><th scope=\"row\">", file);
         put(file, trace->rows[i].label);
-        fputs("</th><td class=\"text\"><code>", file);
-        json_object_foreach(options, key, value) {
-            char *text = json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY);
-
-            fputs(any++ ? " " : "", file);
-            put(file, key);
-            fputc('=', file);
-            put(file, text ? text : json_string_value(value));
-            free(text);
-        }
-        fputs(any ? "</code></td></tr>\n" : "not told</code></td></tr>\n", file);
+        fputs("</th><td class=\"text\">", file);
+        put_options(file, json_object_get(trace->rows[i].shown, "options"));
+        fputs("</td></tr>\n", file);
     }
     fputs("</tbody></table></div></details>\n", file);
 }
@@ -617,6 +623,11 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     }
     fputs(".</p>\n", file);
     put_pictures(file, report, PICTURE_PROCESS, PICTURE_PROCESS, p);
+    if (json_object_get(line, "options")) {
+        fputs("<details><summary>Settings, as they were asked for</summary><p>", file);
+        put_options(file, json_object_get(line, "options"));
+        fputs("</p></details>\n", file);
+    }
     if (json_array_size(served) && !events)
         fputs("<p class=\"note missing\">No time line of the reserve: it is there with <code>weir "
               "run "

@@ -637,6 +637,7 @@ static void draw_process(FILE *script, const struct report_process *process,
         const json_t *one = json_array_get(served, i), *events = json_object_get(one, "events");
         double live = (double)report_number(one, "requested_peak", NULL) / 1048576.0, top = live;
         const char *device = json_string_value(json_object_get(one, "device"));
+        const char *serves = json_string_value(json_object_get(one, "serves"));
 
         if (json_array_size(events) == 0)
             continue;
@@ -651,11 +652,9 @@ static void draw_process(FILE *script, const struct report_process *process,
             fprintf(script, shrinks ? " NaN %.6g\n" : " %.6g NaN\n", reserve);
             top = fmax(top, reserve);
         }
-        fprintf(script, "%.6f %.6g NaN NaN\nEOD\n",
-                (double)report_number(one, "time_ns", NULL) / 1e9,
-                (double)report_number(one, "reserve", NULL) / 1048576.0);
+        fputs("EOD\n", script);
         place_panel(script, grid, panel++);
-        set_title(script, device ? device : "", "", -0.7);
+        set_title(script, device ? device : "", serves ? serves : "", -0.7);
         fprintf(script,
                 "set xrange [0:*]\nset yrange [0:%.6g]\n"
                 "plot $events using 1:2 with steps lc rgb 'black' lw 2,"

@@ -7,7 +7,7 @@
  * XLA and JAX mean to weir is settled here too and handed on as WEIR_ variables, with WEIR_COMPAT=0:
  * the program gets some of them set to keep it from preallocating beside weir, and weir would read
  * those as the user's.  Then the command takes this process over: exit status, signals and all
- * else are its own.
+ * else are its own.  With --report this process waits for it instead, makes the report, and ends as it ended.
  *
  * Must not know: what the preload library does.
  */
@@ -16,21 +16,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "command.h"
 #include "commands.h"
 #include "flags.h"
 #include "frameworks.h"
+#include "jsonfile.h"
 #include "preloading.h"
+#include "report.h"
 
 #define LIBRARY "libweir-preload.so"
 
-enum { NO_ENV_KEY = 0x5601, STATS_KEY, SERVE_KEY, CHILDREN_KEY, NO_CHILDREN_KEY, HEAP_KEY };
+enum {
+    NO_ENV_KEY = 0x5601,
+    STATS_KEY,
+    SERVE_KEY,
+    CHILDREN_KEY,
+    NO_CHILDREN_KEY,
+    HEAP_KEY,
+    REPORT_KEY
+};
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, verbose, dry;
     const char *json, *heap_profile;
+    const char *report;
+    char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
+    int argc;
+    char **argv;
     char **command;
     FILE *said; /* what was set, as " NAME=VALUE" */
 };
@@ -86,12 +103,19 @@ static int put_file(struct run *run, const char *variable, const char *name) {
     return failed;
 }
 
+/* A report reads it, and has a file of its own where none was named. */
+static int put_json(struct run *run) {
+    if (run->report && put(run, "WEIR_RUN_SAMPLES", "1") != 0)
+        return 1;
+    return run->lines[0] ? put(run, "WEIR_RUN_JSON", run->lines)
+                         : put_file(run, "WEIR_RUN_JSON", run->json);
+}
+
 static int put_run(struct run *run) {
     return put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
-           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) ||
-           put_file(run, "WEIR_RUN_JSON", run->json) ||
+           (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
            put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile);
 }
 
@@ -128,6 +152,85 @@ static int set_environment(struct run *run, const char *library) {
     free(said);
     free(notes);
     return failed ? EXIT_OWN : 0;
+}
+
+/* --------------------------------------------------------------------- report ---- */
+
+/* Before the command starts: 0, or an exit code. */
+static int prepare_report(struct run *run) {
+    const char *place = getenv("TMPDIR");
+    int file;
+
+    if (!run->report)
+        return 0;
+    if (!report_check("--report", run->report) || !jsonfile_check(run->json))
+        return EXIT_OWN;
+    if (run->dry)
+        return 0;
+    if (!place || place[0] != '/' || strlen(place) > sizeof run->lines - 24)
+        place = "/tmp";
+    snprintf(run->lines, sizeof run->lines, "%s/weir-run-XXXXXX", place);
+    file = mkstemp(run->lines);
+    if (file < 0)
+        return fail(EXIT_OWN, run->lines, strerror(errno));
+    close(file);
+    return 0;
+}
+
+/* What processes wrote, behind what is in the user's file. */
+static void copy_lines(const struct run *run) {
+    FILE *from = fopen(run->lines, "re"), *to = fopen(run->json, "ae");
+    int good = from && to, c;
+
+    while (good && (c = fgetc(from)) != EOF)
+        good = fputc(c, to) != EOF;
+    if (to && fclose(to) != 0)
+        good = 0;
+    if (!good)
+        fail(0, run->json, strerror(errno));
+    if (from)
+        fclose(from);
+}
+
+/* Settings as they were asked for: what the library makes of them is its own. */
+static void make_report(const struct run *run) {
+    struct stat status;
+    json_t *lines = NULL, *common, *line;
+    size_t i;
+
+    if (run->json)
+        copy_lines(run);
+    if (stat(run->lines, &status) != 0 || status.st_size == 0) {
+        fail(0, "--report", "weir served nothing, so there is no report");
+        return;
+    }
+    lines = report_read(run->lines);
+    common = jsonfile_common(run->argc, run->argv);
+    json_object_set_new(common, "options", weir_cli_options_json(&run->settings.options));
+    json_array_foreach(lines, i, line) json_object_update(line, common);
+    if (lines)
+        (void)report_of(lines, run->json ? run->json : "none", run->report);
+    json_decref(common);
+    json_decref(lines);
+}
+
+/* Waits for the command; its exit code. */
+static int run_and_report(struct run *run) {
+    pid_t started;
+    int status = 0, error = command_start(run->command, &started);
+
+    if (error) {
+        unlink(run->lines);
+        return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run->command[0],
+                    strerror(error));
+    }
+    while (waitpid(started, &status, 0) < 0 && errno == EINTR)
+        ;
+    command_ended();
+    unsetenv("LD_PRELOAD"); /* gnuplot needs no memory of a GPU */
+    make_report(run);
+    unlink(run->lines);
+    return command_end_as(status);
 }
 
 /* -------------------------------------------------------------------- command ---- */
@@ -168,6 +271,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--heap-profile '%s': expected the name of a file", argument);
         run->heap_profile = argument;
         return 0;
+    case REPORT_KEY:
+        if (!*argument)
+            argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
+        run->report = argument;
+        return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -195,6 +303,7 @@ static const char doc[] =
 static int find_and_set(struct run *run) {
     const char *source, *why;
     char library[4200];
+    int code;
 
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
@@ -203,7 +312,8 @@ static int find_and_set(struct run *run) {
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    return set_environment(run, library);
+    code = prepare_report(run);
+    return code ? code : set_environment(run, library);
 }
 
 int weir_cmd_run(int argc, char **argv) {
@@ -216,6 +326,11 @@ int weir_cmd_run(int argc, char **argv) {
          "Write which call stacks have the live device memory, now and at its peak, to FILE for "
          "pprof: "
          "when the program ends, and at SIGUSR2 (FILE.1, FILE.2, ...).  %p in FILE is the process.",
+         0},
+        {"report", REPORT_KEY, "DIR|FILE", 0,
+         "Make a page of statistics and growth when the command has ended (weir report): a folder, "
+         "or one "
+         "file if its name ends in .html.",
          0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
@@ -234,15 +349,22 @@ int weir_cmd_run(int argc, char **argv) {
     int code;
 
     weir_cli_settings_init(&run.settings);
+    run.argc = argc;
+    run.argv = argv;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
         return EXIT_USAGE;
     code = find_and_set(&run);
-    if (code != 0)
+    if (code != 0) {
+        if (run.lines[0])
+            unlink(run.lines);
         return code;
+    }
     if (fflush(NULL) != 0)
         return fail(EXIT_OWN, "standard output", strerror(errno));
     if (run.dry)
         return 0;
+    if (run.report)
+        return run_and_report(&run);
     execvp(run.command[0], run.command);
     return fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run.command[0], strerror(errno));
 }

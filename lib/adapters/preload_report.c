@@ -20,7 +20,13 @@
 #include "drop_in.h"
 #include "log.h"
 
-enum { TEXT_BYTES = 400, LINE_BYTES = 16384, VERDICT_BYTES = 4096 };
+enum {
+    TEXT_BYTES = 400,
+    LINE_BYTES = 262144,
+    VERDICT_BYTES = 4096,
+    MOST_EVENTS = 256,
+    EVENTS_AT_ONCE = 64
+};
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 
@@ -92,6 +98,54 @@ static void add_latency(struct line *line, const struct weir_served *s, int oper
             (unsigned long long)l.max_ns, (unsigned long long)l.total_ns);
 }
 
+static void add_event(struct line *line, const weir_event *event, int is_first) {
+    add(line,
+        "%s{\"time_ns\":%llu,\"reserve\":%llu,\"bytes\":%llu,\"stall_ns\":%llu,\"cause\":\"%s\","
+        "\"shrink\":%s}",
+        is_first ? "" : ",", (unsigned long long)event->time_ns,
+        (unsigned long long)event->reserve_after, (unsigned long long)event->got,
+        (unsigned long long)event->stall_ns, weir_event_cause_word(event->cause),
+        event->shrink ? "true" : "false");
+}
+
+/* Of many each so many-th, and each that rises above all before.  As many as the ring still has. */
+static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
+    weir_event events[EVENTS_AT_ONCE];
+    uint64_t last = 0, most = 0;
+    size_t count = EVENTS_AT_ONCE;
+    int any = 0;
+
+    add(line, ",\"events\":[");
+    while (count == EVENTS_AT_ONCE) {
+        if (weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) !=
+            WEIR_OK)
+            break;
+        for (size_t i = 0; i < count; i++) {
+            last = events[i].sequence;
+            if (last % each != 0 && events[i].reserve_after <= most)
+                continue;
+            most = events[i].reserve_after > most ? events[i].reserve_after : most;
+            add_event(line, &events[i], !any);
+            any = 1;
+        }
+    }
+    add(line, "]");
+}
+
+/* How many events there are in all. */
+static uint64_t count_events(const struct weir_served *s) {
+    weir_event events[EVENTS_AT_ONCE];
+    uint64_t last = 0;
+    size_t count = EVENTS_AT_ONCE;
+
+    while (count == EVENTS_AT_ONCE &&
+           weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) ==
+               WEIR_OK &&
+           count > 0)
+        last = events[count - 1].sequence;
+    return last;
+}
+
 static void add_served(struct line *line, const struct weir_served *s, int is_first) {
     weir_statistics f;
 
@@ -119,6 +173,8 @@ static void add_served(struct line *line, const struct weir_served *s, int is_fi
         (unsigned long long)f.prealloc_got, (unsigned long long)f.prealloc_ns);
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
+    if (weir__run_flag("WEIR_RUN_SAMPLES"))
+        add_events(line, s, count_events(s) / MOST_EVENTS + 1);
     add(line, "}");
 }
 
