@@ -77,18 +77,19 @@ static void time_tics(FILE *script, const char *axis, double low, double high) {
 /* Panels in rows of so many, a legend above. */
 struct grid {
     size_t columns, rows;
-    int width, height, panel;
+    int width, height, panel, legend;
 };
 
-static struct grid grid_of(size_t panels, size_t columns, int panel) {
+static struct grid grid_of(size_t panels, size_t columns, int panel, int legend) {
     struct grid grid = {.columns = panels < columns ? (panels ? panels : 1) : columns,
-                        .panel = panel};
+                        .panel = panel,
+                        .legend = legend};
 
     grid.rows = (panels + grid.columns - 1) / grid.columns;
     grid.width = WIDTH / (int)columns * (int)grid.columns;
     if (grid.width < 2 * WIDTH / 3)
         grid.width = 2 * WIDTH / 3;
-    grid.height = LEGEND + panel * (int)grid.rows;
+    grid.height = legend + panel * (int)grid.rows;
     return grid;
 }
 
@@ -97,7 +98,7 @@ static void begin_legend(FILE *script, const struct grid *grid) {
             "set multiplot\nset origin 0,%.6f\nset size 1,%.6f\nset margins 0,0,0,0\n"
             "unset border\nunset tics\nset key center center horizontal samplen 3\n"
             "set xrange [0:1]\nset yrange [0:1]\n",
-            1.0 - (double)LEGEND / grid->height, (double)LEGEND / grid->height);
+            1.0 - (double)grid->legend / grid->height, (double)grid->legend / grid->height);
 }
 
 static void begin_panels(FILE *script) {
@@ -112,7 +113,7 @@ static void place_panel(FILE *script, const struct grid *grid, size_t i) {
 
     fprintf(script, "set origin %.6f,%.6f\nset size %.6f,%.6f\n",
             (double)column / (double)grid->columns,
-            1.0 - ((double)LEGEND + (double)grid->panel * (double)(row + 1)) / grid->height,
+            1.0 - ((double)grid->legend + (double)grid->panel * (double)(row + 1)) / grid->height,
             1.0 / (double)grid->columns, (double)grid->panel / grid->height);
 }
 
@@ -494,7 +495,7 @@ static void draw_latencies(FILE *script, const struct report_trace *trace,
         for (size_t k = 0; k < 2 && trace->rows[i].shown; k++)
             latency_data(script, keys[k], i, trace->rows[i].shown, &x, &y);
     begin_legend(script, grid);
-    fputs("set key maxrows 2 maxcols 8\nplot ", script);
+    fputs("set key maxcols 5\nplot ", script);
     for (size_t i = 0, any = 0; i < trace->count; i++) {
         if (!report_at(trace->rows[i].shown, keys[0], "buckets"))
             continue;
@@ -580,39 +581,46 @@ static const json_t *map_columns(const struct report_row *row) {
     return json_array_size(columns) > 1 && json_string_length(cells) > 1 ? columns : NULL;
 }
 
+/* MiB of addresses that a map spans. */
+static double map_height(const struct report_row *row) {
+    const json_t *columns = map_columns(row);
+    const json_t *cells = json_object_get(json_array_get(columns, 0), "cells");
+
+    return (double)json_string_length(cells) *
+           (double)report_number(row->samples, "map", "cell_bytes") / 1048576.0;
+}
+
 static void draw_map(FILE *script, const struct report_trace *trace, const struct grid *grid) {
+    double unit = 1.0;
     size_t panel = 0;
 
+    for (size_t i = 0; i < trace->count; i++)
+        if (map_height(&trace->rows[i]) >= 4096.0)
+            unit = 1024.0;
     begin_legend(script, grid);
     map_legend(script);
     begin_panels(script);
-    fputs("set palette defined (0 'white', 1 'black')\nset cbrange [0:1]\nunset colorbox\nset "
-          "format x "
-          "'%.0s%c'\nset border 15\n",
-          script);
+    fprintf(script,
+            "set palette defined (0 'white', 1 'black')\nset cbrange [0:1]\nunset colorbox\n"
+            "set format x '%%.0s%%c'\nset border 15\nset ylabel '%s'\n",
+            unit > 1.0 ? "GiB" : "MiB");
     for (size_t i = 0; i < trace->count; i++) {
-        const json_t *columns = map_columns(&trace->rows[i]);
-        double cell =
-            (double)report_number(trace->rows[i].samples, "map", "cell_bytes") / 1048576.0;
-        const char *unit = "MiB";
-        double ops = (double)report_number(trace->rows[i].samples, "ops", NULL), rows;
-        double wide = columns ? ops / (double)json_array_size(columns) : 1.0;
+        const struct report_row *row = &trace->rows[i];
+        const json_t *columns = map_columns(row);
+        double ops = (double)report_number(row->samples, "ops", NULL);
+        double height = map_height(row) / unit;
 
         if (!columns)
             continue;
-        rows = (double)json_string_length(json_object_get(json_array_get(columns, 0), "cells"));
-        if (rows * cell >= 4096.0) {
-            cell /= 1024.0;
-            unit = "GiB";
-        }
         map_data(script, columns);
         place_panel(script, grid, panel++);
-        set_title(script, trace->rows[i].label, "", -0.7);
+        set_title(script, row->label, "", -0.7);
         fprintf(script,
-                "set ylabel '%s'\nset xrange [0:%.1f]\nset yrange [0:%.6g]\nset ytics %.6g\nset "
-                "xlabel 'operations' "
-                "offset 0,0.6\nplot $map using (($1+0.5)*%.8g):(($2+0.5)*%.8g):3 with image\n",
-                unit, ops, rows * cell, nice_step(rows * cell), wide, cell);
+                "set xrange [0:%.1f]\nset yrange [0:%.6g]\nset ytics %.6g\n"
+                "set xlabel 'operations' offset 0,0.6\n"
+                "plot $map using (($1+0.5)*%.8g):(($2+0.5)*%.8g):3 with image\n",
+                ops, height, nice_step(height), ops / (double)json_array_size(columns),
+                (double)report_number(row->samples, "map", "cell_bytes") / 1048576.0 / unit);
     }
     fputs("unset multiplot\n", script);
 }
@@ -726,9 +734,11 @@ static int find_pictures(struct report *report) {
 static void draw(FILE *script, const struct report *report, const struct picture *picture,
                  int as_png) {
     size_t panels = panels_of(report, picture->kind, picture->of);
-    struct grid grid = picture->kind == PICTURE_LATENCIES ? grid_of(panels, 2, CURVES)
-                       : picture->kind == PICTURE_PROCESS ? grid_of(panels, 2, PANEL)
-                                                          : grid_of(panels, 3, PANEL);
+    int is_curves = picture->kind == PICTURE_LATENCIES;
+    size_t lines = is_curves ? (report->traces[picture->of].count + 4) / 5 : 0;
+    struct grid grid =
+        grid_of(panels, is_curves || picture->kind == PICTURE_PROCESS ? 2 : 3,
+                is_curves ? CURVES : PANEL, lines > 2 ? LEGEND + 18 * (int)(lines - 2) : LEGEND);
 
     fputs("reset\nset encoding utf8\n", script);
     if (as_png)
