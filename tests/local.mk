@@ -85,8 +85,13 @@ tests_test_changepoints_SOURCES = tests/test_changepoints.c bench/changepoints.c
 tests_test_changepoints_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 tests_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/test_merge
+unit_tests += tests/test_merge tests/test_samples
 endif
+tests_test_samples_SOURCES = tests/test_samples.c bench/jsonfile.c bench/jsonfile.h bench/samples.c \
+	bench/samples.h
+tests_test_samples_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+tests_test_samples_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_samples_LDADD = $(LDADD) $(JANSSON_LIBS)
 tests_test_merge_SOURCES = tests/test_merge.c bench/jsonfile.c bench/jsonfile.h bench/merge.c \
 	bench/merge.h bench/summary.c bench/summary.h
 tests_test_merge_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
