@@ -283,6 +283,20 @@ static int add_object(struct report *report, const json_t *object, const char *f
 
 /* ---------------------------------------------------------------- finishing ---- */
 
+/* Takes off what is left of a character that was cut. */
+static void trim_character(char *text) {
+    size_t length = strlen(text), lead = length;
+    unsigned char first;
+
+    while (lead > 0 && ((unsigned char)text[lead - 1] & 0xc0) == 0x80)
+        lead--;
+    if (lead == 0 || (unsigned char)text[lead - 1] < 0xc0)
+        return;
+    first = (unsigned char)text[--lead];
+    if (length - lead < (first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2))
+        text[lead] = '\0';
+}
+
 /* "pool, busy 1, 25% (B)": the run where the trace has several. */
 static void label_row(const struct report *report, const struct report_trace *trace,
                       struct report_row *row) {
@@ -290,9 +304,12 @@ static void label_row(const struct report *report, const struct report_trace *tr
     const json_t *busy = json_object_get(row->results[0], "busy");
     const char *threshold =
         json_string_value(json_object_get(row->results[0], "threshold_over_live"));
-    int used = snprintf(row->label, sizeof row->label, "%.40s",
-                        json_string_value(json_object_get(row->results[0], "contestant")));
+    int used;
 
+    snprintf(row->label, sizeof row->label, "%.40s",
+             json_string_value(json_object_get(row->results[0], "contestant")));
+    trim_character(row->label);
+    used = (int)strlen(row->label);
     if (json_is_number(busy))
         used += snprintf(row->label + used, sizeof row->label - (size_t)used, ", busy %g",
                          json_number_value(busy));

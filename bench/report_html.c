@@ -48,25 +48,41 @@ static const char style[] =
 
 /* ---------------------------------------------------------------------- text ---- */
 
-/* Control characters, which a page cannot have, as question marks. */
+/* Bytes of the character that begins there; 0: none does. */
+static size_t character(const char *text) {
+    unsigned char first = (unsigned char)*text;
+    size_t bytes = first < 0x80                    ? 1
+                   : first >= 0xc2 && first < 0xe0 ? 2
+                   : first >= 0xe0 && first < 0xf0 ? 3
+                   : first >= 0xf0 && first < 0xf5 ? 4
+                                                   : 0;
+
+    for (size_t i = 1; i < bytes; i++)
+        if (((unsigned char)text[i] & 0xc0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+/* What a page cannot have, control characters and bytes that are no characters (of a file's name), as question
+ * marks. */
 static void put(FILE *file, const char *text) {
-    for (; text && *text; text++)
-        switch (*text) {
-        case '<':
+    while (text && *text) {
+        size_t bytes = character(text);
+
+        if (*text == '<')
             fputs("&lt;", file);
-            break;
-        case '>':
+        else if (*text == '>')
             fputs("&gt;", file);
-            break;
-        case '&':
+        else if (*text == '&')
             fputs("&amp;", file);
-            break;
-        case '"':
+        else if (*text == '"')
             fputs("&quot;", file);
-            break;
-        default:
-            fputc((unsigned char)*text < ' ' && *text != '\n' ? '?' : *text, file);
-        }
+        else if (bytes == 0 || ((unsigned char)*text < ' ' && *text != '\n'))
+            fputc('?', file);
+        else
+            fwrite(text, 1, bytes, file);
+        text += bytes ? bytes : 1;
+    }
 }
 
 static const char *string_at(const json_t *object, const char *key) {
@@ -592,7 +608,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     const json_t *left = json_object_get(line, "left");
     json_t *value;
     const char *key;
-    int events = 0;
+    int events = 0, any = 0;
 
     fprintf(file,
             "<section id=\"process-%zu\"><h2>process %" PRIu64 " <small>run %s</small></h2>\n",
@@ -600,8 +616,9 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     if (json_array_size(served) == 0)
         fputs("<p>Weir served it nothing.</p>\n", file);
     else
-        fputs("<div class=\"wide\"><table><thead><tr><th scope=\"col\">device</th><th "
-              "scope=\"col\">serves</th><th scope=\"col\">requests</th><th "
+        fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
+              "scope=\"col\">device</th><th class=\"text\" scope=\"col\">serves</th><th "
+              "scope=\"col\">requests</th><th "
               "scope=\"col\">frees</th><th "
               "scope=\"col\">from caches</th><th scope=\"col\">refused</th><th "
               "scope=\"col\">growths</th><th scope=\"col\">waits ms</th><th scope=\"col\">most "
@@ -616,12 +633,12 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
         fputs("</tbody></table></div>\n", file);
     fputs("<p>Left to the driver:", file);
     json_object_foreach((json_t *)(uintptr_t)left, key, value) if (json_integer_value(value) > 0) {
-        fputc(' ', file);
+        fputs(any++ ? ", " : " ", file);
         put_number(file, (uint64_t)json_integer_value(value));
         fputc(' ', file);
         put(file, key);
     }
-    fputs(".</p>\n", file);
+    fputs(any ? ".</p>\n" : " nothing.</p>\n", file);
     put_pictures(file, report, PICTURE_PROCESS, PICTURE_PROCESS, p);
     if (json_object_get(line, "options")) {
         fputs("<details><summary>Settings, as they were asked for</summary><p>", file);
