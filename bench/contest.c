@@ -104,6 +104,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         contest->samples = 1;
         contest->report = argument;
         return 0;
+    case ARGP_KEY_END:
+        if (contest->samples && !contest->report && !contest->json_file)
+            argp_error(state, "--samples go into the JSON: --json FILE is missing");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
