@@ -27,7 +27,7 @@ static const char style[] =
     "table{font-size:14px}th,td{padding:.15em .45em;text-align:right;border-bottom:1px solid "
     "var(--line);"
     "vertical-align:top;white-space:nowrap}td.text{white-space:normal;min-width:4.5em}\n"
-    "td small{display:block}\n"
+    "td small{display:block}td code{display:block;min-width:14em}\n"
     "th{font-weight:600}thead th{border-bottom:2px solid var(--ink);vertical-align:bottom}\n"
     "th[scope=row],.text{text-align:left}tbody tr:nth-child(even){background:var(--band)}\n"
     ".wide{overflow-x:auto}figure{margin:1.2em 0;overflow-x:auto}\n"
