@@ -104,6 +104,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/relief.c \
 	lib/relief.h \
 	lib/result.h \
+	lib/segment.c \
+	lib/segment.h \
 	lib/settings.h \
 	lib/siblings.c \
 	lib/siblings.h \

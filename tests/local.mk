@@ -65,6 +65,7 @@ unit_tests = \
 	tests/test_priming \
 	tests/test_process \
 	tests/test_profile \
+	tests/test_segment \
 	tests/test_span \
 	tests/test_spans \
 	tests/test_stats \
