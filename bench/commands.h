@@ -16,6 +16,7 @@ int weir_cmd_record(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
+int weir_cmd_top(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
 
 #endif

@@ -81,6 +81,9 @@ weir_SOURCES = \
 	bench/table.h \
 	bench/tape.c \
 	bench/tape.h \
+	bench/top.c \
+	bench/top_view.c \
+	bench/top_view.h \
 	bench/tracing.c \
 	bench/tracing.h \
 	bench/weir.c

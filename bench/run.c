@@ -36,13 +36,14 @@ enum {
     SERVE_KEY,
     CHILDREN_KEY,
     NO_CHILDREN_KEY,
+    NO_TOP_KEY,
     HEAP_KEY,
     REPORT_KEY
 };
 
 struct run {
     struct weir_cli_settings settings;
-    int no_env, stats, serve_malloc, no_children, verbose, dry;
+    int no_env, stats, serve_malloc, no_children, no_top, verbose, dry;
     const char *json, *heap_profile;
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
@@ -115,6 +116,7 @@ static int put_run(struct run *run) {
     return put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
+           (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
            put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile);
 }
@@ -255,6 +257,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case NO_CHILDREN_KEY:
         run->no_children = key == NO_CHILDREN_KEY;
         return 0;
+    case NO_TOP_KEY:
+        run->no_top = 1;
+        return 0;
     case 'v':
         run->verbose = 1;
         return 0;
@@ -339,6 +344,7 @@ int weir_cmd_run(int argc, char **argv) {
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
          0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
+        {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
         {"verbose", 'v', NULL, 0, "Say in the program what is served and what is not.", 0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};

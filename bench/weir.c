@@ -21,6 +21,7 @@ static const struct command {
     {"replay", weir_cmd_replay, "traces on one allocator with the settings you give"},
     {"report", weir_cmd_report, "a page with pictures of what bench, replay or run found out"},
     {"run", weir_cmd_run, "a program of yours, its CUDA memory from weir"},
+    {"top", weir_cmd_top, "the programs that run under `weir run', as they run"},
     {RUNNER_SUBCOMMAND, weir_cmd_replay_child, NULL},
 };
 

@@ -168,6 +168,7 @@ victims = \
 	tests/victims/rules \
 	tests/victims/sized \
 	tests/victims/stacks \
+	tests/victims/stays \
 	tests/victims/suffixed \
 	tests/victims/threads
 victim_work = tests/victims/work.c tests/victims/work.h
@@ -205,6 +206,8 @@ tests_victims_sized_LDADD =
 tests_victims_stacks_SOURCES = tests/victims/stacks.c $(victim_work)
 tests_victims_stacks_LDADD =
 tests_victims_stacks_LDFLAGS = -export-dynamic
+tests_victims_stays_SOURCES = tests/victims/stays.c $(victim_work)
+tests_victims_stays_LDADD =
 tests_victims_suffixed_SOURCES = tests/victims/suffixed.c $(victim_work)
 tests_victims_suffixed_LDADD =
 tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
@@ -232,6 +235,7 @@ script_tests = \
 	tests/check-traces \
 	tests/check-run \
 	tests/check-python \
+	tests/check-top \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

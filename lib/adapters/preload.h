@@ -196,5 +196,17 @@ void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)
 void weir__report_refusal(const struct weir_served *s);
 /* The first allocator was made: statistics are due at the end. */
 void weir__report_due(void);
+/* How many requests were not served. */
+uint64_t weir__unserved_all(void);
+
+/* ---- preload_show.c ------------------------------------------------------------------------------- */
+
+/* The first allocator was made: from now on `weir top' may look, unless `weir run' was told otherwise. */
+void weir__show_begin(void);
+/* From hold to go on nothing is asked of the driver for those who look.  Brief. */
+void weir__show_hold(void);
+void weir__show_go_on(void);
+/* The driver is about to go, or the process.  The same in a child of fork. */
+void weir__show_end(void);
 
 #endif

@@ -240,8 +240,10 @@ static struct weir_served *make(int device, size_t most) {
     s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
     atomic_store_explicit(&weir__served[known], s, memory_order_release);
     atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
-    if (known == 0)
+    if (known == 0) {
         weir__report_due();
+        weir__show_begin();
+    }
     return s;
 }
 
@@ -478,6 +480,7 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
 void weir__served_lose(int device) {
+    weir__show_hold();
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -486,6 +489,7 @@ void weir__served_lose(int device) {
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);
     }
+    weir__show_go_on();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BUCKETS; i++)
         for (struct weir_pool *p = atomic_load_explicit(&pools[i], memory_order_relaxed); p;

@@ -37,6 +37,14 @@ static unsigned long long unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
 }
 
+uint64_t weir__unserved_all(void) {
+    uint64_t all = 0;
+
+    for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
+        all += unserved(i);
+    return all;
+}
+
 int weir__run_flag(const char *variable) {
     const char *value = getenv(variable);
 
@@ -265,6 +273,7 @@ static void report(void) {
 
     if (weir__drop_in_forked())
         return;
+    weir__show_end();
     weir__inside++;
     save_profiles();
     weir__heap_write();

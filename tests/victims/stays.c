@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
+ * each: g holds 96 MiB more, f forks a child that waits for the end too, x becomes itself anew, t is refused. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { MOST_HELD = 64, PAIRS = 50, PAUSE_MS = 5 };
+
+static void *library;
+static struct cuda cuda;
+static CUstream stream;
+static CUdeviceptr held[MOST_HELD];
+static int held_count;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void work(void) {
+    CUdeviceptr block;
+
+    for (int i = 0; i < PAIRS; i++) {
+        CU(cuda.cuMemAllocAsync(&block, 65536, stream));
+        CU(cuda.cuMemFreeAsync(block, stream));
+    }
+}
+
+/* Without CUDA: it has none. */
+static void wait_for_end(void) {
+    char letter;
+
+    while (read(STDIN_FILENO, &letter, 1) > 0)
+        ;
+}
+
+static void obey(char letter, char **argv) {
+    CUdeviceptr block;
+    pid_t child;
+
+    switch (letter) {
+    case 'g':
+        HOLDS(held_count < MOST_HELD);
+        CU(cuda.cuMemAllocAsync(&held[held_count++], 96 * MIB, stream));
+        break;
+    case 't':
+        HOLDS(cuda.cuMemAllocAsync(&block, (size_t)1 << 45, stream) == CUDA_ERROR_OUT_OF_MEMORY);
+        break;
+    case 'f':
+        child = fork();
+        HOLDS(child >= 0);
+        if (child == 0) {
+            wait_for_end();
+            _exit(0);
+        }
+        printf("child %ld\n", (long)child);
+        break;
+    case 'x':
+        execl("/proc/self/exe", argv[0], (char *)NULL);
+        HOLDS(!"executed");
+        break;
+    default:
+        return;
+    }
+    printf("%c\n", letter);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    char letter;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    work();
+    printf("pid %ld\n", (long)getpid());
+    fflush(stdout);
+    for (;;) {
+        if (poll(&input, 1, PAUSE_MS) > 0) {
+            if (read(STDIN_FILENO, &letter, 1) < 1)
+                break;
+            obey(letter, argv);
+        }
+        work();
+    }
+    while (held_count > 0)
+        CU(cuda.cuMemFreeAsync(held[--held_count], stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuStreamDestroy(stream));
+    CU(cuda.cuDevicePrimaryCtxRelease(0));
+    while (wait(NULL) > 0)
+        ;
+    return victim_status(argc, argv);
+}
