@@ -121,6 +121,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/tally.h \
 	lib/text.c \
 	lib/text.h \
+	lib/timeline.c \
+	lib/timeline.h \
 	lib/trace.c \
 	lib/uses.c \
 	lib/uses.h \

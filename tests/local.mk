@@ -71,6 +71,7 @@ unit_tests = \
 	tests/test_stats \
 	tests/test_status \
 	tests/test_summary \
+	tests/test_timeline \
 	tests/test_trace \
 	tests/test_verdict \
 	tests/test_worlds
