@@ -82,6 +82,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--limit-sweep goes with none of --repeat, --busy and --pace");
         if (command->limits && command->contest.samples)
             argp_error(state, "--limit-sweep goes with neither --samples nor --report");
+        if (command->limits && command->contest.timeline_file)
+            argp_error(state, "--limit-sweep has no --trace-events: its runs are trials");
         if (command->limits && command->contest.thresholds)
             argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
         for (size_t i = 0; i < command->contest.contestant_count; i++)

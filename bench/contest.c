@@ -25,10 +25,11 @@
 #include "shipped.h"
 #include "table.h"
 #include "text.h"
+#include "timeline.h"
 
 /* ----------------------------------------------------------------- flags ---- */
 
-enum { SAMPLES_KEY = 0x5650, REPORT_KEY };
+enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };
 
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
@@ -56,6 +57,10 @@ static const struct argp_option flags[] = {
      "With samples, make a page with pictures of all that (weir report): a folder, or one file if "
      "its "
      "name ends in .html.",
+     0},
+    {"trace-events", TIMELINE_KEY, "FILE", 0,
+     "Write what happened when to FILE, for Perfetto or Chrome: counters, growth, iterations; from "
+     "runs of their own.",
      0},
     {0}};
 
@@ -94,6 +99,11 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         return 0;
     case 'j':
         contest->json_file = argument;
+        return 0;
+    case TIMELINE_KEY:
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
+        contest->timeline_file = argument;
         return 0;
     case SAMPLES_KEY:
         contest->samples = 1;
@@ -367,6 +377,22 @@ static const char *add_samples(const struct job *measured, int tape_fd, json_t *
     return NULL;
 }
 
+/* Of the first repeat. */
+static int has_timeline(const struct contest *contest, const struct outcome *outcome) {
+    return contest->timeline_file && (size_t)(outcome - contest->outcomes) % contest->repeat == 0;
+}
+
+/* Once more, to see what happens when: as part of the result.  0 with a message. */
+static int run_timeline(const struct contest *contest, const struct outcome *outcome,
+                        struct job *job, json_t *result, char *message, size_t message_bytes) {
+    json_t *timeline;
+
+    job->timeline = (int)((size_t)(outcome - contest->outcomes) / contest->repeat) + 1;
+    job->options.log = WEIR_LOG_NONE;
+    timeline = runner_run(job, contest->traces[outcome->trace].tape_fd, message, message_bytes);
+    return timeline && json_object_set_new(result, "timeline", timeline) == 0;
+}
+
 /* As runner_run. */
 static json_t *run_measured(const struct contest *contest, const struct outcome *outcome,
                             const weir_options *options, char *message, size_t message_bytes) {
@@ -397,9 +423,10 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
     json_decref(stretches);
     if (!wrong && result && is_sampled(contest, outcome))
         wrong = add_samples(&job, tape_fd, result, message, message_bytes);
-    if (!wrong)
+    if (!wrong && (!result || !has_timeline(contest, outcome) ||
+                   run_timeline(contest, outcome, &job, result, message, message_bytes)))
         return result;
-    if (wrong != message)
+    if (wrong && wrong != message)
         snprintf(message, message_bytes, "%s", wrong);
     json_decref(result);
     return NULL;
@@ -462,6 +489,8 @@ static int run_one(struct contest *contest, struct progress *progress, struct ou
              outcome->busy_factor > 0 ? ", busy" : "");
     progress_step(progress, what);
     outcome->result = run_children(contest, outcome, message, sizeof message);
+    outcome->timeline = json_incref(json_object_get(outcome->result, "timeline"));
+    json_object_del(outcome->result, "timeline");
     if (!outcome->result)
         outcome->error = strdup(message);
     tell_outcome(outcome, told, sizeof told);
@@ -521,8 +550,40 @@ static int any_result(const struct contest *contest) {
     return 0;
 }
 
+/* All that was seen, a process each; 1, or 0 with a message printed. */
+static int write_timelines(const struct contest *contest) {
+    FILE *file = contest->timeline_file ? fopen(contest->timeline_file, "we") : NULL;
+    uint64_t missing = 0;
+    int good;
+
+    if (!contest->timeline_file)
+        return 1;
+    if (file) {
+        weir__timeline_begin_file(file);
+        for (size_t i = 0; i < contest->outcome_count; i++) {
+            const json_t *timeline = contest->outcomes[i].timeline;
+
+            if (!timeline)
+                continue;
+            fputs(json_string_value(json_object_get(timeline, "timeline")), file);
+            missing += (uint64_t)json_integer_value(json_object_get(timeline, "missing"));
+        }
+        weir__timeline_end_file(file, missing);
+    }
+    good = file && !ferror(file);
+    if (!file || fclose(file) != 0 || !good) {
+        fprintf(stderr, "weir: cannot write %s: %s\n", contest->timeline_file, strerror(errno));
+        return 0;
+    }
+    if (missing > 0)
+        fprintf(stderr, "weir: %s: %" PRIu64 " steps are missing\n", contest->timeline_file,
+                missing);
+    return 1;
+}
+
 int contest_prepare(struct contest *contest) {
-    return jsonfile_check(contest->json_file) &&
+    return jsonfile_check("--json", contest->json_file) &&
+           jsonfile_check("--trace-events", contest->timeline_file) &&
            (!contest->report || report_check("--report", contest->report)) && make_tapes(contest) &&
            look_at_device(contest);
 }
@@ -537,6 +598,7 @@ int contest_run(struct contest *contest) {
     if (!any_result(contest)) /* nothing to show, and no file that says nothing */
         return 1;
     table_print(contest_table_file(contest), contest);
+    good &= write_timelines(contest);
     results = results_json(contest);
     good &= contest_write(contest, json_incref(results));
     if (contest->report)
@@ -554,6 +616,7 @@ void contest_free(struct contest *contest) {
     }
     for (size_t i = 0; i < contest->outcome_count; i++) {
         json_decref(contest->outcomes[i].result);
+        json_decref(contest->outcomes[i].timeline);
         free(contest->outcomes[i].error);
     }
     free(contest->traces);

@@ -28,6 +28,7 @@ struct outcome {
     size_t threshold;   /* index into contest_thresholds */
     json_t *result;     /* NULL: it failed */
     char *error;        /* why; NULL or empty if result, or if it has been said */
+    json_t *timeline;   /* its part of the file; NULL: none */
 };
 
 struct contest_trace {
@@ -47,6 +48,8 @@ struct contest {
     int limits;            /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     const char *report;    /* where the report goes; NULL: none */
+    const char *
+        timeline_file; /* of what happened when, in runs beside those that are measured; NULL: none */
     struct contest_trace *traces;
     size_t trace_count;
     const char **contestants; /* names for contestant_find */

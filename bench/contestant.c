@@ -99,9 +99,9 @@ static void choose_arena_headroom(const struct session *session, weir_options *o
 
 #define PUBLIC                                                                                     \
     .open = public_open, .alloc = public_alloc, .free = public_free, .use = public_use,            \
-    .figures = public_figures, .watch = public_watch, .options = public_options,                   \
-    .latency = public_latency, .verdict = public_verdict, .front = public_front,                   \
-    .close = public_close
+    .figures = public_figures, .watch = public_watch, .steps = public_steps,                       \
+    .options = public_options, .latency = public_latency, .verdict = public_verdict,               \
+    .front = public_front, .close = public_close
 
 const struct contestant contestants[] = {
     {.name = "driver",

@@ -51,6 +51,8 @@ struct figures {
     int has_extent;
 };
 
+struct weir_timeline;
+
 struct contestant {
     const char *name;
     const char *what; /* one line for --help */
@@ -71,6 +73,8 @@ struct contestant {
     /* After any operation, without a change of what comes after: reserve, growths, given_back and stall_ns
      * since open, in_use if has_in_use.  `figures' may change it: an allocator that is asked looks at itself. */
     void (*watch)(void *allocator, struct figures *out);
+    /* Adds its steps since it was last asked to a timeline that began at those ticks; NULL: it knows of none. */
+    void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
     json_t *(*verdict)(
@@ -117,6 +121,7 @@ weir_status public_free(void *allocator, uint32_t block, void *address, CUstream
 weir_status public_use(void *allocator, uint32_t block, void *address, CUstream stream);
 void public_figures(void *allocator, struct figures *out);
 void public_watch(void *allocator, struct figures *out);
+void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
 json_t *public_options(void *allocator);
 json_t *public_latency(void *allocator);
 json_t *public_verdict(void *allocator);

@@ -13,6 +13,7 @@
 
 #include "allocator_internal.h"
 #include "flags.h"
+#include "timeline.h"
 
 struct public {
     struct session *session;
@@ -21,6 +22,7 @@ struct public {
     uint64_t last_event; /* sequence of the newest one that was seen */
     uint64_t shrinks;    /* events that gave reserve back */
     struct figures seen; /* by events */
+    uint64_t last_step;  /* sequence of the newest one in a timeline */
 };
 
 static void refuse(struct session *session, const char *what, weir_status status) {
@@ -161,6 +163,25 @@ void public_watch(void *allocator, struct figures *out) {
     look_at_events(opened);
     *out = opened->seen;
     out->has_reserve = 1;
+}
+
+void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks) {
+    struct public *opened = allocator;
+    const struct weir_host *host = &opened->allocator->host;
+    uint64_t made_ns = host->driver->ticks_to_ns(host->created_ticks - began_ticks);
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(opened->allocator, opened->last_step, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        for (size_t i = 0; i < count; i++) {
+            weir__timeline_lost(timeline, events[i].sequence - opened->last_step - 1);
+            weir__timeline_event(timeline, made_ns, &events[i]);
+            opened->last_step = events[i].sequence;
+        }
+    } while (count == sizeof events / sizeof events[0]);
 }
 
 json_t *public_options(void *allocator) {

@@ -329,7 +329,7 @@ int explain_run(struct contest *contest, size_t most) {
     json_t *array = json_array(), *common = jsonfile_common(contest->argc, contest->argv);
     int good = 1;
 
-    if (!jsonfile_check(contest->json_file)) {
+    if (!jsonfile_check("--json", contest->json_file)) {
         json_decref(array);
         json_decref(common);
         return 1;

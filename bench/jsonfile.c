@@ -14,7 +14,7 @@
 
 #include <weir/weir.h>
 
-int jsonfile_check_for(const char *flag, const char *path) {
+int jsonfile_check(const char *flag, const char *path) {
     struct stat status;
     char *copy;
     int error = 0;

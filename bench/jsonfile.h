@@ -9,11 +9,9 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* What can be known before anything runs: that the file's folder can be written.  NULL and "-" are
+/* What can be known before anything runs: that the folder of a flag's file can be written.  NULL and "-" are
  * fine.  1, or 0 with a message printed. */
-int jsonfile_check(const char *path);
-/* The same for a file that another flag than --json names. */
-int jsonfile_check_for(const char *flag, const char *path);
+int jsonfile_check(const char *flag, const char *path);
 /* One object a line; "-" is standard output.  A file is replaced at the end, as a whole.  1, or 0 with
  * a message printed. */
 int jsonfile_write(const char *path, const json_t *array);

@@ -274,7 +274,8 @@ static int run(struct micro *micro, int argc, char **argv) {
     micro->batch_ns = micro->is_quick ? 500000 : 10000000;
     if (micro->rounds == 0)
         micro->rounds = micro->is_quick ? 2 : 9;
-    if (!jsonfile_check(micro->json_file) || !choose_subjects(micro) || !open_device(micro))
+    if (!jsonfile_check("--json", micro->json_file) || !choose_subjects(micro) ||
+        !open_device(micro))
         return 0;
     good = micro_begin(micro);
     if (micro->threads == 0)

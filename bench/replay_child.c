@@ -4,13 +4,14 @@
  * Everything that can be made beforehand is: streams, the pointer array, the iterations' room.
  * Nothing that is counted, and no decision, rests on own_ns.
  *
- * There are kinds of child.  One times each operation as a span of its own (span.h): it knows
+ * There are several kinds of child.  One times each operation as a span of its own (span.h): it knows
  * latencies, and notices what single calls did.  But two fenced reads of the clock, and the books
  * kept of them, cost as much as a short call, and take the caches and the overlap that the next one
  * would have had.  The other kind times allocations and frees of an iteration as one stretch, and
  * takes off what the same loop takes with an allocator that does nothing; its iterations are all
- * that it tells.  A third kind, only where it is asked for, notes memory after each operation (samples.h), which
- * takes time, so it tells no times.  A trial tells only whether every request is served, and ends at the first that is not.
+ * that it tells.  A third kind, only where it is asked for, notes memory after each operation (samples.h), and a
+ * child with a timeline what happened when: both look at the allocator, which takes time, so they tell no
+ * latencies.  A trial tells only whether every request is served, and ends at the first that is not.
  *
  * Streams of the trace become non-blocking streams.  `w` is acted on by the replay itself; `u` is the
  * contestant's.  An `m` synchronises the device, which is not timed.  A busy replay submits work
@@ -35,6 +36,7 @@
 #include "span.h"
 #include "summary.h"
 #include "tape.h"
+#include "timeline.h"
 
 struct replay {
     struct session session;
@@ -65,6 +67,10 @@ struct replay {
     uint64_t allocs, frees, uses, failed;
     json_t *verdict; /* on the first refusal, or NULL */
     struct span open, first_request, use_time;
+    struct weir_timeline *timeline;    /* NULL: none */
+    int timeline_number;               /* the process in it; 0: none */
+    uint64_t began_ticks, mark_ns;     /* of it; where the last iteration ended */
+    uint64_t requested;                /* bytes that are live in it */
     uint64_t counts[WEIR_ENTRY_COUNT]; /* driver calls until open */
     uint64_t peak_rss;
     char error[RUNNER_MESSAGE_BYTES];
@@ -284,6 +290,92 @@ static int play(struct replay *replay) {
             pass_time(replay, tape->gaps_us[i]);
     }
     return 1;
+}
+
+/* --------------------------------------------------------------- timeline ---- */
+
+static uint64_t since_begin(const struct replay *replay) {
+    const struct weir_driver *driver = replay->session.driver;
+
+    return driver->ticks_to_ns(driver->ticks() - replay->began_ticks);
+}
+
+/* What is there now, and how it came to be. */
+static void look(struct replay *replay) {
+    struct figures figures;
+    uint64_t values[WEIR_TIMELINE_COUNTERS];
+
+    replay->contestant->figures(replay->allocator, &figures);
+    values[WEIR_TIMELINE_REQUESTED] = replay->requested;
+    values[WEIR_TIMELINE_IN_USE] = figures.has_in_use ? figures.in_use : WEIR_TIMELINE_UNKNOWN;
+    values[WEIR_TIMELINE_RESERVE] = figures.has_reserve ? figures.reserve : WEIR_TIMELINE_UNKNOWN;
+    weir__timeline_count(replay->timeline, since_begin(replay), values);
+    if (replay->contestant->steps)
+        replay->contestant->steps(replay->allocator, replay->timeline, replay->began_ticks);
+}
+
+static void note_mark(struct replay *replay, const struct tape_op *op) {
+    uint64_t now = since_begin(replay);
+
+    weir__timeline_iteration(replay->timeline, replay->mark_ns, now,
+                             replay->tape.labels[op->block]);
+    replay->mark_ns = now;
+}
+
+static int do_and_look(struct replay *replay, const struct tape_op *op) {
+    int was_live = op->code == 'f' && replay->addresses[op->block] != NULL;
+    uint64_t failed = replay->failed;
+
+    if (!do_operation(replay, op))
+        return 0;
+    if (replay->failed > failed)
+        weir__timeline_refusal(replay->timeline, since_begin(replay), op->bytes);
+    else if (op->code == 'a')
+        replay->requested += op->bytes;
+    if (was_live)
+        replay->requested -= op->bytes;
+    if (op->code == 'm')
+        note_mark(replay, op);
+    look(replay);
+    return 1;
+}
+
+static int play_timeline(struct replay *replay) {
+    const struct tape *tape = &replay->tape;
+
+    look(replay);
+    if (replay->busy && !check_busy(replay, busy_begin(replay->busy)))
+        return 0;
+    for (uint64_t i = 0; i < tape->header->ops; i++) {
+        const struct tape_op *op = &tape->ops[i];
+
+        if (!do_and_look(replay, op))
+            return 0;
+        if (replay->busy && op->code != 'm' &&
+            !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
+            return 0;
+    }
+    return 1;
+}
+
+/* The part of a file that is this process's. */
+static json_t *timeline_json(const struct replay *replay) {
+    char name[TAPE_NAME_BYTES + 64], *part = NULL;
+    json_t *result = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&part, &bytes);
+
+    snprintf(name, sizeof name, "%s, %s%s", replay->tape.header->name, replay->contestant->name,
+             replay->busy ? ", busy" : "");
+    if (file) {
+        weir__timeline_write(replay->timeline, file, replay->timeline_number, name, 0,
+                             replay->device.name);
+        if (fclose(file) == 0)
+            result = json_pack("{s:s,s:o}", "timeline", part, "missing",
+                               jsonfile_integer(weir__timeline_missing(replay->timeline)));
+    }
+    free(part);
+    return result;
 }
 
 /* -------------------------------------------------------------- stretches ---- */
@@ -793,6 +885,19 @@ static json_t *measure_stretches(struct replay *replay) {
     return result;
 }
 
+static json_t *measure_timeline(struct replay *replay) {
+    json_t *result = NULL;
+
+    replay->timeline = weir__timeline_open();
+    replay->began_ticks = replay->session.driver->ticks();
+    if (!replay->timeline)
+        fail(replay, "out of host memory");
+    else if (open_contestant(replay) && play_timeline(replay) && !(result = timeline_json(replay)))
+        fail(replay, "out of host memory");
+    weir__timeline_close(replay->timeline);
+    return result;
+}
+
 /* A limit below the live peak may be refused as one that makes no sense. */
 static int is_refusal(const struct session *session) {
     return session->refused || (session->limit && session->limit < session->live_peak_bytes);
@@ -825,10 +930,11 @@ static json_t *replay_all(struct replay *replay) {
         !check(replay, "cuCtxGetCurrent",
                span_clock_make(&replay->clock, replay->session.driver, replay->session.counted)))
         return NULL;
-    result = replay->trial       ? measure_trial(replay)
-             : replay->stretches ? measure_stretches(replay)
-             : replay->sampled   ? measure_samples(replay)
-                                 : measure_operations(replay);
+    result = replay->trial             ? measure_trial(replay)
+             : replay->stretches       ? measure_stretches(replay)
+             : replay->sampled         ? measure_samples(replay)
+             : replay->timeline_number ? measure_timeline(replay)
+                                       : measure_operations(replay);
     if (result && replay->allocator && (!free_rest(replay) || !close_contestant(replay))) {
         json_decref(result);
         result = NULL;
@@ -932,6 +1038,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.sampled = job.samples;
     replay.buckets = job.buckets;
     replay.trial = job.trial;
+    replay.timeline_number = job.timeline;
     replay.busy_factor = job.busy_factor;
     replay.pace = job.pace;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {

@@ -430,7 +430,7 @@ int report_check(const char *flag, const char *out) {
         return 0;
     }
     if (is_page(out) || !is_there)
-        return jsonfile_check_for(flag, out);
+        return jsonfile_check(flag, out);
     if (!S_ISDIR(status.st_mode))
         error = ENOTDIR;
     else if (access(out, W_OK | X_OK) != 0)

@@ -13,6 +13,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +39,14 @@ enum {
     NO_CHILDREN_KEY,
     NO_TOP_KEY,
     HEAP_KEY,
-    REPORT_KEY
+    REPORT_KEY,
+    TRACE_KEY
 };
 
 struct run {
     struct weir_cli_settings settings;
     int no_env, stats, serve_malloc, no_children, no_top, verbose, dry;
-    const char *json, *heap_profile;
+    const char *json, *heap_profile, *trace;
     const char *report;
     char lines[64]; /* the file that processes write to, if there is to be a report; "": none */
     int argc;
@@ -118,7 +120,8 @@ static int put_run(struct run *run) {
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
            (run->verbose && put(run, "WEIR_RUN_VERBOSE", "1")) || put_json(run) ||
-           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile);
+           put_file(run, "WEIR_RUN_HEAP_PROFILE", run->heap_profile) ||
+           put_file(run, "WEIR_RUN_TRACE", run->trace);
 }
 
 static int put_preload(struct run *run, const char *library) {
@@ -165,7 +168,7 @@ static int prepare_report(struct run *run) {
 
     if (!run->report)
         return 0;
-    if (!report_check("--report", run->report) || !jsonfile_check(run->json))
+    if (!report_check("--report", run->report) || !jsonfile_check("--json", run->json))
         return EXIT_OWN;
     if (run->dry)
         return 0;
@@ -281,6 +284,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             argp_error(state, "--report '': expected a folder, or a file whose name ends in .html");
         run->report = argument;
         return 0;
+    case TRACE_KEY:
+        if (!*argument || strcmp(argument, "-") == 0)
+            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
+        run->trace = argument;
+        return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
         state->next = state->argc;
@@ -305,6 +313,21 @@ static const char doc[] =
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
 
+/* The first process that is served makes it, so what was there goes. */
+static int clear_trace(const struct run *run) {
+    struct stat is;
+    int file;
+
+    if (!run->trace || run->dry)
+        return 0;
+    if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
+        return fail(EXIT_OWN, run->trace, "it is no plain file");
+    file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
+        return fail(EXIT_OWN, run->trace, strerror(errno));
+    return 0;
+}
+
 static int find_and_set(struct run *run) {
     const char *source, *why;
     char library[4200];
@@ -317,6 +340,8 @@ static int find_and_set(struct run *run) {
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
+    if (clear_trace(run) != 0)
+        return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);
 }
@@ -337,6 +362,8 @@ int weir_cmd_run(int argc, char **argv) {
          "or one "
          "file if its name ends in .html.",
          0},
+        {"trace-events", TRACE_KEY, "FILE", 0,
+         "Write what happened when to FILE as the program ends, for Perfetto or Chrome.", 0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0, "Leave the variables of JAX, TensorFlow and PyTorch alone.",

@@ -189,7 +189,8 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload_heap.c \
 	lib/adapters/preload_pools.c \
 	lib/adapters/preload_report.c \
-	lib/adapters/preload_show.c
+	lib/adapters/preload_show.c \
+	lib/adapters/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \

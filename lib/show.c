@@ -78,9 +78,13 @@ static void fill_latency(weir_allocator *a, int operation, struct weir_show_late
             (struct weir_show_latency){l.count, l.p50_ns, l.p90_ns, l.p99_ns, l.p999_ns, l.max_ns};
 }
 
+uint64_t weir__show_age(weir_allocator *a) {
+    return weir__engine_since(&a->host, a->host.created_ticks);
+}
+
 /* The last ones, whatever their number is. */
 static void fill_events(weir_allocator *a, struct weir_show_allocator *out) {
-    uint64_t age = weir__engine_since(&a->host, a->host.created_ticks), last = 0;
+    uint64_t age = weir__show_age(a), last;
     weir_event events[WEIR_SHOW_EVENTS];
     size_t count = 0;
 

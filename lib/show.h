@@ -62,6 +62,9 @@ void weir__show_command(char *text, size_t bytes);
 /* Fills one, but for device and serves, which are the caller's to say.  1, or 0: it does not tell. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 
+/* How long ago it was made, by its own clock, in nanoseconds. */
+uint64_t weir__show_age(struct weir_allocator *allocator);
+
 /* Makes what was read safe to show: see above.  `now' is CLOCK_MONOTONIC. */
 void weir__show_check(struct weir_show *show, uint64_t now);
 

@@ -237,6 +237,7 @@ script_tests = \
 	tests/check-run \
 	tests/check-python \
 	tests/check-top \
+	tests/check-trace-events \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

@@ -203,10 +203,21 @@ uint64_t weir__unserved_all(void);
 
 /* The first allocator was made: from now on `weir top' may look, unless `weir run' was told otherwise. */
 void weir__show_begin(void);
+/* A thread of the library's, with all signals blocked: 0, or what is wrong. */
+int weir__start_thread(void *(*run)(void *), const char *name);
 /* From hold to go on nothing is asked of the driver for those who look.  Brief. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
-/* The driver is about to go, or the process.  The same in a child of fork. */
+/* The driver is about to go, or the process. */
 void weir__show_end(void);
+
+/* ---- preload_trace.c ------------------------------------------------------------------------------ */
+
+/* The first allocator was made: if `weir run' was told so, what happens is noted from now on. */
+void weir__trace_begin(void);
+/* A request was refused. */
+void weir__trace_refused(const struct weir_served *s, size_t bytes);
+/* Before weir__show_end: the file is written. */
+void weir__trace_end(void);
 
 #endif

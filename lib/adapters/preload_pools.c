@@ -243,6 +243,7 @@ static struct weir_served *make(int device, size_t most) {
     if (known == 0) {
         weir__report_due();
         weir__show_begin();
+        weir__trace_begin();
     }
     return s;
 }

@@ -273,8 +273,9 @@ static void report(void) {
 
     if (weir__drop_in_forked())
         return;
-    weir__show_end();
     weir__inside++;
+    weir__trace_end();
+    weir__show_end();
     save_profiles();
     weir__heap_write();
     if (weir__run_flag("WEIR_RUN_STATS"))

@@ -86,7 +86,7 @@ static void *run(void *unused) {
     }
 }
 
-static int start(void) {
+int weir__start_thread(void *(*of)(void *), const char *name) {
     pthread_attr_t attributes;
     sigset_t all, before;
     pthread_t thread;
@@ -97,11 +97,11 @@ static int start(void) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    error = pthread_create(&thread, &attributes, run, NULL);
+    error = pthread_create(&thread, &attributes, of, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (!error)
-        (void)pthread_setname_np(thread, "weir-show");
+        (void)pthread_setname_np(thread, name);
     return error;
 }
 
@@ -114,7 +114,7 @@ void weir__show_begin(void) {
     weir__show_command(show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)
         error = errno;
-    else if ((error = start()) != 0)
+    else if ((error = weir__start_thread(run, "weir-show")) != 0)
         weir__segment_remove(&segment);
     if (error)
         weir__run_tell("`weir top' does not see this program: %s", strerror(error));

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'.
+ *
+ * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
+ * that it noted since; refusals come from the requests themselves.  The file is written when the process ends.  The
+ * first process to be served has the file that was asked for, others have their pids behind its name.
+ *
+ * Times are each allocator's own, from when it was made on, so that steps and counters agree.
+ *
+ * Locks: `lock' guards all of it and is innermost; weir__show_hold is taken before, while figures are asked for.
+ *
+ * Must not know: the format.
+ */
+#include "preload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "drop_in.h"
+#include "log.h"
+#include "show.h"
+#include "timeline.h"
+
+enum { PAUSE_NS = 10000000, MOST = 16 };
+
+static struct row {
+    struct weir_timeline *timeline; /* NULL: it was not seen yet */
+    const struct weir_served *of;
+    uint64_t made_ns; /* since the thread began */
+    uint64_t last;    /* event that was taken */
+} rows[MOST];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int is_on;
+static uint64_t began_ns;
+static char path[4200];
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The caller holds `lock'.  NULL: no memory. */
+static struct row *row_of(unsigned i) {
+    struct weir_served *s = weir__served_at(i);
+    uint64_t age, now;
+
+    if (i >= MOST || rows[i].timeline)
+        return i < MOST ? &rows[i] : NULL;
+    rows[i].timeline = weir__timeline_open();
+    rows[i].of = s;
+    age = weir__show_age(s->allocator);
+    now = now_ns() - began_ns;
+    rows[i].made_ns = now > age ? now - age : 0;
+    return rows[i].timeline ? &rows[i] : NULL;
+}
+
+static void take_steps(struct row *row) {
+    weir_event events[64];
+    size_t count;
+
+    do {
+        if (weir_events(row->of->allocator, row->last, events, sizeof events[0],
+                        sizeof events / sizeof events[0], &count) != WEIR_OK)
+            return;
+        for (size_t i = 0; i < count; i++) {
+            weir__timeline_lost(row->timeline, events[i].sequence - row->last - 1);
+            weir__timeline_event(row->timeline, row->made_ns, &events[i]);
+            row->last = events[i].sequence;
+        }
+    } while (count == sizeof events / sizeof events[0]);
+}
+
+static void look_at(struct row *row) {
+    weir_statistics f = {.size = sizeof f};
+    uint64_t values[WEIR_TIMELINE_COUNTERS];
+
+    if (weir_stats(row->of->allocator, &f) == WEIR_OK) {
+        values[WEIR_TIMELINE_REQUESTED] = f.requested;
+        values[WEIR_TIMELINE_IN_USE] = f.in_use;
+        values[WEIR_TIMELINE_RESERVE] = f.reserve;
+        weir__timeline_count(row->timeline, row->made_ns + weir__show_age(row->of->allocator),
+                             values);
+    }
+    take_steps(row);
+}
+
+/* 0: it is over. */
+static int look(void) {
+    int goes_on;
+
+    weir__show_hold();
+    pthread_mutex_lock(&lock);
+    goes_on = atomic_load_explicit(&is_on, memory_order_relaxed);
+    for (unsigned i = 0; goes_on && i < weir__served_known() && i < MOST; i++) {
+        struct row *row = row_of(i);
+
+        if (row)
+            look_at(row);
+    }
+    pthread_mutex_unlock(&lock);
+    weir__show_go_on();
+    return goes_on;
+}
+
+static void *run(void *unused) {
+    weir__inside = 1; /* what it asks is the driver's to answer */
+    while (look())
+        nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+    return unused;
+}
+
+void weir__trace_refused(const struct weir_served *s, size_t bytes) {
+    if (!atomic_load_explicit(&is_on, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < weir__served_known() && i < MOST; i++) {
+        struct row *row = weir__served_at(i) == s ? row_of(i) : NULL;
+
+        if (row)
+            weir__timeline_refusal(row->timeline, row->made_ns + weir__show_age(s->allocator),
+                                   bytes);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- begin and end ------------------------------------------------------------------------------- */
+
+/* It is there at once, so that others see it. */
+static int make_file(const char *wanted) {
+    int file;
+
+    snprintf(path, sizeof path, "%s", wanted);
+    file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0 && errno == EEXIST) {
+        snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
+        file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
+    return file < 0 ? errno : close(file) != 0 ? errno : 0;
+}
+
+void weir__trace_begin(void) {
+    const char *wanted = getenv("WEIR_RUN_TRACE");
+    int before = errno, error;
+
+    if (!wanted || !*wanted)
+        return;
+    error = make_file(wanted);
+    began_ns = now_ns();
+    atomic_store(&is_on, 1);
+    if (!error)
+        error = weir__start_thread(run, "weir-trace");
+    if (error) {
+        atomic_store(&is_on, 0);
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "there will be no trace events in %s: %s", path,
+                  strerror(error));
+    }
+    errno = before;
+}
+
+static int write_rows(FILE *file, uint64_t *missing) {
+    char command[WEIR_SHOW_COMMAND], name[64];
+
+    weir__show_command(command, sizeof command);
+    weir__timeline_begin_file(file);
+    for (int i = 0; i < MOST; i++) {
+        const struct row *row = &rows[i];
+
+        if (!row->timeline)
+            continue;
+        snprintf(name, sizeof name, "%s%s", row->of->device_text,
+                 row->of->is_plain ? " plain memory" : "");
+        if (i > 0)
+            snprintf(name + strlen(name), sizeof name - strlen(name), " (%d)", i + 1);
+        *missing += weir__timeline_missing(row->timeline);
+        weir__timeline_write(row->timeline, file, (long)getpid(), command, i, name);
+    }
+    weir__timeline_end_file(file, *missing);
+    return !ferror(file);
+}
+
+void weir__trace_end(void) {
+    uint64_t missing = 0;
+    FILE *file;
+    int good;
+
+    if (!atomic_load(&is_on))
+        return;
+    (void)look();
+    pthread_mutex_lock(&lock);
+    atomic_store(&is_on, 0);
+    file = fopen(path, "we");
+    good = file && write_rows(file, &missing);
+    if (!file || fclose(file) != 0 || !good)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,
+                  strerror(errno));
+    else if (missing > 0)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu steps are missing", path,
+                  (unsigned long long)missing);
+    if (weir__served_known() > MOST)
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
+                  MOST);
+    pthread_mutex_unlock(&lock);
+}
