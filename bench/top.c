@@ -28,7 +28,7 @@
 
 #define LOOK_NS                                                                                    \
     UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
-#define ANSWER_NS UINT64_C(100000000) /* after which the first look has been answered */
+#define ANSWER_NS UINT64_C(50000000) /* after which the first look has been answered */
 
 enum { ONCE_KEY = 0x5401, JSON_KEY, MOST_CHOSEN = 64 };
 

@@ -24,6 +24,7 @@
 #include "allocator_internal.h"
 #include "budget.h"
 #include "log.h"
+#include "nvtx.h"
 #include "recovery.h"
 #include "result.h"
 #include "settings.h"
@@ -452,6 +453,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
 
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
+    weir__nvtx_attach();
     a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
     if (!a)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);

@@ -154,6 +154,22 @@ weir_status weir_last_refusal(weir_refusal *out) {
     return WEIR_OK;
 }
 
+const char *weir__event_name(int cause, int shrink) {
+    static const char *const words[2][WEIR_EVENT_CAUSE_COUNT] = {
+        {
+#define WEIR_EVENT_GREW(name, word) "grow: " word,
+            WEIR_EVENT_CAUSES(WEIR_EVENT_GREW)
+#undef WEIR_EVENT_GREW
+        },
+        {
+#define WEIR_EVENT_WENT(name, word) "give back: " word,
+            WEIR_EVENT_CAUSES(WEIR_EVENT_WENT)
+#undef WEIR_EVENT_WENT
+        }};
+
+    return cause >= 0 && cause < WEIR_EVENT_CAUSE_COUNT ? words[shrink != 0][cause] : "unknown";
+}
+
 const char *weir_event_cause_word(int cause) {
     static const char *const words[] = {
 #define WEIR_EVENT_WORD(name, word) word,

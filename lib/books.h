@@ -63,6 +63,9 @@ void weir__books_read(struct weir_books *books, weir_statistics *out);
 size_t weir__books_events(struct weir_books *books, uint64_t after, void *events,
                           size_t event_bytes, size_t capacity);
 
+/* "grow: request", "give back: trim".  Static text. */
+const char *weir__event_name(int cause, int shrink);
+
 /* A refusal: what weir_last_refusal tells of it, and what a verdict needs. */
 struct weir_refused {
     weir_refusal figures;

@@ -6,6 +6,7 @@
 #include "engine.h"
 
 #include "log.h"
+#include "nvtx.h"
 #include "result.h"
 #include "settings.h"
 #include "size.h"
@@ -137,6 +138,7 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
     char got_text[32], reserve_text[32];
 
     weir__books_event(host->books, &event);
+    weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
     if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
         weir__decay_grew(&host->decay);
     if (host->options.log < WEIR_LOG_INFO)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 
 #include "arena.h"
+#include "nvtx.h"
 #include "result.h"
 #include "size.h"
 
@@ -76,7 +77,9 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
     if (result == WEIR_PLACEMENT_NO_FIT)
         result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
+        weir__nvtx_push("make room", r->bytes);
         status = a->backing->make_room(a, r, grew);
+        weir__nvtx_pop();
         if ((status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
             weir__suballoc_take_anywhere(&a->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK) {
             weir__set_driver_result(result_before);
@@ -200,7 +203,9 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     if (wanted > weir__arena_reserve(a)) {
         size_t bytes = (size_t)(wanted - weir__arena_reserve(a));
 
+        weir__nvtx_push("grow", bytes);
         status = a->backing->grow(a, bytes, &got);
+        weir__nvtx_pop();
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
                               weir__arena_reserve(a));
@@ -221,8 +226,11 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     weir__suballoc_look_around(&a->blocks);
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 0));
     before = weir__arena_reserve(a);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        weir__nvtx_push("give back", before > keep ? before - keep : 0);
         status = a->backing->shrink(a, keep);
+        weir__nvtx_pop();
+    }
     *released = (size_t)(before - weir__arena_reserve(a));
     if (*released > 0)
         weir__engine_note(a->host, cause, 1, before - keep, *released,

@@ -29,6 +29,7 @@
 
 #include "engine.h"
 #include "growth.h"
+#include "nvtx.h"
 #include "result.h"
 #include "size.h"
 
@@ -377,7 +378,9 @@ static void top_up(struct pool *p, size_t request, uint64_t got, uint64_t reserv
     step = weir__growth_step(&host->options, &state, UNIT, &p->cursor);
     if (step <= got || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
         return;
+    weir__nvtx_push("top up", step - got);
     after = raise_reserve(p, reserve + (step - got), &ignored);
+    weir__nvtx_pop();
     weir__driver_leave(host->driver, &scope);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     if (after > reserve)
@@ -727,7 +730,9 @@ static weir_status pool_grow(void *engine, uint64_t target, int cause) {
     p->is_priming = weir__engine_is_prealloc(cause);
     if (p->is_priming)
         p->primed_count = 0;
+    weir__nvtx_push("grow", target > before ? target - before : 0);
     after = raise_reserve(p, target < limit ? target : limit, &why);
+    weir__nvtx_pop();
     p->is_priming = 0;
     if (after > before) {
         /* unreached: there was enough, and another thread grew it since it was read */
@@ -780,7 +785,9 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     pthread_mutex_lock(&p->growing);
     drop_probes(p);
     before = read_reserve(p);
+    weir__nvtx_push("give back", before > keep ? before - keep : 0);
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
+    weir__nvtx_pop();
     weir__driver_leave(host->driver, &scope);
     after = read_reserve(p);
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);

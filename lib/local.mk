@@ -83,6 +83,9 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_tree.c \
 	lib/model/model_tree.h \
 	lib/model/model_virtual.c \
+	lib/nvtx.c \
+	lib/nvtx.h \
+	lib/nvtx_abi.h \
 	lib/options.c \
 	lib/pagemap.c \
 	lib/pagemap.h \

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "books.h"
+
 enum { LANES = 16, FIRST_SLICES = 256, NUMBERS = 32 };
 
 enum what { GROWTH, GIVEN_BACK, REFUSAL, ITERATION };
@@ -114,25 +116,6 @@ static void add(struct weir_timeline *t, const struct slice *slice) {
     t->slice[t->slices++] = *slice;
 }
 
-/* What grew or went, and why. */
-static const char *name_of(const weir_event *event) {
-    static const char *const words[2][WEIR_EVENT_CAUSE_COUNT + 1] = {
-        {
-#define GROWTH_NAME(name, word) "grow: " word,
-            WEIR_EVENT_CAUSES(GROWTH_NAME)
-#undef GROWTH_NAME
-                "grow"},
-        {
-#define SHRINK_NAME(name, word) "give back: " word,
-            WEIR_EVENT_CAUSES(SHRINK_NAME)
-#undef SHRINK_NAME
-                "give back"}};
-    int cause = event->cause >= 0 && event->cause < WEIR_EVENT_CAUSE_COUNT ? event->cause
-                                                                           : WEIR_EVENT_CAUSE_COUNT;
-
-    return words[event->shrink != 0][cause];
-}
-
 void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event) {
     uint64_t end = made_ns + event->time_ns, ns = event->stall_ns < end ? event->stall_ns : end;
 
@@ -141,7 +124,7 @@ void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_
                            .asked = event->asked,
                            .got = event->got,
                            .after = event->reserve_after,
-                           .name = name_of(event),
+                           .name = weir__event_name(event->cause, event->shrink),
                            .what = event->shrink ? GIVEN_BACK : GROWTH});
 }
 

@@ -111,11 +111,14 @@ tests_test_public_library_LDADD = $(public_ldadd)
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \
 	tests/abi_check \
+	tests/nvtx_abi_check \
 	tests/test_cuda_header \
 	tests/test_cuda_header_override \
 	tests/test_cuda_header_ptds
 tests_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_abi_check_LDADD =
+tests_nvtx_abi_check_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+tests_nvtx_abi_check_LDADD =
 tests_test_cuda_header_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_test_cuda_header_LDADD = $(CHECK_LIBS)
 tests_test_cuda_header_override_SOURCES = tests/test_cuda_header.c
@@ -150,6 +153,11 @@ model_driver = tests/libcuda/libcuda.la
 tests_libcuda_libcuda_la_SOURCES = tests/libcuda/libcuda.c
 tests_libcuda_libcuda_la_LIBADD = lib/libweir-core.la
 tests_libcuda_libcuda_la_LDFLAGS = $(fake_ldflags) -export-symbols-regex '^cu[A-Z]' -Wl,-z,nodelete
+
+# What a profiler is to a program: see tests/fake_injection.c.
+fake_injection = tests/fake/injection/libinjection.la
+tests_fake_injection_libinjection_la_SOURCES = tests/fake_injection.c
+tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-version
 
 # Such programs, which tests/check-drop-in runs: what they print is the same whoever serves them.
 victims = \
@@ -228,6 +236,7 @@ script_tests = \
 	tests/check-heap-profile \
 	tests/check-info \
 	tests/check-models \
+	tests/check-nvtx \
 	tests/check-preload \
 	tests/check-program \
 	tests/check-record \
@@ -399,7 +408,7 @@ clean-local:
 
 TESTS =
 if WEIR_TESTS
-check_LTLIBRARIES = $(fake_drivers) $(model_driver)
+check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver)
 check_PROGRAMS += $(unit_tests) $(fuzz_tests) $(stress_tests) tests/sim
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)

@@ -170,15 +170,12 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         status = weir_alloc(s->allocator, bytes, stream, &address);
     if (status == WEIR_OK)
         status = begin_block(s, address, bytes, stream);
-<<<<<<< HEAD
     if (__builtin_expect(weir__heap_on, 0) && status == WEIR_OK)
         weir__heap_began(s, (CUdeviceptr)(uintptr_t)address, bytes);
-    if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0))
+    if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0)) {
         weir__report_refusal(s);
-=======
-    if (__builtin_expect(status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT, 0))
         weir__trace_refused(s, bytes);
->>>>>>> c9b7bbd (trace-events: counters, growth, refusals and iterations over time, of run, replay and bench, for Perfetto)
+    }
     switch (status) {
     case WEIR_E_CAPTURE:
     case WEIR_E_STREAM: /* another device's, or none */
