@@ -227,7 +227,7 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 0));
     before = weir__arena_reserve(a);
     if (status == WEIR_OK) {
-        weir__nvtx_push("give back", before > keep ? before - keep : 0);
+        weir__nvtx_push("give back", weir__size_less(before, keep));
         status = a->backing->shrink(a, keep);
         weir__nvtx_pop();
     }

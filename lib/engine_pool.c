@@ -785,7 +785,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     pthread_mutex_lock(&p->growing);
     drop_probes(p);
     before = read_reserve(p);
-    weir__nvtx_push("give back", before > keep ? before - keep : 0);
+    weir__nvtx_push("give back", weir__size_less(before, keep));
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
     weir__nvtx_pop();
     weir__driver_leave(host->driver, &scope);
