@@ -164,10 +164,13 @@ static int read_name(const char *name, const char *prefix, struct weir_segment_n
 }
 
 static void list_folders(const char *folders[FOLDERS]) {
-    const char *own = getenv("XDG_RUNTIME_DIR");
+    const char *only = getenv("WEIR_RUN_FOLDER"), *own = getenv("XDG_RUNTIME_DIR");
+    int has_only = only && only[0] == '/';
 
-    folders[0] = own && own[0] == '/' ? own : NULL;
-    folders[1] = "/dev/shm";
+    folders[0] = has_only ? only : own && own[0] == '/' ? own : NULL;
+    folders[1] = has_only ? NULL : "/dev/shm";
+    if (has_only)
+        return;
     if (folders[0] && strcmp(folders[0], folders[1]) == 0)
         folders[0] = NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_segment.c: what a process shows to others: whose files are read, and which of them go.
  *
- * Every test has a folder of its own in the place of $XDG_RUNTIME_DIR.
+ * Every test has a folder of its own.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static struct body body;
 
 static void set_up(void) {
     ck_assert_ptr_nonnull(mkdtemp(folder));
-    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", folder, 1), 0);
     memset(&segment, 0, sizeof segment);
 }
 
@@ -104,12 +104,20 @@ END_TEST
 START_TEST(test_elsewhere_without_the_folder) {
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
     create();
+    ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(unsetenv("WEIR_RUN_FOLDER"), 0);
+    create();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
     expect_read(WEIR_SEGMENT_NONE);
     weir__segment_remove(&segment);
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "relative", 1), 0);
     create();
     ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    create();
+    ck_assert_int_eq(strncmp(segment.path, folder, strlen(folder)), 0);
 }
 END_TEST
 
