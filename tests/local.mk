@@ -87,7 +87,7 @@ tests_test_changepoints_SOURCES = tests/test_changepoints.c bench/changepoints.c
 tests_test_changepoints_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 tests_test_changepoints_LDADD = $(LDADD) -lm
 if WEIR_PROGRAM
-unit_tests += tests/test_merge tests/test_samples
+unit_tests += tests/test_merge tests/test_samples tests/test_top
 endif
 tests_test_samples_SOURCES = tests/test_samples.c bench/jsonfile.c bench/jsonfile.h bench/samples.c \
 	bench/samples.h
@@ -99,6 +99,11 @@ tests_test_merge_SOURCES = tests/test_merge.c bench/jsonfile.c bench/jsonfile.h 
 tests_test_merge_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
+tests_test_top_SOURCES = tests/test_top.c bench/jsonfile.c bench/jsonfile.h bench/top_view.c \
+	bench/top_view.h
+tests_test_top_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
+tests_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+tests_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
 	tests/test_public_adapters \
