@@ -97,9 +97,10 @@ static void look_again(struct weir_priming *p) {
 static int is_our_turn(struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p), waited = host_ns() - p->begun_ns;
     int log = p->host->options.log, got;
-    char name[33];
+    char name[33] = "";
 
-    name_device(p, name);
+    if (p->lock.file < 0) /* else it is open, and how often one waits is nothing to the driver */
+        name_device(p, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
         return 0;

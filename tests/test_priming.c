@@ -527,6 +527,7 @@ static void let_go(const struct holder *holder) {
 struct outcome {
     weir_status status;
     uint64_t kept, waited_ns, took_ms;
+    uint64_t named; /* times that the driver was asked which device it is */
     char log[512];
 };
 
@@ -558,6 +559,7 @@ static struct child start(const weir_options *options) {
         if (a) {
             o.kept = stats_of(a).prealloc_kept;
             o.waited_ns = stats_of(a).prealloc_waited_ns;
+            o.named = weir__model_calls(WEIR_ENTRY_cuDeviceGetUuid);
             (void)weir_allocator_destroy(a);
         }
         (void)lines();
@@ -634,6 +636,7 @@ START_TEST(one_after_the_other) {
     ck_assert_uint_eq(o.kept, GIB);
     MUST_LE(200, o.took_ms + 1);
     MUST_LE(1, o.waited_ns);
+    ck_assert_uint_eq(o.named, 1); /* however often it looked */
     ck_assert_str_eq(o.log, "");
 }
 END_TEST
