@@ -37,10 +37,6 @@ int jsonfile_check(const char *flag, const char *path) {
     return !error;
 }
 
-int jsonfile_check(const char *path) {
-    return jsonfile_check_for("--json", path);
-}
-
 /* One object a line. */
 static int write_array(FILE *file, const json_t *array) {
     const json_t *value;

@@ -47,16 +47,16 @@ struct replay {
     struct span_clock clock;
     CUcontext context;
     CUstream *streams;
-    int stretches;      /* iterations are timed, not operations */
-    int buckets;        /* histograms are told whole */
-    int sampled;        /* memory is noted after each operation */
+    int stretches;           /* iterations are timed, not operations */
+    int buckets;             /* histograms are told whole */
+    int sampled;             /* memory is noted after each operation */
     struct samples *samples; /* NULL until the first operation */
-    int trial;          /* the first refusal ends it */
-    int refused;        /* and has */
-    double busy_factor; /* 0: no work on the streams */
-    struct busy *busy;  /* NULL: likewise */
-    double pace;        /* of the trace's time, what passes between operations; 0: none */
-    void **addresses;   /* by block; NULL: not live */
+    int trial;               /* the first refusal ends it */
+    int refused;             /* and has */
+    double busy_factor;      /* 0: no work on the streams */
+    struct busy *busy;       /* NULL: likewise */
+    double pace;             /* of the trace's time, what passes between operations; 0: none */
+    void **addresses;        /* by block; NULL: not live */
     struct iteration *iterations;
     size_t iteration_count;
     uint64_t *bare_ns;     /* stretches: by iteration, what the loop alone takes */

@@ -33,16 +33,16 @@ struct job {
     char device[64];               /* "": options.device is NULL */
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
-    int stretches;     /* time whole iterations, and tell of nothing else; not with work */
-    int samples;       /* JOB_SAMPLES_: note memory after each operation, and tell of nothing else */
-    int trial;         /* only whether every request is served; ends at the first that is not */
-    int buckets;       /* single operations: also every bucket of the histograms */
+    int stretches; /* time whole iterations, and tell of nothing else; not with work */
+    int samples;   /* JOB_SAMPLES_: note memory after each operation, and tell of nothing else */
+    int trial;     /* only whether every request is served; ends at the first that is not */
+    int buckets;   /* single operations: also every bucket of the histograms */
     int timeline;  /* not 0: tell only what happened when, as process of that number in a picture */
     uint64_t limit;    /* the most that the contestant may reserve; 0: as it has it */
     int has_threshold; /* the release threshold is `threshold`, not the contestant's */
     weir_amount threshold;
     double busy_factor; /* work on the streams: busy.h; 0: none */
-    double pace;        /* of the trace's time, what passes between operations; not with stretches */
+    double pace; /* of the trace's time, what passes between operations; not with stretches */
     weir_options options;
 };
 
