@@ -312,6 +312,8 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
     if (placed == WEIR_PLACEMENT_NO_FIT && grows &&
         s->host->options.internal_dependencies == WEIR_SWITCH_ON)
         placed = weir__suballoc_take_behind(&s->blocks, r->bytes, r->id, r->stream, out);
+    if (placed == WEIR_PLACEMENT_NO_FIT && reserve > s->host->limit) /* what goes back is lost */
+        placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
     if (placed != WEIR_PLACEMENT_NO_FIT)
         return placed_or(placed);
     status = find_room(s, r, reserve, needed, grew);
