@@ -13,8 +13,8 @@ AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
 	CC='$(CC)'; CXX='$(CXX)'; CPPFLAGS='$(CPPFLAGS)'; NM='$(NM)'; \
 	SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)'; \
-	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_CUDA_H='$(have_cuda_h)'; NVCC='$(NVCC)'; \
-	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_CUDA_H NVCC;
+	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_ZSTD='$(enable_zstd)'; HAVE_CUDA_H='$(have_cuda_h)'; NVCC='$(NVCC)'; \
+	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_ZSTD HAVE_CUDA_H NVCC;
 
 if HAVE_CUDA_H
 have_cuda_h = yes
@@ -89,9 +89,11 @@ tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
-	tests/test_public_adapters \
 	tests/test_public_api \
 	tests/test_public_library
+if WEIR_ADAPTERS
+public_tests += tests/test_public_adapters
+endif
 tests_test_public_adapters_LDADD = $(public_ldadd)
 tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
