@@ -157,6 +157,8 @@ victims = \
 	tests/victims/sized \
 	tests/victims/suffixed \
 	tests/victims/threads
+.PHONY: victims
+victims: $(victims)
 victim_work = tests/victims/work.c tests/victims/work.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
@@ -356,6 +358,19 @@ fuzz: $(BUILT_SOURCES)
 	@$(MAKE) $(AM_MAKEFLAGS) CC='$(FUZZ_CC)' CFLAGS= $(fuzz_programs)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
 
+# What a packager may choose: the switches of configure, link-time optimisation, musl.
+EXTRA_DIST += tests/check-configurations
+.PHONY: check-configurations
+check-configurations:
+	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/check-configurations \
+	    $(CONFIGURATIONS)
+
+# That the same commit makes the same tarball, in which nothing is left out.
+EXTRA_DIST += tests/check-tarball
+.PHONY: check-tarball
+check-tarball:
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-tarball
+
 # The suites in builds of their own, in folders of this one: see tests/check-under.
 builds_apart = asan tsan valgrind clang
 EXTRA_DIST += tests/check-under tests/valgrind.supp
@@ -363,7 +378,7 @@ EXTRA_DIST += tests/check-under tests/valgrind.supp
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
 clean-local:
-	rm -rf coverage $(builds_apart:%=check-%)
+	rm -rf coverage check-configurations $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
