@@ -202,6 +202,7 @@ script_tests = \
 	tests/check-exports \
 	tests/check-headers \
 	tests/check-info \
+	tests/check-manual \
 	tests/check-models \
 	tests/check-preload \
 	tests/check-program \
