@@ -8,7 +8,7 @@ complete -c weir -n __fish_use_subcommand -f -a run -d 'a program of yours, its 
 complete -c weir -n __fish_use_subcommand -f -a help -d 'what a command or a setting does'
 complete -c weir -n '__fish_seen_subcommand_from help' -f -a 'bench info record replay run settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s b -l busy -r -f -d 'Replay also with work on the streams'
-complete -c weir -n '__fish_seen_subcommand_from bench' -s c -l contestant -x -a 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked pool, the program vouching for its streams (only by name) pool-learned arena-learned pool-headroom arena-headroom arena-mapped, the same kept idle (only by name)' -d 'Only this one'
+complete -c weir -n '__fish_seen_subcommand_from bench' -s c -l contestant -x -a 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked pool-learned arena-learned pool-headroom arena-headroom' -d 'Only this one'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s d -l device -r -f -d 'cuda, cuda:N, model or model:N.  Default'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s i -l iterations -r -f -d 'Stop after N iterations of each trace'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s j -l json -r -d 'Write everything to FILE as a JSON array'
