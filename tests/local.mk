@@ -379,7 +379,7 @@ EXTRA_DIST += tests/check-under tests/valgrind.supp
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
 clean-local:
-	rm -rf coverage check-configurations $(builds_apart:%=check-%)
+	rm -rf coverage check-configurations check-packages $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
