@@ -43,6 +43,7 @@ function_links = \
 	weir_low_memory.3:weir_reserve \
 	weir_profile_save.3:weir_reserve \
 	weir_options_init_sized.3:weir_options \
+	weir_options_init.3:weir_options \
 	weir_options_from_env.3:weir_options \
 	weir_options_set.3:weir_options \
 	weir_latencies.3:weir_stats \
