@@ -81,7 +81,7 @@ _weir_values() { # COMMAND FLAG
 
 _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    local command=${COMP_WORDS[1]} flag= values i
+    local command=${COMP_WORDS[1]} flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'bench info record replay run help --help --version' -- "$word")
