@@ -77,8 +77,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_END:
-        if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0))
-            argp_error(state, "--limit-sweep goes with neither --repeat nor --busy");
+        if (command->limits && (command->contest.repeat > 1 || command->contest.busy_factor > 0 ||
+                                command->contest.pace > 0))
+            argp_error(state, "--limit-sweep goes with none of --repeat, --busy and --pace");
         if (command->limits && command->contest.thresholds)
             argp_error(state, "--limit-sweep and --threshold-sweep are runs of their own");
         for (size_t i = 0; i < command->contest.contestant_count; i++)

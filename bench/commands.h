@@ -9,6 +9,7 @@
 #define WEIR_BENCH_COMMANDS_H
 
 int weir_cmd_bench(int argc, char **argv);
+int weir_cmd_convert(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
 int weir_cmd_record(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);

@@ -35,6 +35,11 @@ static const struct argp_option flags[] = {
      "Replay also with work on the streams: delays of FACTOR times the time that the trace took "
      "there.",
      0},
+    {"pace", 'p', "FACTOR", 0,
+     "Let FACTOR times the time that the trace took pass between calls, as a program does that "
+     "works, "
+     "instead of none.",
+     0},
     {"json", 'j', "FILE", 0,
      "Write everything to FILE as a JSON array; '-' is standard output, and the table then goes to "
      "standard error.",
@@ -49,12 +54,12 @@ static void take_count(struct argp_state *state, const char *flag, const char *t
         argp_error(state, "%s '%s': expected a whole number from 1 to 1000000", flag, text);
 }
 
-static void take_busy(struct argp_state *state, const char *text, double *out) {
+static void take_factor(struct argp_state *state, const char *flag, const char *text, double *out) {
     struct weir_problem problem;
     const char *end;
 
     if (!weir__factor_read(text, &end, out, &problem) || *end || *out < 0.001 || *out > 1000)
-        argp_error(state, "--busy '%s': expected a number from 0.001 to 1000, such as 1 or 0.5",
+        argp_error(state, "%s '%s': expected a number from 0.001 to 1000, such as 1 or 0.5", flag,
                    text);
 }
 
@@ -69,7 +74,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         take_count(state, "--iterations", argument, &contest->iterations);
         return 0;
     case 'b':
-        take_busy(state, argument, &contest->busy_factor);
+        take_factor(state, "--busy", argument, &contest->busy_factor);
+        return 0;
+    case 'p':
+        take_factor(state, "--pace", argument, &contest->pace);
         return 0;
     case 'j':
         contest->json_file = argument;
@@ -186,6 +194,8 @@ static json_t *results_json(const struct contest *contest) {
 
         if (outcome->busy_factor > 0)
             json_object_set_new(object, "busy", json_real(outcome->busy_factor));
+        if (contest->pace > 0)
+            json_object_set_new(object, "pace", json_real(contest->pace));
         if (contest->thresholds) {
             char threshold[16];
 
@@ -306,7 +316,8 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
     job.has_threshold = contest->thresholds;
     if (contest->thresholds)
         job.threshold = threshold_of(contest, outcome);
-    if (outcome->busy_factor <= 0) {
+    job.pace = contest->pace;
+    if (outcome->busy_factor <= 0 && contest->pace <= 0) {
         job.stretches = 1;
         job.options.log = WEIR_LOG_NONE; /* what is logged is not said twice */
         stretches = runner_run(&job, tape_fd, message, message_bytes);
@@ -349,6 +360,7 @@ static json_t *run_learning(const struct contest *contest, const struct outcome 
     options.profile = profile;
     job_make(&job, contest->contestants[outcome->contestant], outcome->busy_factor, &options,
              contest->device_source);
+    job.pace = contest->pace;
     job.options.log = WEIR_LOG_NONE;
     result = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, message_bytes);
     if (result) {

@@ -41,6 +41,7 @@ struct contest {
     uint64_t repeat;       /* runs of each (trace, contestant), in fresh processes */
     uint64_t iterations;   /* stop after this mark; 0: none */
     double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
+    double pace;           /* what the program does between its calls, of the trace's time; 0: nothing */
     int thresholds;        /* every pair with each of contest_thresholds; 0: with its own */
     int limits;            /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */

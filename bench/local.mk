@@ -13,6 +13,13 @@ weir_SOURCES = \
 	bench/contestant.h \
 	bench/contestant_raw.c \
 	bench/contestant_weir.c \
+	bench/convert.c \
+	bench/convert.h \
+	bench/convert_minimalloc.c \
+	bench/convert_rmm.c \
+	bench/explain.c \
+	bench/explain.h \
+	bench/explain_show.c \
 	bench/flags.c \
 	bench/flags.h \
 	bench/frameworks.c \
@@ -24,6 +31,8 @@ weir_SOURCES = \
 	bench/jsonfile.h \
 	bench/limit_sweep.c \
 	bench/limit_sweep.h \
+	bench/lines.c \
+	bench/lines.h \
 	bench/merge.c \
 	bench/merge.h \
 	bench/micro.c \
@@ -34,6 +43,8 @@ weir_SOURCES = \
 	bench/micro_scenarios.c \
 	bench/micro_subjects.c \
 	bench/micro_table.c \
+	bench/modules.c \
+	bench/modules.h \
 	bench/preloading.c \
 	bench/preloading.h \
 	bench/progress.c \
@@ -85,13 +96,19 @@ endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 
-# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in.
+# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, tests/gpu/record-overhead.
 EXTRA_DIST += \
+	bench/record-cost \
+	bench/record-jax \
 	bench/drop-in/common.py \
 	bench/drop-in/cupy_arrays.py \
+	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
 	bench/drop-in/torch_common.py \
+	bench/drop-in/torch_counted.py \
+	bench/drop-in/torch_distributed.py \
 	bench/drop-in/torch_gpt2.py \
+	bench/drop-in/torch_model.py \
 	bench/drop-in/torch_streams.py
 
 tracesdir = $(pkgdatadir)/traces

@@ -28,18 +28,20 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "modules.h"
 #include "preloading.h"
 #include "text.h"
 #include "tracing.h"
 
 #define LIBRARY "libweir-record.so"
+#define NVTX_LIBRARY "NVTX_INJECTION64_PATH"
 #ifdef HAVE_ZSTD
 #define DEFAULT_FILE "weir.trace.zst"
 #else
 #define DEFAULT_FILE "weir.trace.gz"
 #endif
 
-enum { SYNC_KEY = 0x5701, LIMIT_KEY };
+enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
 
 enum {
     MOST_PROCESSES = 1024,
@@ -63,12 +65,14 @@ struct process {
     struct waiting *waiting;
     size_t count, room;
     uint64_t found, safe, last_us;
+    struct modules modules;
     struct tracing tracing;
 };
 
 static struct record {
     const char *path;
     int marks_at_sync;
+    const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
     char **command;
     char folder[64];
@@ -222,6 +226,13 @@ static void stop_process(struct process *process) {
     process->file = NULL;
 }
 
+/* What stands between a program and the driver is not who asked. */
+static const char *file_of(void *context, uint64_t address) {
+    const char *name = modules_find(context, address);
+
+    return name && strcmp(name, LIBRARY) != 0 ? name : NULL;
+}
+
 static void add_process(struct weir_record_file *file) {
     struct process *process = calloc(1, sizeof *process);
     const char *why = strerror(ENOMEM);
@@ -232,6 +243,8 @@ static void add_process(struct weir_record_file *file) {
     process->id = file->head.process;
     process->start = file->head.start;
     process->tracing.limit = record.limit;
+    process->tracing.file_of = file_of;
+    process->tracing.context = &process->modules;
     process->path = path_of(process->id);
     if (!process->path)
         goto fail;
@@ -240,6 +253,7 @@ static void add_process(struct weir_record_file *file) {
         why = strerror(errno);
         goto fail;
     }
+    modules_begin(&process->modules, process->id);
     tracing_begin(&process->tracing, record.command[0]);
     record.processes[record.count++] = process;
     return;
@@ -309,6 +323,7 @@ static void end_process(struct process *process) {
     else
         fprintf(stderr, "weir record: %s: %" PRIu64 " events of process %d\n", process->path,
                 process->tracing.events, process->id);
+    modules_end(&process->modules);
     free(process->waiting);
     free(process->path);
     free(process);
@@ -457,6 +472,11 @@ static int prepare(void) {
 
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
+    if (record.ranges && getenv(NVTX_LIBRARY) && strcmp(getenv(NVTX_LIBRARY), library) != 0) {
+        fprintf(stderr, "weir record: %s: NVTX reports to another tool, %s\n", NVTX_LIBRARY,
+                getenv(NVTX_LIBRARY));
+        return EXIT_OWN;
+    }
     code = try_file();
     if (code || (code = make_folder()))
         return code;
@@ -465,6 +485,8 @@ static int prepare(void) {
     if (!value || setenv("LD_PRELOAD", value, 1) != 0 ||
         setenv(WEIR_RECORD_FOLDER, record.folder, 1) != 0 ||
         setenv(WEIR_RECORD_PROCESS, process, 1) != 0 ||
+        (record.ranges && (setenv(WEIR_RECORD_RANGES, record.ranges, 1) != 0 ||
+                           setenv(NVTX_LIBRARY, library, 1) != 0)) ||
         (record.marks_at_sync && setenv(WEIR_RECORD_SYNCS, "1", 1) != 0)) {
         rmdir(record.folder);
         code = fail(EXIT_OWN, "the environment", strerror(ENOMEM));
@@ -493,6 +515,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case SYNC_KEY:
         record.marks_at_sync = 1;
         return 0;
+    case NVTX_KEY:
+        if (!*argument)
+            argp_error(state, "--mark-at-nvtx '': expected a name, or a pattern as 'step*'");
+        record.ranges = argument;
+        return 0;
     case LIMIT_KEY:
         if (!weir__bytes_read(argument, &record.limit, &problem) || record.limit == 0)
             argp_error(state, "--limit '%s': expected a size, as 100MiB", argument);
@@ -514,7 +541,8 @@ static const char doc[] =
     "of "
     "the CUDA driver, as a trace for `weir replay' and `weir bench'.\v"
     "An iteration ends where the program calls weir_mark(\"LABEL\"), which the preloaded library "
-    "has.  FILE is packed if its name ends in .zst or .gz.  Another process of the command's that "
+    "has, or by the flags below.  FILE is packed if its name ends in .zst or .gz.  Another process "
+    "of the command's that "
     "asks "
     "for memory is written to FILE.PID.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none; 2 usage, 125 another "
@@ -526,6 +554,10 @@ int weir_cmd_record(int argc, char **argv) {
         {"mark-at-sync", SYNC_KEY, NULL, 0,
          "Where the program marks nothing, an iteration ends where it waits for the device or a "
          "stream.",
+         0},
+        {"mark-at-nvtx", NVTX_KEY, "NAME", 0,
+         "An iteration ends where the program begins a range of NVTX of that name, or sets a mark; "
+         "NAME may be a pattern as the shell's, 'step*'.",
          0},
         {"limit", LIMIT_KEY, "SIZE", 0, "Write no more text than about that, before it is packed.",
          0},

@@ -6,13 +6,28 @@
 
 #include "commands.h"
 #include "contest.h"
+#include "explain.h"
 #include "flags.h"
+#include "text.h"
+
+enum { EXPLAIN_KEY = 0x5301, EXPLAINED = 10, MOST_EXPLAINED = 100000 };
 
 struct command {
     struct contest contest;
     struct weir_cli_settings settings;
+    size_t explained; /* so many of the largest blocks; 0: the traces are replayed */
     int failed;
 };
+
+static void take_explained(struct argp_state *state, const char *text, size_t *out) {
+    struct weir_problem problem;
+    uint64_t count = EXPLAINED;
+
+    if (text && (!weir__count_read(text, MOST_EXPLAINED, &count, &problem) || count == 0))
+        argp_error(state, "--explain '%s': expected a whole number from 1 to %d", text,
+                   MOST_EXPLAINED);
+    *out = (size_t)count;
+}
 
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
@@ -22,11 +37,16 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         state->child_inputs[0] = &command->contest;
         state->child_inputs[1] = &command->settings;
         return 0;
+    case EXPLAIN_KEY:
+        take_explained(state, argument, &command->explained);
+        return 0;
     case ARGP_KEY_ARG:
         command->failed |= !contest_add_trace(&command->contest, argument);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
+        argp_error(
+            state,
+            "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -34,15 +54,21 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 int weir_cmd_replay(int argc, char **argv) {
+    static const struct argp_option options[] = {
+        {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
+         "Replay nothing; tell which calls took the memory, and the N (10) largest blocks.", 0},
+        {0}};
     static const char doc[] =
-        "Replays traces on one allocator, each in fresh processes, as fast as it can.\v"
+        "Replays traces on one allocator, each in fresh processes, as fast as it can; or explains "
+        "them."
+        "\v"
         "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
         "that "
         "comes with weir.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
-    struct argp argp = {NULL, parse_argument, "TRACE...", doc, children, NULL, NULL};
+    struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};
     static struct command command;
     int code;
 
@@ -50,6 +76,11 @@ int weir_cmd_replay(int argc, char **argv) {
     weir_cli_settings_init(&command.settings);
     if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
         return 2;
+    if (command.explained) {
+        code = command.failed ? 1 : explain_run(&command.contest, command.explained);
+        contest_free(&command.contest);
+        return code;
+    }
     code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
     command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
     if (code == 0 && command.contest.contestants) {

@@ -48,6 +48,7 @@ struct replay {
     int refused;        /* and has */
     double busy_factor; /* 0: no work on the streams */
     struct busy *busy;  /* NULL: likewise */
+    double pace;        /* of the trace's time, what passes between operations; 0: none */
     void **addresses;   /* by block; NULL: not live */
     struct iteration *iterations;
     size_t iteration_count;
@@ -235,6 +236,19 @@ static int do_operation(struct replay *replay, const struct tape_op *op) {
     }
 }
 
+/* What the program does after an operation.  On a device it computes, as a thread that sleeps would be
+ * slow to come back. */
+static void pass_time(const struct replay *replay, uint64_t gap_us) {
+    const struct stopwatch *watch = &replay->clock.watch;
+    uint64_t ns = (uint64_t)((double)gap_us * 1000 * replay->pace), begun = stopwatch_read(watch);
+
+    if (replay->session.driver->charge)
+        replay->session.driver->sleep_ns(ns);
+    else
+        while (stopwatch_span(watch, begun, stopwatch_read(watch)) < ns)
+            ;
+}
+
 static int play(struct replay *replay) {
     const struct tape *tape = &replay->tape;
 
@@ -248,6 +262,8 @@ static int play(struct replay *replay) {
         if (replay->busy && op->code != 'm' &&
             !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
+        if (replay->pace > 0)
+            pass_time(replay, tape->gaps_us[i]);
     }
     return 1;
 }
@@ -860,6 +876,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.stretches = job.stretches;
     replay.trial = job.trial;
     replay.busy_factor = job.busy_factor;
+    replay.pace = job.pace;
     if (!replay.contestant || !tape_map(CHILD_TAPE_FD, &replay.tape)) {
         result_send(json_pack("{s:s}", "error", "the child cannot read its job"));
         return 1;

@@ -36,6 +36,7 @@ struct job {
     int has_threshold; /* the release threshold is `threshold`, not the contestant's */
     weir_amount threshold;
     double busy_factor; /* work on the streams: busy.h; 0: none */
+    double pace;        /* of the trace's time, what passes between operations; not with stretches */
     weir_options options;
 };
 

@@ -3,9 +3,11 @@
 #include "sink.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <zlib.h>
 #ifdef HAVE_ZSTD
@@ -37,12 +39,28 @@ int sink_can(const char *like) {
 #endif
 }
 
-struct sink *sink_open(const char *path, const char *like) {
-    struct sink *sink = calloc(1, sizeof *sink);
+static FILE *open_stdout(void) {
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
 
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
+}
+
+struct sink *sink_open(const char *path, const char *like) {
+    struct sink *sink;
+
+    if (!sink_can(like)) {
+        errno = ENOTSUP;
+        return NULL;
+    }
+    sink = calloc(1, sizeof *sink);
     if (!sink)
         return NULL;
-    if (ends_in(like, ".gz"))
+    if (strcmp(path, "-") == 0)
+        sink->file = open_stdout();
+    else if (ends_in(like, ".gz"))
         sink->gzip = gzopen(path, "wbe6");
     else
         sink->file = fopen(path, "wbe");

@@ -12,7 +12,7 @@ struct sink;
 
 /* Whether a file of that name can be packed by what this was built with. */
 int sink_can(const char *like);
-/* How the file is packed says `like', the name that it is one of.  NULL: errno tells why. */
+/* How the file is packed says `like', the name that it is one of; "-" is standard output.  NULL: errno tells why. */
 struct sink *sink_open(const char *path, const char *like);
 /* 1, or 0 and errno.  An error is for good. */
 int sink_write(struct sink *sink, const char *text, size_t bytes);

@@ -214,11 +214,12 @@ static void print_threshold_heads(FILE *file, const struct contest *contest) {
 }
 
 static void print_heads(FILE *file, const struct contest *contest) {
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "", "first", "steady", "op", "",
-            "reserve", "prealloc", "prealloc", contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s\n", "contestant", "ms/iter", "ms/iter",
-            "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
-            contest->busy_factor > 0 ? "     all ms" : "");
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s%s\n", "", "first", "steady", "op", "",
+            "reserve", "prealloc", "prealloc", contest->pace > 0 ? "    longest" : "",
+            contest->busy_factor > 0 ? "   makespan" : "");
+    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s%s\n", "contestant", "ms/iter",
+            "ms/iter", "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
+            contest->pace > 0 ? "   alloc ns" : "", contest->busy_factor > 0 ? "     all ms" : "");
 }
 
 static void print_row(FILE *file, const struct contest *contest, const struct group *group,
@@ -242,6 +243,8 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     print_ratio(file, group, 8);
     print_ms(file, group, 9, "prealloc_ns", 1);
     print_ms(file, group, 10, "prealloc_and_first_iteration_ns", 0);
+    if (contest->pace > 0)
+        print_whole(file, group, 10, "alloc_op_ns", "max");
     if (contest->busy_factor > 0)
         print_ms(file, group, 10, "makespan_ns", 0);
     if (failures)
@@ -302,6 +305,12 @@ void table_print(FILE *file, const struct contest *contest) {
         fprintf(file,
                 "busy rows: with work on the streams; makespan: all iterations on the device, "
                 "waits included\n");
+    if (contest->pace > 0) {
+        char factor[WEIR_SPELL_BYTES];
+
+        weir__factor_spell(contest->pace, factor, sizeof factor);
+        fprintf(file, "paced: %s times the trace's time passes between calls\n", factor);
+    }
     if (contest->thresholds)
         fputs("threshold: release threshold in parts of the live peak; growths /iter and kept: the "
               "median of the\nsteady iterations, what is kept at their ends\n",

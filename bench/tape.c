@@ -216,8 +216,7 @@ static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t mos
     return 1;
 }
 
-/* "path/gpt2-train.trace.gz" -> "gpt2-train". */
-static void make_name(const char *path, char name[TAPE_NAME_BYTES]) {
+void tape_name(const char *path, char name[TAPE_NAME_BYTES]) {
     static const char *const endings[] = {".gz", ".zst", ".txt", ".trace"};
     const char *slash = strrchr(path, '/');
     size_t length;
@@ -280,7 +279,7 @@ int tape_make(const char *path, uint64_t most_marks, struct tape_header *header,
         return -1;
     memset(header, 0, sizeof *header);
     memcpy(header->magic, magic, sizeof magic);
-    make_name(path, header->name);
+    tape_name(path, header->name);
     fd = temporary_file();
     maker.file = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (!maker.file) {

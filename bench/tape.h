@@ -45,6 +45,9 @@ struct tape_header {
 /* The longest gap that is told apart, in microseconds. */
 enum { TAPE_MOST_GAP_US = 10000 };
 
+/* "path/gpt2-train.trace.gz" -> "gpt2-train"; "-" -> "stdin". */
+void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
+
 /* Header, operations, labels and gaps of an open tape. */
 struct tape {
     const struct tape_header *header;

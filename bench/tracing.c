@@ -24,7 +24,7 @@ struct mapping {
     uint64_t bytes;
 };
 
-static const char *const kinds[] = {"async", "plain", "pitch", "managed", "vmm"};
+static const char *const kinds[] = {"async", "pool", "plain", "pitch", "managed", "vmm"};
 
 /* ---- text -------------------------------------------------------------------------------------- */
 
@@ -42,12 +42,29 @@ static __attribute__((format(printf, 2, 3))) void say(struct tracing *tracing, c
         tracing->failed = errno;
 }
 
+/* " by=FILE", or nothing. */
+static void spell_caller(struct tracing *tracing, const struct weir_record_event *event, char *text,
+                         size_t bytes) {
+    const char *file = tracing->file_of ? tracing->file_of(tracing->context, event->caller) : NULL;
+
+    text[0] = '\0';
+    if (file)
+        snprintf(text, bytes, " by=%s", file);
+    for (char *at = text + 1; text[0] && *at; at++)
+        if ((unsigned char)*at <= ' ' || *at == 0x7f)
+            *at = '_';
+}
+
 static void say_block(struct tracing *tracing, uint64_t time_us, char operation,
                       const struct block *block, uint64_t stream,
                       const struct weir_record_event *event) {
-    say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s\n",
+    char by[80] = "";
+
+    if (operation != 'f')
+        spell_caller(tracing, event, by, sizeof by);
+    say(tracing, "%" PRIu64 " %c %" PRIu64 " %" PRIu64 " %" PRIu64 " dev=%u tid=%u kind=%s%s%s\n",
         time_us, operation, block->id, block->bytes, stream, block->device, event->thread,
-        kinds[block->kind], event->is_captured ? " cap=1" : "");
+        kinds[block->kind], by, event->is_captured ? " cap=1" : "");
     tracing->events++;
     tracing->since_mark++;
 }
@@ -170,10 +187,24 @@ static void add_release(struct tracing *tracing, const struct weir_record_event 
         tracing->unknown++;
 }
 
+static void add_to(struct tally *tally, uint64_t bytes) {
+    tally->count++;
+    tally->bytes += bytes;
+    tally->now += bytes;
+    if (tally->now > tally->most)
+        tally->most = tally->now;
+}
+
+/* What was there before the first event is not known. */
+static void take_from(struct tally *tally, uint64_t bytes) {
+    tally->now -= bytes < tally->now ? bytes : tally->now;
+}
+
 static void add_map(struct tracing *tracing, const struct weir_record_event *event) {
     struct mapping *mapping;
     uintptr_t block;
 
+    add_to(&tracing->mapped, event->bytes);
     if (!weir__map_get(&tracing->handles, event->stream, &block)) /* another process's */
         return;
     mapping = malloc(sizeof *mapping);
@@ -192,6 +223,7 @@ static void add_unmap(struct tracing *tracing, const struct weir_record_event *e
     uint64_t at = event->address, end = at + event->bytes;
     uintptr_t value;
 
+    take_from(&tracing->mapped, event->bytes);
     while (at < end && weir__map_take(&tracing->maps, at, &value)) {
         struct mapping *mapping = (struct mapping *)value;
 
@@ -225,6 +257,17 @@ static void add(struct tracing *tracing, struct weir_record_event *event, uint64
         break;
     case WEIR_RECORD_UNMAP:
         add_unmap(tracing, event, time_us);
+        break;
+    case WEIR_RECORD_RESERVE:
+        add_to(&tracing->reserved, event->bytes);
+        break;
+    case WEIR_RECORD_UNRESERVE:
+        take_from(&tracing->reserved, event->bytes);
+        break;
+    case WEIR_RECORD_DEVICE:
+        event->name[sizeof event->name - 1] = '\0';
+        say(tracing, "# device %u: %" PRIu64 " bytes, %s\n", event->device, event->total,
+            event->name);
         break;
     case WEIR_RECORD_STREAM_ENDS:
         (void)weir__map_take(&tracing->streams, event->stream, NULL);
@@ -260,7 +303,15 @@ static void free_values(struct weir_map *map) {
     weir__map_clear(map);
 }
 
+static void say_tally(struct tracing *tracing, const char *name, const struct tally *tally) {
+    if (!tracing->failed && tally->count)
+        say(tracing, "# calls %s=%" PRIu64 " bytes=%" PRIu64 " most=%" PRIu64 "\n", name,
+            tally->count, tally->bytes, tally->most);
+}
+
 void tracing_end(struct tracing *tracing) {
+    say_tally(tracing, "cuMemAddressReserve", &tracing->reserved);
+    say_tally(tracing, "cuMemMap", &tracing->mapped);
     if (!tracing->failed && tracing->left_out)
         say(tracing, "# %" PRIu64 " events left out: --limit\n", tracing->left_out);
     if (!tracing->failed && tracing->unknown)

@@ -14,8 +14,16 @@
 #include "map.h"
 #include "sink.h"
 
+/* Calls that are no events. */
+struct tally {
+    uint64_t count, bytes, now, most; /* bytes in all; at once */
+};
+
 struct tracing {
     struct sink *sink;
+    /* The file whose code is at an address of the program's, or NULL. */
+    const char *(*file_of)(void *context, uint64_t address);
+    void *context;
     uint64_t limit;          /* of the text's bytes; 0: none */
     struct weir_map blocks;  /* address -> struct block */
     struct weir_map handles; /* of memory -> struct block */
@@ -23,6 +31,7 @@ struct tracing {
     struct weir_map streams; /* handle -> number + 1 */
     struct weir_map defaults;
     uint64_t next_id, next_stream;
+    struct tally reserved, mapped;
     uint64_t written;    /* bytes, */
     uint64_t events;     /* and what they tell */
     uint64_t left_out;   /* by the limit */

@@ -3,16 +3,19 @@
 _weir_flags() { # COMMAND
     case $1 in
     bench)
-        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit-sweep --limit= --log= --micro --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --threshold-sweep --help'
+        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit-sweep --limit= --log= --micro --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --threshold-sweep --help'
+        ;;
+    convert)
+        echo '--to= --help'
         ;;
     info)
         echo '--arena= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --limit= --log= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --stream-checks= --help'
         ;;
     record)
-        echo '--limit= --mark-at-sync --output= --help'
+        echo '--limit= --mark-at-nvtx= --mark-at-sync --output= --help'
         ;;
     replay)
-        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit= --log= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --repeat= --stream-checks= --help'
+        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --explain --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit= --log= --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --repeat= --stream-checks= --help'
         ;;
     run)
         echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json= --latency= --limit= --log= --no-children --no-env --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --serve-malloc --stats --stream-checks= --verbose --help'
@@ -84,7 +87,7 @@ _weir() {
     local command=${COMP_WORDS[1]} flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'bench info record replay run help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay run help --help --version' -- "$word")
         return
     fi
     # `=' is a word of its own where COMP_WORDBREAKS has it
@@ -118,7 +121,7 @@ _weir() {
     esac
     case $command in
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'bench info record replay run settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay run settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies' -- "$word")
         return
         ;;
     esac

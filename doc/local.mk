@@ -10,6 +10,7 @@ dist_doc_DATA = \
 	doc/drop-in.md \
 	doc/growth.md \
 	doc/internals.md \
+	doc/jax-memory.md \
 	doc/jax.md \
 	doc/policy.md \
 	doc/pytorch.md \

@@ -1,6 +1,6 @@
 # Programs that show how the library is used, installed as sources.  Those in C are built with all else, so
 # that they stay true, and run by tests/check-examples on the device model; those in Python, each with a
-# framework, are run by tests/gpu/adapters.
+# framework, are run by tests/gpu/adapters, those of JAX alone by bench/record-jax.
 
 examplesdir = $(docdir)/examples
 dist_examples_DATA = \
@@ -13,6 +13,11 @@ dist_examples_DATA = \
 	examples/rmm_alloc.py \
 	examples/torch_alloc.py \
 	examples/unchanged.cu
+jaxexamplesdir = $(examplesdir)/jax
+dist_jaxexamples_DATA = \
+	examples/jax/array.py \
+	examples/jax/device_put.py \
+	examples/jax/jitted.py
 noinst_PROGRAMS += examples/growth_callback examples/mem_handler
 examples_mem_handler_LDADD = lib/libweir.la $(WEIR_LIBS)
 examples_growth_callback_LDADD = lib/libweir.la $(WEIR_LIBS)
@@ -43,7 +48,8 @@ python_modules = \
 	contrib/weir_cupy.py \
 	contrib/weir_numba.py \
 	contrib/weir_rmm.py \
-	contrib/weir_torch.py
+	contrib/weir_torch.py \
+	contrib/weir_torch_snapshot.py
 EXTRA_DIST += $(python_modules)
 if WEIR_ADAPTERS
 pythonmodules_DATA = $(python_modules)

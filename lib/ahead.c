@@ -10,7 +10,9 @@
  * pause, and so on.  A growth step holds the driver's lock
  * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
  * take the pairs of another thread from 0.7 to 12 us, every millisecond they do not show).  So a step is
- * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.
+ * what the engine takes in about a tenth of a millisecond, and a pause ten times as long.  Below `low` the
+ * pause is shorter by as much as is missing: a request that finds nothing idle makes the step itself, and
+ * waits for it.
  *
  * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
  * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
@@ -142,8 +144,14 @@ static uint64_t give_up(struct weir_ahead *a) {
     return REST;
 }
 
-static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
-    uint64_t step = step_of(a, reserve, lacks);
+/* After a step, with that much idle. */
+static uint64_t pause_of(const struct weir_ahead *a, uint64_t idle) {
+    return idle < a->low ? 1 + (uint64_t)((double)PAUSE_NS * (double)idle / (double)a->low)
+                         : PAUSE_NS;
+}
+
+static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle) {
+    uint64_t step = step_of(a, reserve, a->high - idle);
     weir_status status;
 
     if (step == 0)
@@ -152,7 +160,7 @@ static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t lacks) {
     switch (status) {
     case WEIR_OK:
         a->back_off_ns = FIRST_BACK_OFF_NS;
-        return PAUSE_NS;
+        return pause_of(a, idle + step);
     case WEIR_E_NOT_SUPPORTED:
         weir__log(a->host->options.log, WEIR_LOG_WARNING,
                   "headroom has no effect with this driver: it does not tell what its pool has");
@@ -191,7 +199,28 @@ static uint64_t take_turn(struct weir_ahead *a) {
     if (!a->raising)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
-    return grow(a, figures.reserve, a->high - idle);
+    return grow(a, figures.reserve, idle);
+}
+
+/* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
+ * from there. */
+static void begin(struct weir_ahead *a) {
+    int result_before = weir__driver_result;
+    weir_statistics figures = {.size = sizeof figures};
+    uint64_t idle = 0, step = 1;
+
+    while (step > 0) {
+        a->ops->figures(a->engine, &figures);
+        idle = less(figures.reserve, figures.in_use);
+        a->raising |= idle < a->low;
+        step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
+        if (step > 0 &&
+            a->ops->grow(a->engine, figures.reserve + step, WEIR_EVENT_HEADROOM) != WEIR_OK)
+            break;
+    }
+    if (idle > 0)
+        a->host->prepare(a->host);
+    weir__set_driver_result(result_before);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -378,6 +407,8 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&a->woken, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    if (!priming)
+        begin(a);
     if (a->is_played) {
         a->due_ticks = low == 0 && !priming ? 0 : host->driver->ticks() + PAUSE_NS;
     } else if (!start(a)) {

@@ -190,7 +190,9 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/interpose.c \
 	lib/adapters/interpose.h \
 	lib/adapters/record.c \
+	lib/adapters/record.h \
 	lib/adapters/record_calls.h \
+	lib/adapters/record_nvtx.c \
 	lib/adapters/record_ring.h
 lib_libweir_record_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"record_calls.h"'
 lib_libweir_record_la_LIBADD = $(WEIR_LIBS)

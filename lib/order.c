@@ -515,7 +515,9 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence) {
     const struct weir_order_stream *s = id == 0 ? NULL : look_up(o, id);
 
-    return s && sequence > s->covered && o->calls - s->called > WEIR_ORDER_SILENT_CALLS;
+    return s && sequence > s->covered &&
+           o->calls - s->called >
+               (o->waiting_marks ? WEIR_ORDER_SILENT_CALLS_BUSY : WEIR_ORDER_SILENT_CALLS);
 }
 
 /* ---- fences ---------------------------------------------------------------------------------- */

@@ -62,7 +62,9 @@ typedef void weir__order_observed_fn(void *context, uint64_t id, uint64_t sequen
 struct weir_order_mark;
 struct weir_order_stream;
 
-enum { WEIR_ORDER_SILENT_CALLS = 512 };
+/* Calls of other streams after which a stream may have ended; BUSY: while events are pending, that is the
+ * device is at work, and the wait that finds out is for all of that. */
+enum { WEIR_ORDER_SILENT_CALLS = 512, WEIR_ORDER_SILENT_CALLS_BUSY = 4096 };
 
 /* First to last by next. */
 struct weir_order_list {
@@ -178,7 +180,8 @@ int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t seq
 /* In a call on `stream`, which is not being captured: what is queued on it from here on runs after all that
  * the stream of that id had done when it freed something with that sequence, as may_follow has it.  What the
  * driver has against it. */
-CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id, uint64_t sequence);
+CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
+                            uint64_t sequence);
 /* A call on the stream, whose id is known, wants what was freed on it observed: if the stream is idle, an event
  * is recorded for what is open and asked about for some microseconds.  That the stream is idle is no proof by
  * itself: what the legacy stream runs, a blocking stream is only behind once something is queued on it
@@ -187,7 +190,7 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);
 /* Only a wait for the device will tell of a free of that stream and sequence, as far as anybody can know:
- * no event covers it, and the stream was not heard of for the last 512 calls. */
+ * no event covers it, and the stream was not heard of for many calls. */
 int weir__order_is_stranded(const struct weir_order *o, uint64_t id, uint64_t sequence);
 
 /* Records on `stream` and on each noted one.  An error: nothing is left, and uses of streams that the

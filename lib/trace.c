@@ -36,6 +36,10 @@ struct weir_trace_reader {
     int at_end;         /* the source has no more */
     char *next;         /* what is not taken yet: [next, filled) */
     char *filled;
+    const char *fields; /* key=value, of the last event: [fields, fields_end) in the buffer */
+    const char *fields_end;
+    weir_trace_comment comment; /* NULL: nobody wants them */
+    void *comment_context;
     char message[MESSAGE_BYTES];
     char buffer[BUFFER_BYTES];
 };
@@ -252,6 +256,8 @@ static int take_label(struct cursor *line, char label[WEIR_TRACE_LABEL_BYTES]) {
 
 /* Whatever is left has to be key=value. */
 static int take_rest(struct cursor *line) {
+    line->reader->fields = line->at;
+    line->reader->fields_end = line->end;
     while (line->at < line->end) {
         const char *end = field_end(line);
         const char *equals = memchr(line->at, '=', (size_t)(end - line->at));
@@ -361,12 +367,26 @@ static int check_version(const struct cursor *line) {
                   shown(text, rest.at, (size_t)(end - rest.at)));
 }
 
+/* The byte behind a line is its newline or the carriage return before that. */
+static void tell_comment(const struct cursor *line) {
+    struct cursor rest = {line->reader, line->at + 1, line->end};
+    char *end = (char *)(uintptr_t)line->end, behind = *end;
+
+    if (!line->reader->comment)
+        return;
+    skip_blanks(&rest);
+    *end = '\0';
+    line->reader->comment(line->reader->comment_context, rest.at);
+    *end = behind;
+}
+
 /* The next line that holds an event; as take_line. */
 static int take_event_line(weir_trace_reader *reader, struct cursor *line) {
     while (take_line(reader, line)) {
         if (line->at < line->end && *line->at == '#') {
             if (reader->line == 1 && !check_version(line))
                 return 0;
+            tell_comment(line);
             continue;
         }
         skip_blanks(line);
@@ -388,6 +408,7 @@ weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) 
     if (reader->status != WEIR_OK)
         return weir__without_driver(reader->status);
     memset(&found, 0, offsetof(weir_trace_event, label) + 1);
+    reader->fields = reader->fields_end = NULL;
     if (take_event_line(reader, &line)) {
         if (take_event(&line, &found) && follow(reader, &found))
             reader->events++;
@@ -397,4 +418,40 @@ weir_status weir_trace_next(weir_trace_reader *reader, weir_trace_event *event) 
     if (reader->status == WEIR_OK)
         *event = found;
     return weir__without_driver(reader->status);
+}
+
+int weir_trace_field(const weir_trace_reader *reader, const char *key, char *value,
+                     size_t value_bytes) {
+    size_t length = key ? strlen(key) : 0;
+    const char *at = reader ? reader->fields : NULL;
+
+    if (value && value_bytes)
+        value[0] = '\0';
+    if (!at || !length || reader->status != WEIR_OK)
+        return 0;
+    while (at < reader->fields_end) {
+        struct cursor field = {NULL, at, reader->fields_end};
+        size_t bytes = (size_t)(field_end(&field) - at);
+
+        if (bytes > length && at[length] == '=' && memcmp(at, key, length) == 0) {
+            bytes -= length + 1;
+            if (value && value_bytes) {
+                bytes = bytes < value_bytes ? bytes : value_bytes - 1;
+                memcpy(value, at + length + 1, bytes);
+                value[bytes] = '\0';
+            }
+            return 1;
+        }
+        field.at += bytes;
+        skip_blanks(&field);
+        at = field.at;
+    }
+    return 0;
+}
+
+void weir_trace_comments(weir_trace_reader *reader, weir_trace_comment comment, void *context) {
+    if (!reader)
+        return;
+    reader->comment = comment;
+    reader->comment_context = context;
 }

@@ -2,6 +2,7 @@
 
 command_pages = \
 	man/weir-bench.1 \
+	man/weir-convert.1 \
 	man/weir-info.1 \
 	man/weir-record.1 \
 	man/weir-replay.1 \
@@ -56,6 +57,8 @@ function_links = \
 	weir_trace_reader_create.3:weir_trace \
 	weir_trace_reader_destroy.3:weir_trace \
 	weir_trace_next.3:weir_trace \
+	weir_trace_field.3:weir_trace \
+	weir_trace_comments.3:weir_trace \
 	weir_trace_message.3:weir_trace \
 	weir_stream_from_cuda.3:weir_cuda \
 	weir_status_to_cuda.3:weir_cuda \

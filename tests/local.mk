@@ -151,6 +151,7 @@ victims = \
 	tests/victims/older \
 	tests/victims/plain \
 	tests/victims/pools \
+	tests/victims/ranges \
 	tests/victims/records \
 	tests/victims/resolved \
 	tests/victims/rules \
@@ -177,6 +178,8 @@ tests_victims_plain_SOURCES = tests/victims/plain.c $(victim_work)
 tests_victims_plain_LDADD =
 tests_victims_pools_SOURCES = tests/victims/pools.c $(victim_work)
 tests_victims_pools_LDADD =
+tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
+tests_victims_ranges_LDADD =
 tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
 tests_victims_records_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
@@ -208,6 +211,7 @@ script_tests = \
 	tests/check-program \
 	tests/check-record \
 	tests/check-tables \
+	tests/check-traces \
 	tests/check-run \
 	tests/check-python \
 	tests/conformance-cuda
@@ -233,6 +237,7 @@ EXTRA_DIST += \
 	tests/spin/turns.pml \
 	tests/gpu/bundle \
 	tests/gpu/drop-in \
+	tests/gpu/record-overhead \
 	tests/gpu/run \
 	tests/run-tap
 

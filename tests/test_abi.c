@@ -323,12 +323,14 @@ START_TEST(functions_have_their_types) {
     void (*close)(weir_trace_reader *) = weir_trace_reader_destroy;
     weir_status (*next)(weir_trace_reader *, weir_trace_event *) = weir_trace_next;
     const char *(*reason)(const weir_trace_reader *) = weir_trace_message;
+    int (*field)(const weir_trace_reader *, const char *, char *, size_t) = weir_trace_field;
+    void (*comments)(weir_trace_reader *, weir_trace_comment, void *) = weir_trace_comments;
 
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
               preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
               latencies && events && cause && refusal && init && from_env && set && name &&
-              message && result && reader && close && next && reason);
+              message && result && reader && close && next && reason && field && comments);
 }
 END_TEST
 

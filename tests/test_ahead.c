@@ -495,9 +495,8 @@ START_TEST(on_the_model_it_costs_requests_nothing) {
 }
 END_TEST
 
-/* A step a millisecond, whether or not anybody looked meanwhile. */
-START_TEST(turns_come_when_they_are_due) {
-    weir_allocator *a = make(driver, _i, 2 * GIB, 3 * GIB);
+/* Steps that are made in 10 ms, from the first on. */
+static uint64_t steps_in_10_ms(weir_allocator *a) {
     uint64_t steps;
 
     OK(weir_free(a, take(a, 65 * MIB, A), A)); /* the driver's first growth takes it a while */
@@ -505,7 +504,14 @@ START_TEST(turns_come_when_they_are_due) {
     weir__model_advance(10 * MS);
     ck_assert_uint_eq(stats_of(a).ahead_steps, steps);
     OK(weir_free(a, take(a, 65 * MIB, A), A));
-    steps = stats_of(a).ahead_steps - steps;
+    return stats_of(a).ahead_steps - steps;
+}
+
+/* A step a millisecond, whether or not anybody looked meanwhile. */
+START_TEST(turns_come_when_they_are_due) {
+    weir_allocator *a = make(driver, _i, 66 * MIB, 3 * GIB);
+    uint64_t steps = steps_in_10_ms(a);
+
     if (_i == REGIONS) { /* of 1 GiB at most */
         ck_assert_uint_eq(steps, 3);
     } else {
@@ -516,6 +522,40 @@ START_TEST(turns_come_when_they_are_due) {
     OK(weir_free(a, take(a, 65 * MIB, A), A));
     MUST_LE(3 * GIB, idle_of(a));
     MUST_LE(idle_of(a), 3 * GIB + 65 * MIB + a->host.pace);
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+/* The next request would make the step itself. */
+START_TEST(the_less_is_idle_the_sooner_they_come) {
+    weir_allocator *a = make(driver, _i, 3 * GIB, 0);
+    void *block[30];
+    uint64_t steps;
+
+    for (int i = 0; i < 30; i++)
+        block[i] = take(a, 100 * MIB, A);
+    steps = steps_in_10_ms(a);
+    MUST_LE(15, steps);
+    check_steps(a);
+    for (int i = 0; i < 30; i++)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+END_TEST
+
+/* Not the first request, either: what it asks for is there as the allocator is, and so are its tables. */
+START_TEST(it_begins_with_the_allocator) {
+    weir_allocator *a = make(driver, _i, 300 * MIB, 0);
+    weir_statistics s = stats_of(a);
+
+    MUST_LE(300 * MIB, s.reserve);
+    MUST_LE(s.reserve, 300 * MIB + a->host.pace);
+    MUST_LE(1, s.ahead_steps);
+    MUST_LE(s.host_bytes, 64 * MIB);
+    OK(weir_free(a, take(a, 100 * MIB, A), A));
+    MUST_EQ(stats_of(a).growth_allocs, 0);
+    MUST_EQ(stats_of(a).stall_ns, 0);
     check_steps(a);
     destroy(a);
 }
@@ -539,15 +579,16 @@ END_TEST
 
 /* A step of another thread is not waited for. */
 START_TEST(whoever_finds_a_turn_goes_on) {
-    weir_allocator *a = make(driver, _i, 200 * MIB, 0);
+    weir_allocator *a = make(driver, _i, 200 * MIB, 2 * GIB);
+    uint64_t steps = stats_of(a).ahead_steps;
 
     weir__ahead_hold(a->host.ahead);
     weir__model_advance(5 * MS);
     OK(weir_free(a, take(a, 100 * MIB, A), A));
-    MUST_EQ(stats_of(a).ahead_steps, 0);
+    MUST_EQ(stats_of(a).ahead_steps, steps);
     weir__ahead_go_on(a->host.ahead);
     OK(weir_free(a, take(a, 101 * MIB, A), A));
-    MUST_LE(1, stats_of(a).ahead_steps);
+    MUST_LE(steps + 1, stats_of(a).ahead_steps);
     destroy(a);
 }
 END_TEST
@@ -578,6 +619,7 @@ START_TEST(without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB, 0);
     pthread_attr_t huge;
     weir_allocator *a;
+    uint64_t steps;
 
     catch_log();
     MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
@@ -586,8 +628,10 @@ START_TEST(without_a_thread_there_is_an_allocator) {
     a = make_on(&real, &options);
     (void)lines();
     ck_assert(strstr(logged, "nothing is done in the background") != NULL);
-    OK(weir_free(a, take(a, 100 * MIB, A), A));
-    MUST_EQ(stats_of(a).ahead_steps, 0);
+    steps = stats_of(a).ahead_steps;
+    OK(weir_free(a, take(a, 2 * GIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    MUST_EQ(stats_of(a).growth_allocs, 1);
     destroy(a);
     pthread_attr_destroy(&huge);
 }
@@ -757,6 +801,9 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "played", 60, open_device, NULL);
     tcase_add_loop_test(tests, on_the_model_it_costs_requests_nothing, 0, WAYS);
     tcase_add_loop_test(tests, turns_come_when_they_are_due, 0, WAYS);
+    tcase_add_loop_test(tests, it_begins_with_the_allocator, 0, WAYS);
+    tcase_add_loop_test(tests, the_less_is_idle_the_sooner_they_come, POOL, POOL_ALONE + 1);
+    tcase_add_loop_test(tests, the_less_is_idle_the_sooner_they_come, MAPPED, WAYS);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);

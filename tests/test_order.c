@@ -403,6 +403,24 @@ START_TEST(open_frees_of_silent_streams_are_stranded) {
 }
 END_TEST
 
+/* Not soon: to wait for the device would take as long as its work. */
+START_TEST(while_the_device_works_they_are_stranded_late) {
+    uint64_t open;
+
+    settle();
+    open = weir__order_freed(&order, stream_of(a_id), MIB);
+    busy(B, 5 * MS);
+    (void)weir__order_freed(&order, stream_of(b_id), MIB);
+    weir__order_mark(&order, stream_of(b_id), B);
+    MUST_EQ(order.waiting_marks, 1);
+    for (int i = 0; i < WEIR_ORDER_SILENT_CALLS_BUSY - 2; i++)
+        (void)stream_of(b_id);
+    MUST(!weir__order_is_stranded(&order, a_id, open));
+    (void)stream_of(b_id);
+    MUST(weir__order_is_stranded(&order, a_id, open));
+}
+END_TEST
+
 /* ---- through the public interface -------------------------------------------------------------- */
 
 static const struct {
@@ -509,6 +527,7 @@ int main(void) {
     tcase_add_test(alone, ended_streams_are_forgotten);
     tcase_add_test(alone, open_frees_are_not_forgotten);
     tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
+    tcase_add_test(alone, while_the_device_works_they_are_stranded_late);
     tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
     tcase_add_loop_test(whole, steady_streams_record_nothing, 0, SERVED);
     return run_suite(suite, CK_FORK_GETENV);

@@ -151,6 +151,58 @@ START_TEST(test_other_comments_first) {
 }
 END_TEST
 
+START_TEST(test_fields_of_the_last_event) {
+    static const char trace[] =
+        "0 a 1 8 0 dev=2 kind=plain by= kind=second x=1\n1 m s tid=4\n2 f 1 8 0\n";
+    struct text text = {trace, sizeof trace - 1, 7};
+    weir_trace_reader *reader = reader_over(&text);
+    weir_trace_event event;
+    char value[8];
+
+    ck_assert(!weir_trace_field(reader, "kind", value, sizeof value) && value[0] == '\0');
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
+    ck_assert(weir_trace_field(reader, "kind", value, sizeof value));
+    ck_assert_str_eq(value, "plain");
+    ck_assert(weir_trace_field(reader, "kind", value, 3));
+    ck_assert_str_eq(value, "pl");
+    ck_assert(weir_trace_field(reader, "by", value, sizeof value) && value[0] == '\0');
+    ck_assert(weir_trace_field(reader, "x", NULL, 0));
+    ck_assert(!weir_trace_field(reader, "kin", value, sizeof value));
+    ck_assert(!weir_trace_field(reader, "", value, sizeof value));
+    ck_assert(!weir_trace_field(NULL, "x", value, sizeof value));
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
+    ck_assert(weir_trace_field(reader, "tid", value, sizeof value) && value[0] == '4');
+    ck_assert(!weir_trace_field(reader, "kind", value, sizeof value) && value[0] == '\0');
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
+    ck_assert(!weir_trace_field(reader, "tid", value, sizeof value));
+    weir_trace_reader_destroy(reader);
+}
+END_TEST
+
+static void gather(void *context, const char *text) {
+    strcat(context, text);
+    strcat(context, "|");
+}
+
+START_TEST(test_comments_are_told) {
+    static const char trace[] = "# weir-trace 1\n#\n#  a comment\r\n0 m s\n#last\n";
+
+    for (int i = 0; i < CHUNKS; i++) {
+        struct text text = {trace, sizeof trace - 1, chunks[i]};
+        weir_trace_reader *reader = reader_over(&text);
+        char said[64] = "";
+        size_t count;
+
+        weir_trace_comments(NULL, gather, said);
+        weir_trace_comments(reader, gather, said);
+        ck_assert_int_eq(read_all(reader, NULL, 0, &count), WEIR_OK);
+        ck_assert_uint_eq(count, 1);
+        ck_assert_str_eq(said, "weir-trace 1||a comment|last|");
+        weir_trace_reader_destroy(reader);
+    }
+}
+END_TEST
+
 START_TEST(test_long_label_is_cut_at_a_character) {
     char trace[256];
     weir_trace_event e;
@@ -381,6 +433,8 @@ int main(void) {
     tcase_add_test(tests, test_carriage_returns_are_fine);
     tcase_add_test(tests, test_id_is_used_again_after_its_free);
     tcase_add_test(tests, test_other_comments_first);
+    tcase_add_test(tests, test_fields_of_the_last_event);
+    tcase_add_test(tests, test_comments_are_told);
     tcase_add_test(tests, test_long_label_is_cut_at_a_character);
     tcase_add_test(tests, test_very_long_lines);
     tcase_add_loop_test(tests, test_corpus, 0, (int)(sizeof corpus / sizeof corpus[0]));

@@ -15,16 +15,16 @@ MIB = 1 << 20
 
 
 class Device:
-    """The memory of device 0 as the driver tells it, in the primary context that frameworks use.
+    """The memory of a device as the driver tells it, in the primary context that frameworks use.
 
     To be made once the framework has made that context, whose flags it may want to choose."""
 
-    def __init__(self):
+    def __init__(self, ordinal=0):
         self.cuda = ctypes.CDLL("libcuda.so.1")
         self.context = ctypes.c_void_p()
         self.most_used = 0
         self._call("cuInit", 0)
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), ordinal)
 
     def _call(self, name, *arguments):
         result = getattr(self.cuda, name)(*arguments)

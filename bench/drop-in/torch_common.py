@@ -36,4 +36,9 @@ def facts():
         reserved = torch.cuda.max_memory_reserved() / (1 << 20)
     except RuntimeError:
         reserved = None
-    return {"version": torch.__version__, "backend": backend, "reserved_mib": reserved}
+    try:
+        stats = torch.cuda.memory_stats()
+    except RuntimeError:
+        stats = {}
+    return {"version": torch.__version__, "backend": backend, "reserved_mib": reserved,
+            "device_allocs": stats.get("num_device_alloc"), "device_frees": stats.get("num_device_free")}

@@ -258,9 +258,10 @@ typedef struct weir_options {
      * and weir_default_allocator has none. */
     weir_oom_function oom_callback;
     void *oom_callback_data; /* handed to it; NULL without one */
-    /* Growth ahead of demand, by a thread of the allocator's own: when less than `headroom` of the
-     * reserve is idle it grows in steps of about a tenth of a millisecond, with pauses between, until
-     * `headroom_high` is.  Idle is what lies in no live block and in no cache of a stream, less what
+    /* Growth ahead of demand: weir_allocator_create grows the reserve to `headroom`, as far as the device has
+     * it, and a thread of the allocator's own grows it on: when less than `headroom` of the
+     * reserve is idle, in steps of about a tenth of a millisecond, with pauses between that are the
+     * shorter the less there is, until `headroom_high` is.  Idle is what lies in no live block and in no cache of a stream, less what
      * proved useless: as much as was idle when a request of fewer bytes had to grow the reserve all the
      * same.  It leaves a 64th of the device to requests and to other programs, and where the device or
      * the limit has no more it tries again later, at most every 2.5 s.  On the device model, whose time

@@ -9,7 +9,16 @@
  *     t_us w stream on_stream      stream waits for all work of on_stream so far
  *     t_us x id bytes stream       a request that failed
  *     t_us m label                 an iteration ends; the device is synchronised
- * key=value fields may follow (dev, tid, kind, cap, ...); unknown keys are ignored.
+ * key=value fields may follow; unknown keys are ignored.  `weir record' writes
+ *     dev=N        the device
+ *     tid=N        the thread, from 1
+ *     kind=WORD    the call: async (cuMemAllocAsync), pool (cuMemAllocFromPoolAsync), plain (cuMemAlloc),
+ *                  pitch (cuMemAllocPitch), managed (cuMemAllocManaged), vmm (cuMemCreate)
+ *     by=FILE      a x: the library or program whose code called
+ *     cap=1        on a stream under capture
+ * and, as comments, what is no event:
+ *     # device N: BYTES bytes, NAME
+ *     # calls NAME=COUNT bytes=BYTES most=BYTES     (cuMemAddressReserve, cuMemMap: in all, at once)
  */
 #ifndef WEIR_TRACE_H
 #define WEIR_TRACE_H
@@ -59,6 +68,18 @@ WEIR_API void weir_trace_reader_destroy(weir_trace_reader *reader); /* NULL is f
  * answers the same again, and the message stays.  One thread at a time. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_trace_next(weir_trace_reader *reader,
                                                        weir_trace_event *event);
+
+/* The value of a key=value field of the event read last, cut to the room: 1, or 0 and "": it has none.
+ * The first of several counts. */
+WEIR_API int weir_trace_field(const weir_trace_reader *reader, const char *key, char *value,
+                              size_t value_bytes);
+
+/* Gets each comment that weir_trace_next comes by: NUL-terminated, without the '#' and the blanks behind it. */
+typedef void (*weir_trace_comment)(void *context, const char *text);
+
+/* Who gets the comments from now on; NULL: nobody.  Comments above 100 kB are left out. */
+WEIR_API void weir_trace_comments(weir_trace_reader *reader, weir_trace_comment comment,
+                                  void *context);
 
 /* "line 17: free of id 5, which is not live": the reason of the last E_PARSE, else "".  Owned by the
  * reader, until its next call. */

@@ -78,6 +78,20 @@ static int read_figures(const struct weir_served *s, weir_statistics *f) {
     return weir_stats(s->allocator, f) == WEIR_OK;
 }
 
+/* Nothing unless latencies are kept: WEIR_LATENCY. */
+static void add_latency(struct line *line, const struct weir_served *s, int operation,
+                        const char *name) {
+    weir_latency l = {.size = sizeof l};
+
+    if (weir_latencies(s->allocator, operation, &l) == WEIR_OK)
+        add(line,
+            ",\"%s\":{\"count\":%llu,\"p50\":%llu,\"p99\":%llu,\"p999\":%llu,\"max\":%llu,"
+            "\"total\":%llu}",
+            name, (unsigned long long)l.count, (unsigned long long)l.p50_ns,
+            (unsigned long long)l.p99_ns, (unsigned long long)l.p999_ns,
+            (unsigned long long)l.max_ns, (unsigned long long)l.total_ns);
+}
+
 static void add_served(struct line *line, const struct weir_served *s, int is_first) {
     weir_statistics f;
 
@@ -85,20 +99,27 @@ static void add_served(struct line *line, const struct weir_served *s, int is_fi
         return;
     add(line,
         "%s{\"device\":\"%s\",\"serves\":\"%s\",\"allocs\":%llu,\"frees\":%llu,\"hits\":%llu,"
-        "\"front_hits\":%llu,\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
+        "\"front_hits\":%llu,\"front_misses_young\":%llu,\"front_misses_empty\":%llu,"
+        "\"front_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
+        "\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
         "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserve\":%llu,\"reserve_peak\":%llu,"
         "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
-        "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu}",
+        "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
         is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool",
         (unsigned long long)f.allocs, (unsigned long long)f.frees, (unsigned long long)f.hits,
-        (unsigned long long)f.front_hits, (unsigned long long)f.refusals,
-        (unsigned long long)f.blocks, (unsigned long long)f.requested,
-        (unsigned long long)f.requested_peak, (unsigned long long)f.in_use_peak,
-        (unsigned long long)f.reserve, (unsigned long long)f.reserve_peak,
-        (unsigned long long)f.growths, (unsigned long long)f.growth_bytes,
-        (unsigned long long)f.stall_ns, (unsigned long long)f.trims,
-        (unsigned long long)f.prealloc_asked, (unsigned long long)f.prealloc_got,
-        (unsigned long long)f.prealloc_ns);
+        (unsigned long long)f.front_hits, (unsigned long long)f.front_misses_young,
+        (unsigned long long)f.front_misses_empty, (unsigned long long)f.front_misses_capture,
+        (unsigned long long)f.steals, (unsigned long long)f.event_records,
+        (unsigned long long)f.retries, (unsigned long long)f.refusals, (unsigned long long)f.blocks,
+        (unsigned long long)f.requested, (unsigned long long)f.requested_peak,
+        (unsigned long long)f.in_use_peak, (unsigned long long)f.reserve,
+        (unsigned long long)f.reserve_peak, (unsigned long long)f.growths,
+        (unsigned long long)f.growth_bytes, (unsigned long long)f.stall_ns,
+        (unsigned long long)f.trims, (unsigned long long)f.prealloc_asked,
+        (unsigned long long)f.prealloc_got, (unsigned long long)f.prealloc_ns);
+    add_latency(line, s, 0, "alloc_ns");
+    add_latency(line, s, 1, "free_ns");
+    add(line, "}");
 }
 
 static void put_line(const char *path, const struct line *line) {

@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "record.h"
 #include "record_ring.h"
 
 enum {
@@ -198,24 +199,63 @@ static __attribute__((noinline, cold)) int wait_for_room(struct weir_record_ring
     return 1;
 }
 
-static inline void put(const struct making *made, const struct weir_record_event *what) {
+/* Where the event goes, which is written there and nowhere else before: a copy would be read as it is still on its
+ * way to the cache.  NULL: nobody will read it. */
+static inline struct weir_record_event *place(const struct making *made, uint64_t *written) {
+    struct weir_record_event *event;
+
+    *written = atomic_load_explicit(&made->ring->written, memory_order_relaxed);
+    if (__builtin_expect(*written - atomic_load_explicit(&made->ring->read, memory_order_acquire) >=
+                             WEIR_RECORD_EVENTS,
+                         0) &&
+        !wait_for_room(made->ring, *written))
+        return NULL;
+    event = &made->ring->events[*written % WEIR_RECORD_EVENTS];
+    event->time = made->time;
+    event->thread = thread;
+    return event;
+}
+
+struct kind {
+    uint8_t operation, kind, is_captured, device;
+};
+
+static inline void put(const struct making *made, struct kind what, uint64_t address,
+                       uint64_t bytes, uint64_t stream, uint64_t caller) {
+    struct weir_record_event *event;
     uint64_t written;
 
     if (!made->ring)
         return;
-    written = atomic_load_explicit(&made->ring->written, memory_order_relaxed);
-    if (__builtin_expect(written - atomic_load_explicit(&made->ring->read, memory_order_acquire) <
-                             WEIR_RECORD_EVENTS,
-                         1) ||
-        wait_for_room(made->ring, written)) {
-        struct weir_record_event *event = &made->ring->events[written % WEIR_RECORD_EVENTS];
-
-        *event = *what;
-        event->time = made->time;
-        event->thread = thread;
+    if ((event = place(made, &written))) {
+        event->operation = what.operation;
+        event->kind = what.kind;
+        event->is_captured = what.is_captured;
+        event->device = what.device;
+        event->address = address;
+        event->bytes = bytes;
+        event->stream = stream;
+        event->caller = caller;
         atomic_store_explicit(&made->ring->written, written + 1, memory_order_release);
     }
     drop(made);
+}
+
+/* One that has a text. */
+static void put_text(const struct weir_record_event *what) {
+    struct making made = start();
+    struct weir_record_event *event;
+    uint64_t written;
+
+    if (!made.ring)
+        return;
+    if ((event = place(&made, &written))) {
+        memcpy(event->label, what->label, sizeof event->label);
+        event->operation = what->operation;
+        event->device = what->device;
+        atomic_store_explicit(&made.ring->written, written + 1, memory_order_release);
+    }
+    drop(&made);
 }
 
 /* ---- what is asked ----------------------------------------------------------------------------- */
@@ -240,29 +280,56 @@ static uint8_t device_of(CUstream stream) {
     return REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS ? (uint8_t)device : 0;
 }
 
-static uint8_t is_captured(CUstream stream) {
+/* How much memory it has, once. */
+static __attribute__((noinline, cold)) void put_device(uint8_t device, atomic_uchar *noted) {
+    struct weir_record_event event = {.operation = WEIR_RECORD_DEVICE, .device = device};
+    size_t bytes = 0;
+
+    if (atomic_exchange(noted, 1) || REAL(cuDeviceTotalMem_v2)(&bytes, device) != CUDA_SUCCESS)
+        return;
+    event.total = bytes;
+    if (REAL(cuDeviceGetName)(event.name, sizeof event.name, device) != CUDA_SUCCESS)
+        event.name[0] = '\0';
+    put_text(&event);
+}
+
+static inline void note_device(uint8_t device) {
+    static atomic_uchar noted[UINT8_MAX + 1];
+
+    if (__builtin_expect(!atomic_load_explicit(&noted[device], memory_order_relaxed), 0))
+        put_device(device, &noted[device]);
+}
+
+static __attribute__((noinline, cold)) uint8_t ask_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    return __builtin_expect(atomic_load_explicit(&captures, memory_order_relaxed) > 0, 0) &&
-           REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+    return REAL(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
            status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* After the driver's answer. */
-static void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
-                        enum weir_record_kind kind, uint8_t device) {
-    struct weir_record_event event = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
-                                                   : kind == WEIR_RECORD_VMM ? WEIR_RECORD_CREATE
-                                                                             : WEIR_RECORD_ALLOC,
-                                      .kind = (uint8_t)kind,
-                                      .device = device,
-                                      .is_captured = is_captured(stream),
-                                      .address = address,
-                                      .bytes = bytes,
-                                      .stream = (uintptr_t)stream};
-    struct making made = start();
+static inline uint8_t is_captured(CUstream stream) {
+    return __builtin_expect(atomic_load_explicit(&captures, memory_order_relaxed) > 0, 0)
+               ? ask_captured(stream)
+               : 0;
+}
 
-    put(&made, &event);
+/* Where in the program a request comes from: the exported names jump. */
+#define CALLER() ((uint64_t)(uintptr_t)__builtin_return_address(0))
+
+/* After the driver's answer. */
+static inline void put_request(CUresult result, CUdeviceptr address, size_t bytes, CUstream stream,
+                               enum weir_record_kind kind, uint8_t device, uint64_t caller) {
+    struct kind what = {.operation = result != CUDA_SUCCESS    ? WEIR_RECORD_FAILED
+                                     : kind == WEIR_RECORD_VMM ? WEIR_RECORD_CREATE
+                                                               : WEIR_RECORD_ALLOC,
+                        .kind = (uint8_t)kind,
+                        .is_captured = is_captured(stream),
+                        .device = device};
+    struct making made;
+
+    note_device(device);
+    made = start();
+    put(&made, what, address, bytes, (uintptr_t)stream, caller);
 }
 
 /* In front of the driver's call, by what the library itself does not do: 1, and it is inside. */
@@ -287,7 +354,7 @@ static inline void leave(void) {
             return result;                                                                         \
         if (result != CUDA_SUCCESS || ((asked) && *(asked)))                                       \
             put_request(result, result == CUDA_SUCCESS ? (address) : 0, bytes, stream, kind,       \
-                        device_of(stream));                                                        \
+                        device_of(stream), CALLER());                                              \
         leave();                                                                                   \
         return result;                                                                             \
     } while (0)
@@ -305,13 +372,13 @@ CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUst
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
                                              CUstream stream) {
     REQUEST(REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes, stream,
-            WEIR_RECORD_ASYNC);
+            WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
                                                   CUmemoryPool pool, CUstream stream) {
     REQUEST(REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream), block, *block, bytes,
-            own(stream), WEIR_RECORD_ASYNC);
+            own(stream), WEIR_RECORD_POOL);
 }
 
 CUresult weir__serve_cuMemAlloc_v2(CUdeviceptr *block, size_t bytes) {
@@ -337,7 +404,7 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     if (!is_outer)
         return result;
     put_request(result, result == CUDA_SUCCESS ? *handle : 0, bytes, NULL, WEIR_RECORD_VMM,
-                properties ? (uint8_t)properties->location.id : 0);
+                properties ? (uint8_t)properties->location.id : 0, CALLER());
     leave();
     return result;
 }
@@ -346,21 +413,17 @@ CUresult weir__serve_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
  * was not. */
 #define END(call, what, at, length, on)                                                            \
     do {                                                                                           \
-        struct making made = {NULL, 0};                                                            \
-        struct weir_record_event event;                                                            \
+        struct making made;                                                                        \
+        struct kind kind = {.operation = (what)};                                                  \
         CUresult result;                                                                           \
                                                                                                    \
         if (!enter())                                                                              \
             return call;                                                                           \
-        event = (struct weir_record_event){.operation = (what),                                    \
-                                           .is_captured = is_captured((CUstream)(uintptr_t)(on)),  \
-                                           .address = (at),                                        \
-                                           .bytes = (length),                                      \
-                                           .stream = (uint64_t)(uintptr_t)(on)};                   \
+        kind.is_captured = is_captured((CUstream)(uintptr_t)(on));                                 \
         made = start();                                                                            \
         result = call;                                                                             \
         if (result == CUDA_SUCCESS)                                                                \
-            put(&made, &event);                                                                    \
+            put(&made, kind, (at), (length), (uint64_t)(uintptr_t)(on), 0);                        \
         else                                                                                       \
             drop(&made);                                                                           \
         leave();                                                                                   \
@@ -388,21 +451,36 @@ CUresult weir__serve_cuMemUnmap(CUdeviceptr address, size_t bytes) {
     END(REAL(cuMemUnmap)(address, bytes), WEIR_RECORD_UNMAP, address, bytes, 0);
 }
 
-CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
-                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    int is_outer = enter();
-    CUresult result = REAL(cuMemMap)(address, bytes, offset, handle, flags);
+CUresult weir__serve_cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    END(REAL(cuMemAddressFree)(address, bytes), WEIR_RECORD_UNRESERVE, address, bytes, 0);
+}
 
-    if (is_outer && result == CUDA_SUCCESS) {
-        struct weir_record_event event = {
-            .operation = WEIR_RECORD_MAP, .address = address, .bytes = bytes, .stream = handle};
+/* What came to be in the driver's call and is no request for memory. */
+static CUresult put_done(CUresult result, enum weir_record_operation operation, uint64_t address,
+                         size_t bytes, uint64_t handle) {
+    if (result == CUDA_SUCCESS) {
         struct making made = start();
 
-        put(&made, &event);
+        put(&made, (struct kind){.operation = (uint8_t)operation}, address, bytes, handle, 0);
     }
-    if (is_outer)
-        leave();
+    leave();
     return result;
+}
+
+CUresult weir__serve_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                         CUdeviceptr hint, unsigned long long flags) {
+    if (!enter())
+        return REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags);
+    return put_done(REAL(cuMemAddressReserve)(address, bytes, alignment, hint, flags),
+                    WEIR_RECORD_RESERVE, 0, bytes, 0);
+}
+
+CUresult weir__serve_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                              CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    if (!enter())
+        return REAL(cuMemMap)(address, bytes, offset, handle, flags);
+    return put_done(REAL(cuMemMap)(address, bytes, offset, handle, flags), WEIR_RECORD_MAP, address,
+                    bytes, handle);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------- */
@@ -470,10 +548,9 @@ CUresult weir__serve_cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
 /* Only in a process that has asked for memory, and after the call. */
 static CUresult put_sync(CUresult result) {
     if (result == CUDA_SUCCESS && has_syncs && !weir__inside && atomic_load(&file)) {
-        struct weir_record_event event = {.operation = WEIR_RECORD_SYNC};
         struct making made = start();
 
-        put(&made, &event);
+        put(&made, (struct kind){.operation = WEIR_RECORD_SYNC}, 0, 0, 0, 0);
     }
     return result;
 }
@@ -490,16 +567,11 @@ CUresult weir__serve_cuStreamSynchronize_ptsz(CUstream stream) {
     return put_sync(REAL_PTSZ(cuStreamSynchronize)(stream));
 }
 
-/* For programs, which find it by dlsym or as a weak symbol: an iteration ends here. */
-__attribute__((visibility("default"))) void weir_mark(const char *label);
-
 void weir_mark(const char *label) {
     struct weir_record_event event = {.operation = WEIR_RECORD_MARK};
-    struct making made;
 
     if (!atomic_load(&file)) /* before the program's first request */
         return;
     strncpy(event.label, label ? label : "", sizeof event.label - 1);
-    made = start();
-    put(&made, &event);
+    put_text(&event);
 }

@@ -51,6 +51,12 @@ typedef struct CUgraphNode_st *CUgraphNode;
        unsigned long long flags),                                                                  \
       (address, bytes, offset, handle, flags))                                                     \
     X(cuMemUnmap, cuMemUnmap, 10020, (CUdeviceptr address, size_t bytes), (address, bytes))        \
+    X(cuMemAddressReserve, cuMemAddressReserve, 10020,                                             \
+      (CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,                     \
+       unsigned long long flags),                                                                  \
+      (address, bytes, alignment, hint, flags))                                                    \
+    X(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr address, size_t bytes),              \
+      (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
     X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
@@ -60,6 +66,10 @@ typedef struct CUgraphNode_st *CUgraphNode;
 /* Symbols that are asked for here alone. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
     X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
+    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, CUdevice device),               \
+      (bytes, device))                                                                             \
+    X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \
+      (name, bytes, device))                                                                       \
     X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \
     X(cuStreamGetDevice, cuStreamGetDevice, 12080, (CUstream stream, CUdevice *device),            \
       (stream, device))                                                                            \

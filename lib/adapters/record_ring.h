@@ -26,6 +26,7 @@
 #define WEIR_RECORD_FOLDER "WEIR_RECORD_FOLDER"   /* of the files: PID-NUMBER */
 #define WEIR_RECORD_PROCESS "WEIR_RECORD_PROCESS" /* of the recorder */
 #define WEIR_RECORD_SYNCS "WEIR_RECORD_SYNCS"     /* set: synchronisations are events too */
+#define WEIR_RECORD_RANGES "WEIR_RECORD_RANGES"   /* set: those of NVTX that end iterations */
 
 #define WEIR_RECORD_MAGIC 0x3164726365726577u
 #define WEIR_RECORD_ENTERING 1u
@@ -33,7 +34,8 @@
 enum {
     WEIR_RECORD_RINGS = 256, /* the last is shared by all threads beyond */
     WEIR_RECORD_EVENTS = 4096,
-    WEIR_RECORD_LABEL_BYTES = 48
+    WEIR_RECORD_LABEL_BYTES = 48,
+    WEIR_RECORD_NAME_BYTES = 40
 };
 
 enum weir_record_operation {
@@ -44,6 +46,9 @@ enum weir_record_operation {
     WEIR_RECORD_RELEASE, /* the handle */
     WEIR_RECORD_MAP,     /* the handle is in `stream' */
     WEIR_RECORD_UNMAP,
+    WEIR_RECORD_RESERVE,   /* addresses, without memory */
+    WEIR_RECORD_UNRESERVE, /* `bytes' of them */
+    WEIR_RECORD_DEVICE,    /* before its first request: what it is */
     WEIR_RECORD_MARK,
     WEIR_RECORD_SYNC,
     WEIR_RECORD_STREAM_ENDS,
@@ -52,6 +57,7 @@ enum weir_record_operation {
 
 enum weir_record_kind {
     WEIR_RECORD_ASYNC,
+    WEIR_RECORD_POOL,
     WEIR_RECORD_PLAIN,
     WEIR_RECORD_PITCH,
     WEIR_RECORD_MANAGED,
@@ -68,6 +74,11 @@ struct weir_record_event {
     union {
         struct {
             uint64_t address, bytes, stream;
+            uint64_t caller; /* of a request: an address in the code that made it */
+        };
+        struct {
+            uint64_t total;
+            char name[WEIR_RECORD_NAME_BYTES];
         };
         char label[WEIR_RECORD_LABEL_BYTES];
     };

@@ -98,23 +98,31 @@ static void follow(const weir_trace_event *e) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+static void see_comment(void *context, const char *comment) {
+    *(size_t *)context += strlen(comment);
+}
+
 /* Reads all; how many events; the status and the message at the end. */
 static size_t read_all(struct source source, weir_trace_event *out, weir_status *status,
                        char message[512]) {
     weir_trace_reader *reader;
     weir_trace_event e;
     uint64_t line = 0;
-    size_t count = 0;
+    size_t count = 0, comments = 0, most = source.left;
+    char value[8];
 
     HOLDS(weir_trace_reader_create(bring, &source, &reader) == WEIR_OK);
+    weir_trace_comments(reader, see_comment, &comments);
     for (;;) {
         *status = weir_trace_next(reader, &e);
         if (*status != WEIR_OK || e.operation == 0 || count == MOST_EVENTS)
             break;
         HOLDS(e.line > line);
+        HOLDS(weir_trace_field(reader, "k", value, sizeof value) || value[0] == '\0');
         line = e.line;
         out[count++] = e;
     }
+    HOLDS(comments <= most);
     snprintf(message, 512, "%s", weir_trace_message(reader));
     HOLDS(*status == WEIR_OK || *status == WEIR_E_PARSE);
     HOLDS((*status == WEIR_E_PARSE) == (strncmp(message, "line ", 5) == 0));

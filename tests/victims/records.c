@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* records.c: a program whose requests are counted here, for a recorder to be compared with; then it ends as
- * it is told: --end exit | quick | abort | crash | kill.
+ * it is told: --end exit | quick | abort | crash | kill.  With --wait MS it stays so long before that.
  *
  * The counts are printed before the end, as lines of a word and a number: what was handed out, what was
  * freed, what was refused, marks. */
@@ -147,11 +147,11 @@ static void refuse(void) {
     HOLDS(cuda.cuMemFreeAsync(12345, NULL) != CUDA_SUCCESS); /* is no free */
 }
 
-static const char *word_behind(int argc, char **argv, const char *flag) {
+static const char *word_behind(int argc, char **argv, const char *flag, const char *without) {
     for (int i = 1; i + 1 < argc; i++)
         if (strcmp(argv[i], flag) == 0)
             return argv[i + 1];
-    return "exit";
+    return without;
 }
 
 static void end(const char *how) {
@@ -188,6 +188,7 @@ int main(int argc, char **argv) {
     handed_out++;
     printf("a %d\nf %d\nx %d\nm %d\n", handed_out, freed, refused, marks);
     fflush(stdout);
-    end(word_behind(argc, argv, "--end"));
+    usleep((useconds_t)atoi(word_behind(argc, argv, "--wait", "0")) * 1000);
+    end(word_behind(argc, argv, "--end", "exit"));
     return victim_status(argc, argv);
 }

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: MIT
+"""A NumPy array of 1 MB on the GPU, doubled there, and back: doc/jax-memory.md tells what that takes."""
+
+import jax
+import jax.numpy as jnp
+import numpy
+
+x = numpy.arange(1 << 18, dtype=numpy.float32)  # 1 MiB
+y = jnp.array(x) * 2
+assert numpy.array_equal(numpy.asarray(y), x * 2)
+print(jax.local_devices()[0].memory_stats())

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""A NumPy array of 1 MB put on the GPU once and used there by a compiled function: doc/jax-memory.md tells
+what that takes."""
+
+import jax
+import numpy
+
+
+@jax.jit
+def double(x):
+    return x * 2
+
+
+x = numpy.arange(1 << 18, dtype=numpy.float32)  # 1 MiB
+on_gpu = jax.device_put(x)
+for _ in range(3):
+    y = double(on_gpu)
+assert numpy.array_equal(numpy.asarray(y), x * 2)
+print(jax.local_devices()[0].memory_stats())
