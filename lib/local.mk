@@ -118,6 +118,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/text.c \
 	lib/text.h \
 	lib/trace.c \
+	lib/tls.h \
 	lib/uses.c \
 	lib/uses.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
