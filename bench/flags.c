@@ -76,6 +76,24 @@ const struct argp *weir_settings_argp(void) {
     return &argp;
 }
 
+int weir_cli_settings_tell(const char *name, FILE *file) {
+    int told = 0;
+
+    if (name && strncmp(name, "--", 2) == 0)
+        name += 2;
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const struct weir_setting_row *row = weir__setting_row((enum weir_setting)i);
+
+        if (name && strcmp(name, row->name) != 0 && strcmp(name, row->variable) != 0)
+            continue;
+        fprintf(file, "%s--%s=%s, %s\n    %s\n    Takes %s.\n    Default: %s.\n", told ? "\n" : "",
+                row->name, row->argument, row->variable, row->help, row->accepts,
+                row->default_text);
+        told = 1;
+    }
+    return told;
+}
+
 void weir_cli_settings_init(struct weir_cli_settings *settings) {
     memset(settings, 0, sizeof *settings);
     settings->options.size = sizeof settings->options;

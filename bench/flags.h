@@ -21,6 +21,7 @@
 #define WEIR_BENCH_FLAGS_H
 
 #include <argp.h>
+#include <stdio.h>
 #include <jansson.h>
 
 #include "driver.h"
@@ -35,6 +36,8 @@ struct weir_cli_settings {
 /* The flags, for a struct argp_child; its input is a struct weir_cli_settings, which
  * weir_cli_settings_init has set up.  Static; the same at each call.  Not thread-safe. */
 const struct argp *weir_settings_argp(void);
+/* Tells what a setting is, by its name, flag or variable; NULL: each.  0: there is none of that name. */
+int weir_cli_settings_tell(const char *name, FILE *file);
 
 /* Everything default, nothing from the environment yet.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);

@@ -88,7 +88,7 @@ weir_SOURCES = \
 	bench/tracing.h \
 	bench/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"' \
-	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"'
+	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' $(WEIR_ZSTD_CPPFLAGS)
 weir_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS) $(ZSTD_CFLAGS)
 weir_LDADD = lib/libweir-core.la $(JANSSON_LIBS) $(ZLIB_LIBS) $(ZSTD_LIBS) -lm
 

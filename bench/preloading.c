@@ -26,6 +26,13 @@ static int find(const char *name, char *path, size_t bytes) {
         if (access(path, R_OK) == 0)
             return 1;
     }
+    /* bin/weir beside lib/weir/, wherever both were moved to */
+    if (strrchr(folder, '/')) {
+        *strrchr(folder, '/') = '\0';
+        snprintf(path, bytes, "%s/lib/weir/%s", folder, name);
+        if (access(path, R_OK) == 0)
+            return 1;
+    }
     snprintf(path, bytes, WEIR_PKGLIB_DIR "/%s", name);
     return access(path, R_OK) == 0;
 }

@@ -34,7 +34,11 @@
 
 #define LIBRARY "libweir-record.so"
 #define NVTX_LIBRARY "NVTX_INJECTION64_PATH"
+#ifdef HAVE_ZSTD
 #define DEFAULT_FILE "weir.trace.zst"
+#else
+#define DEFAULT_FILE "weir.trace.gz"
+#endif
 
 enum { SYNC_KEY = 0x5701, NVTX_KEY, LIMIT_KEY };
 
@@ -440,6 +444,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case 'o':
         if (!*argument || strcmp(argument, "-") == 0)
             argp_error(state, "--output '%s': expected the name of a file", argument);
+        if (!sink_can(argument))
+            argp_error(state,
+                       "--output '%s': this weir was built without zstd; expected a name in .gz",
+                       argument);
         record.path = argument;
         return 0;
     case SYNC_KEY:
@@ -480,7 +488,7 @@ static const char doc[] =
 
 int weir_cmd_record(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"output", 'o', "FILE", 0, "Where the trace goes (weir.trace.zst).", 0},
+        {"output", 'o', "FILE", 0, "Where the trace goes (" DEFAULT_FILE ").", 0},
         {"mark-at-sync", SYNC_KEY, NULL, 0,
          "Where the program marks nothing, an iteration ends where it waits for the device or a "
          "stream.",

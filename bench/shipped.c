@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where traces will be installed, but not where its sources will lie when it runs; so
- * a program that is run from a build tree looks upward from where it lies.  An installed one finds
- * nothing there, since bin/ has no bench/traces above it.
+ * A build knows where traces will be installed, but not where its sources will lie when it runs, nor
+ * whether what was installed is moved; so the program looks upward from where it lies, in a source tree
+ * for bench/traces, in another for share/weir/traces.
  */
 #include "shipped.h"
 
@@ -22,6 +22,7 @@ static const char ending[] = ".trace.gz";
 
 /* build/weir, build/.libs/weir and a build tree inside another one: four levels will do. */
 static int find_upward(char *folder, size_t bytes) {
+    static const char *const places[] = {"bench/traces", "share/weir/traces"};
     char path[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
 
@@ -34,9 +35,10 @@ static int find_upward(char *folder, size_t bytes) {
         if (!slash)
             return 0;
         *slash = '\0';
-        if (snprintf(folder, bytes, "%s/bench/traces", path) < (int)bytes &&
-            access(folder, R_OK | X_OK) == 0)
-            return 1;
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+            if (snprintf(folder, bytes, "%s/%s", path, places[i]) < (int)bytes &&
+                access(folder, R_OK | X_OK) == 0)
+                return 1;
     }
     return 0;
 }

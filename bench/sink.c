@@ -10,12 +10,16 @@
 #include <unistd.h>
 
 #include <zlib.h>
+#ifdef HAVE_ZSTD
 #include <zstd.h>
+#endif
 
 struct sink {
     FILE *file; /* plain, zstd */
     gzFile gzip;
+#ifdef HAVE_ZSTD
     ZSTD_CCtx *zstd;
+#endif
     int error;
     char packed[1 << 17];
 };
@@ -24,6 +28,15 @@ static int ends_in(const char *name, const char *end) {
     size_t length = strlen(name), most = strlen(end);
 
     return length > most && strcmp(name + length - most, end) == 0;
+}
+
+int sink_can(const char *like) {
+#ifdef HAVE_ZSTD
+    (void)like;
+    return 1;
+#else
+    return !ends_in(like, ".zst");
+#endif
 }
 
 static FILE *open_stdout(void) {
@@ -36,8 +49,13 @@ static FILE *open_stdout(void) {
 }
 
 struct sink *sink_open(const char *path, const char *like) {
-    struct sink *sink = calloc(1, sizeof *sink);
+    struct sink *sink;
 
+    if (!sink_can(like)) {
+        errno = ENOTSUP;
+        return NULL;
+    }
+    sink = calloc(1, sizeof *sink);
     if (!sink)
         return NULL;
     if (strcmp(path, "-") == 0)
@@ -46,11 +64,13 @@ struct sink *sink_open(const char *path, const char *like) {
         sink->gzip = gzopen(path, "wbe6");
     else
         sink->file = fopen(path, "wbe");
+#ifdef HAVE_ZSTD
     if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
         fclose(sink->file);
         sink->file = NULL;
         errno = ENOMEM;
     }
+#endif
     if (sink->file || sink->gzip)
         return sink;
     free(sink);
@@ -62,6 +82,7 @@ static int fail(struct sink *sink) {
     return 0;
 }
 
+#ifdef HAVE_ZSTD
 static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirective how) {
     ZSTD_inBuffer in = {text, bytes, 0};
     size_t left;
@@ -75,6 +96,7 @@ static int pack(struct sink *sink, const char *text, size_t bytes, ZSTD_EndDirec
     } while (how == ZSTD_e_end ? left != 0 : in.pos < in.size);
     return 1;
 }
+#endif
 
 int sink_write(struct sink *sink, const char *text, size_t bytes) {
     errno = sink->error;
@@ -82,23 +104,31 @@ int sink_write(struct sink *sink, const char *text, size_t bytes) {
         return !sink->error;
     if (sink->gzip)
         return gzwrite(sink->gzip, text, (unsigned)bytes) == (int)bytes || fail(sink);
+#ifdef HAVE_ZSTD
     if (sink->zstd)
         return pack(sink, text, bytes, ZSTD_e_continue);
+#endif
     return fwrite(text, 1, bytes, sink->file) == bytes || fail(sink);
 }
 
 int sink_flush(struct sink *sink) {
-    return sink->gzip || sink->zstd || fflush(sink->file) == 0 || fail(sink);
+#ifdef HAVE_ZSTD
+    if (sink->zstd)
+        return 1;
+#endif
+    return sink->gzip || fflush(sink->file) == 0 || fail(sink);
 }
 
 int sink_close(struct sink *sink) {
     int error = sink->error;
 
+#ifdef HAVE_ZSTD
     if (sink->zstd) {
         if (!error && !pack(sink, NULL, 0, ZSTD_e_end))
             error = sink->error;
         ZSTD_freeCCtx(sink->zstd);
     }
+#endif
     errno = 0;
     if (sink->gzip ? gzclose(sink->gzip) != Z_OK : fclose(sink->file) != 0)
         error = error ? error : errno ? errno : EIO;

@@ -10,6 +10,8 @@
 
 struct sink;
 
+/* Whether a file of that name can be packed by what this was built with. */
+int sink_can(const char *like);
 /* How the file is packed says `like', the name that it is one of; "-" is standard output.  NULL: errno tells why. */
 struct sink *sink_open(const char *path, const char *like);
 /* 1, or 0 and errno.  An error is for good. */

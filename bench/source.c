@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include <zlib.h>
+#ifdef HAVE_ZSTD
 #include <zstd.h>
+#endif
 
 enum { INPUT_BYTES = 1 << 16 };
 
@@ -28,7 +30,9 @@ struct source {
     int at_end; /* the file has no more */
     int inside; /* of a gzip member or a zstd frame */
     z_stream gzip;
+#ifdef HAVE_ZSTD
     ZSTD_DStream *zstd;
+#endif
     size_t at; /* input[at .. filled) is not used yet */
     size_t filled;
     unsigned char input[INPUT_BYTES];
@@ -87,10 +91,15 @@ static int choose_packing(struct source *source, char *message, size_t message_b
         if (inflateInit2(&source->gzip, 15 + 16) == Z_OK)
             return 1;
     } else if (source->filled >= 4 && memcmp(source->input, zstd_magic, 4) == 0) {
+#ifdef HAVE_ZSTD
         source->zstd = ZSTD_createDStream();
         source->packing = ZSTD;
         if (source->zstd)
             return 1;
+#else
+        snprintf(message, message_bytes, "is packed by zstd, and this weir was built without");
+        return 0;
+#endif
     } else {
         return 1;
     }
@@ -125,8 +134,10 @@ void source_close(struct source *source) {
         return;
     if (source->packing == GZIP)
         inflateEnd(&source->gzip);
+#ifdef HAVE_ZSTD
     if (source->packing == ZSTD)
         ZSTD_freeDStream(source->zstd);
+#endif
     close(source->fd);
     free(source);
 }
@@ -168,6 +179,7 @@ static ptrdiff_t step_gzip(struct source *source, char *buffer, size_t bytes, ch
 
 static ptrdiff_t step_zstd(struct source *source, char *buffer, size_t bytes, char *message,
                            size_t message_bytes) {
+#ifdef HAVE_ZSTD
     ZSTD_inBuffer in = {source->input + source->at, source->filled - source->at, 0};
     ZSTD_outBuffer out = {buffer, bytes, 0};
     size_t result = ZSTD_decompressStream(source->zstd, &out, &in);
@@ -177,6 +189,10 @@ static ptrdiff_t step_zstd(struct source *source, char *buffer, size_t bytes, ch
         return refuse_damaged("zstd", ZSTD_getErrorName(result), message, message_bytes);
     source->inside = result != 0;
     return (ptrdiff_t)out.pos;
+#else
+    (void)source, (void)buffer, (void)bytes;
+    return refuse_damaged("zstd", "not read here", message, message_bytes);
+#endif
 }
 
 ptrdiff_t source_read(void *context, char *buffer, size_t bytes, char *message,

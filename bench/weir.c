@@ -7,6 +7,7 @@
 #include <weir/weir.h>
 
 #include "commands.h"
+#include "flags.h"
 #include "runner.h"
 
 static const struct command {
@@ -32,7 +33,10 @@ static void print_usage(FILE *file) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\n`weir COMMAND --help' tells the arguments; `weir --version' the version.\n", file);
+    fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting does, "
+          "`weir help\n"
+          "settings' all of them; `weir --version' the version.  The manual: weir(1).\n",
+          file);
 }
 
 static int is_one_of(const char *word, const char *a, const char *b) {
@@ -56,6 +60,23 @@ static int run_command(const char *name, int argc, char **argv) {
     return 2;
 }
 
+/* What a command or a setting does, by any of its names. */
+static int help(const char *topic) {
+    char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
+
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what && strcmp(topic, commands[i].name) == 0)
+            return run_command(topic, 2, arguments);
+    if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout))
+        return 0;
+    fprintf(stderr, "weir: no help on %s; there is help on", topic);
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            fprintf(stderr, " %s,", commands[i].name);
+    fputs(" settings, and each of these\n", stderr);
+    return 2;
+}
+
 int main(int argc, char **argv) {
     static char version[64];
 
@@ -66,6 +87,8 @@ int main(int argc, char **argv) {
         print_usage(stderr);
         return 2;
     }
+    if (argc > 2 && strcmp(argv[1], "help") == 0)
+        return help(argv[2]);
     if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
         print_usage(stdout);
         return 0;

@@ -49,12 +49,12 @@ def _open(name, *folders):
 
 
 # The library first: the module needs it, and finds what is there already.
-library = _open("libweir.so.0", ".", "../../../lib", "../../../lib/*")
+library = _open("libweir.so.0", ".", "../../../lib", "../../../lib64", "../../../lib/*")
 
 
 def adapters():
     """libweir-adapters.so; its path is in _name, for frameworks that open it themselves."""
-    return _open("libweir-adapters.so", ".", "../../../lib/weir", "../../../lib/*/weir")
+    return _open("libweir-adapters.so", ".", "../../../lib/weir", "../../../lib64/weir", "../../../lib/*/weir")
 
 
 def _declare(name, *types, result=ctypes.c_int):

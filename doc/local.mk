@@ -3,8 +3,15 @@
 dist_doc_DATA = \
 	NEWS \
 	README \
+	doc/benchmarking.md \
+	doc/c.md \
+	doc/cupy.md \
 	doc/design.md \
 	doc/drop-in.md \
 	doc/growth.md \
+	doc/internals.md \
 	doc/jax-memory.md \
+	doc/jax.md \
+	doc/policy.md \
+	doc/pytorch.md \
 	doc/results.md

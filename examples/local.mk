@@ -43,10 +43,14 @@ examples/unchanged-ptds: examples/unchanged.cu include/weir/cuda.h lib/libweir.l
 
 # What Python programs import.
 pythonmodulesdir = $(pkgdatadir)/python
-dist_pythonmodules_DATA = \
+python_modules = \
 	contrib/weir_ctypes.py \
 	contrib/weir_cupy.py \
 	contrib/weir_numba.py \
 	contrib/weir_rmm.py \
 	contrib/weir_torch.py \
 	contrib/weir_torch_snapshot.py
+EXTRA_DIST += $(python_modules)
+if WEIR_ADAPTERS
+pythonmodules_DATA = $(python_modules)
+endif

@@ -2,7 +2,6 @@
 
 weirincludedir = $(includedir)/weir
 weirinclude_HEADERS = \
-	include/weir/adapters.h \
 	include/weir/allocator.h \
 	include/weir/cuda.h \
 	include/weir/growth.h \
@@ -12,3 +11,8 @@ weirinclude_HEADERS = \
 	include/weir/trace.h \
 	include/weir/verdict.h \
 	include/weir/weir.h
+if WEIR_ADAPTERS
+weirinclude_HEADERS += include/weir/adapters.h
+else
+EXTRA_DIST += include/weir/adapters.h
+endif

@@ -26,9 +26,8 @@
 enum { FIRST_PATIENCE = 64, LONGEST_PATIENCE = 1 << 16 };
 enum { LASTING = 2 }; /* milliseconds, more or less */
 
-_Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec"))) =
-    WEIR_BIAS_NOBODY;
-_Thread_local struct weir_bias_mark *weir__bias_mark __attribute__((tls_model("initial-exec")));
+_Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS = WEIR_BIAS_NOBODY;
+_Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Marks of threads that have ended, and the key whose destructor brings them here. */
 static struct {

@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "lock.h"
+#include "tls.h"
 
 struct weir_bias {
     uint32_t since;         /* when it was biased last, milliseconds or about */
@@ -50,10 +51,9 @@ struct weir_bias_mark {
 /* This thread's number, never used again by another; NOBODY, to whom no lock is biased, before its
  * first slow take. */
 #define WEIR_BIAS_NOBODY UINT32_MAX
-extern _Thread_local uint32_t weir__bias_thread __attribute__((tls_model("initial-exec")));
+extern _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS;
 /* Its mark; NULL before the first lock was biased to it. */
-extern _Thread_local struct weir_bias_mark *weir__bias_mark
-    __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
 /* Asks the kernel, which takes milliseconds in a process that has threads, before the first bias. */
 void weir__bias_prepare(void);

@@ -127,6 +127,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/timeline.c \
 	lib/timeline.h \
 	lib/trace.c \
+	lib/tls.h \
 	lib/uses.c \
 	lib/uses.h \
 	lib/verdict.c \
@@ -175,10 +176,8 @@ lib/model/model_profile.lo: lib/model/h200_profile.h
 
 # What programs that know nothing of weir are started with (`weir run'): see doc/design.md, Drop-in.  It is
 # loaded with the program and never linked to, so it stands beside the libraries, not among them.
-if WEIR_SHARED
-if HAVE_VERSION_SCRIPT
+if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-preload.la
-endif
 endif
 lib_libweir_preload_la_SOURCES = \
 	lib/adapters/interpose.c \
@@ -202,10 +201,8 @@ EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map
 EXTRA_DIST += lib/libweir-preload.map
 
 # What records a program's requests for `weir record', in the same way of a program.
-if WEIR_SHARED
-if HAVE_VERSION_SCRIPT
+if WEIR_PRELOAD
 pkglib_LTLIBRARIES += lib/libweir-record.la
-endif
 endif
 lib_libweir_record_la_SOURCES = \
 	lib/adapters/interpose.c \

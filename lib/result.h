@@ -5,6 +5,8 @@
 
 #include <weir/status.h>
 
+#include "tls.h"
+
 /* What weir_last_driver_result answers on this thread from now on: the CUresult that made a call
  * fail, 0 when it failed without the driver.  For every failing public call, and for no other. */
 void weir__set_driver_result(int result);
@@ -13,6 +15,6 @@ void weir__set_driver_result(int result);
 weir_status weir__without_driver(weir_status status);
 
 /* What weir_last_driver_result answers, for the hit path.  Initial-exec: one instruction to read. */
-extern _Thread_local int weir__driver_result __attribute__((tls_model("initial-exec")));
+extern _Thread_local int weir__driver_result WEIR_FAST_TLS;
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <weir/status.h>
 
-_Thread_local int weir__driver_result __attribute__((tls_model("initial-exec")));
+_Thread_local int weir__driver_result WEIR_FAST_TLS;
 
 const char *weir_status_name(weir_status status) {
     switch ((int)status) {

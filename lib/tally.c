@@ -2,7 +2,7 @@
 /* tally.c: see tally.h. */
 #include "tally.h"
 
-_Thread_local unsigned weir__tally_thread __attribute__((tls_model("initial-exec")));
+_Thread_local unsigned weir__tally_thread WEIR_FAST_TLS;
 
 unsigned weir__tally_enlist(void) {
     static _Atomic unsigned threads; /* that were given a stripe so far */

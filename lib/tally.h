@@ -15,6 +15,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "tls.h"
+
 enum {
     WEIR_TALLY_ALLOCS, /* without a front */
     WEIR_TALLY_FREES,  /* those that a front's cell counts left out */
@@ -35,7 +37,7 @@ struct weir_tally {
 
 /* This thread's stripe plus one; 0 before its first count.  Initial-exec: one instruction to read,
  * four bytes of the space that the C library keeps for libraries loaded late. */
-extern _Thread_local unsigned weir__tally_thread __attribute__((tls_model("initial-exec")));
+extern _Thread_local unsigned weir__tally_thread WEIR_FAST_TLS;
 unsigned weir__tally_enlist(void); /* gives this thread its stripe; the same value plus one */
 
 /* Raises a counter by one; what the thread did before is visible to whoever sums it up. */

@@ -121,3 +121,21 @@ AS_IF([test "x$with_version_script" != xno],
 AS_IF([test "x$with_version_script,$weir_symbol_map" = xyes,no],
   [AC_MSG_ERROR([--with-version-script: the linker does not take --version-script])])
 AM_CONDITIONAL([HAVE_VERSION_SCRIPT], [test "x$weir_symbol_map" = xyes])])
+
+# WEIR_MODULE
+# WEIR_MODULE_LDFLAGS: how a module in pkglibdir finds the library in libdir, wherever both are moved to.  In the
+# system's own folders the library is found without.
+AC_DEFUN([WEIR_MODULE],
+[weir_prefix=$prefix
+weir_exec_prefix=$exec_prefix
+AS_IF([test "x$prefix" = xNONE], [prefix=$ac_default_prefix])
+AS_IF([test "x$exec_prefix" = xNONE], [exec_prefix=$prefix])
+eval "weir_libdir=$libdir"
+eval "weir_libdir=$weir_libdir"
+prefix=$weir_prefix
+exec_prefix=$weir_exec_prefix
+WEIR_MODULE_LDFLAGS="-Wl,-rpath,'\$\$ORIGIN/..'"
+AS_CASE([$weir_libdir],
+  [/usr/local/*], [],
+  [/usr/lib*|/lib*], [WEIR_MODULE_LDFLAGS=])
+AC_SUBST([WEIR_MODULE_LDFLAGS])])

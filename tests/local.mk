@@ -13,8 +13,8 @@ AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(top_srcdir)'; top_builddir='$(top_builddir)'; \
 	CC='$(CC)'; CXX='$(CXX)'; CPPFLAGS='$(CPPFLAGS)'; NM='$(NM)'; \
 	SANITIZE_CFLAGS='$(WEIR_SANITIZE_CFLAGS)'; \
-	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_CUDA_H='$(have_cuda_h)'; NVCC='$(NVCC)'; \
-	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_CUDA_H NVCC;
+	CUDA_CPPFLAGS='$(CUDA_CPPFLAGS)'; HAVE_ZSTD='$(enable_zstd)'; HAVE_CUDA_H='$(have_cuda_h)'; NVCC='$(NVCC)'; \
+	export top_srcdir top_builddir CC CXX CPPFLAGS NM SANITIZE_CFLAGS CUDA_CPPFLAGS HAVE_ZSTD HAVE_CUDA_H NVCC;
 
 if HAVE_CUDA_H
 have_cuda_h = yes
@@ -106,9 +106,11 @@ tests_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
-	tests/test_public_adapters \
 	tests/test_public_api \
 	tests/test_public_library
+if WEIR_ADAPTERS
+public_tests += tests/test_public_adapters
+endif
 tests_test_public_adapters_LDADD = $(public_ldadd)
 tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
@@ -185,6 +187,8 @@ victims = \
 	tests/victims/stays \
 	tests/victims/suffixed \
 	tests/victims/threads
+.PHONY: victims
+victims: $(victims)
 victim_work = tests/victims/work.c tests/victims/work.h
 tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
@@ -240,6 +244,7 @@ script_tests = \
 	tests/check-headers \
 	tests/check-heap-profile \
 	tests/check-info \
+	tests/check-manual \
 	tests/check-models \
 	tests/check-nvtx \
 	tests/check-preload \
@@ -402,6 +407,19 @@ fuzz: $(BUILT_SOURCES)
 	@$(MAKE) $(AM_MAKEFLAGS) CC='$(FUZZ_CC)' CFLAGS= $(fuzz_programs)
 	@$(SHELL) $(top_srcdir)/tests/fuzz/run $(top_srcdir) '$(FUZZ_SECONDS)' $(fuzz_names)
 
+# What a packager may choose: the switches of configure, link-time optimisation, musl.
+EXTRA_DIST += tests/check-configurations
+.PHONY: check-configurations
+check-configurations:
+	+@top_srcdir='$(top_srcdir)' top_builddir=. $(SHELL) $(top_srcdir)/tests/check-configurations \
+	    $(CONFIGURATIONS)
+
+# That the same commit makes the same tarball, in which nothing is left out.
+EXTRA_DIST += tests/check-tarball
+.PHONY: check-tarball
+check-tarball:
+	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-tarball
+
 # The suites in builds of their own, in folders of this one: see tests/check-under.
 builds_apart = asan tsan valgrind clang
 EXTRA_DIST += tests/check-under tests/valgrind.supp
@@ -409,7 +427,7 @@ EXTRA_DIST += tests/check-under tests/valgrind.supp
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
 clean-local:
-	rm -rf coverage $(builds_apart:%=check-%)
+	rm -rf coverage check-configurations check-packages $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS

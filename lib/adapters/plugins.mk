@@ -13,13 +13,16 @@ lib_adapters_libadapters_la_SOURCES = \
 # What adapters_torch.c throws passes through it.
 lib_adapters_libadapters_la_CFLAGS = $(AM_CFLAGS) -fexceptions
 
-if WEIR_SHARED
+if WEIR_ADAPTERS
 pkglib_LTLIBRARIES += lib/adapters/libweir-adapters.la
 endif
 lib_adapters_libweir_adapters_la_SOURCES =
-lib_adapters_libweir_adapters_la_LIBADD = lib/adapters/libadapters.la lib/libweir.la $(WEIR_LIBS)
-lib_adapters_libweir_adapters_la_LDFLAGS = -module -avoid-version -shared -no-undefined
-EXTRA_lib_adapters_libweir_adapters_la_DEPENDENCIES =
+lib_adapters_libweir_adapters_la_LIBADD = lib/adapters/libadapters.la $(WEIR_LIBS)
+# The library by its file: libtool would link the module once more as it is installed, and only into the folder
+# that configure was told.
+lib_adapters_libweir_adapters_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
+	-Wl,lib/.libs/libweir.so $(WEIR_MODULE_LDFLAGS)
+EXTRA_lib_adapters_libweir_adapters_la_DEPENDENCIES = lib/libweir.la
 if HAVE_VERSION_SCRIPT
 lib_adapters_libweir_adapters_la_LDFLAGS += \
 	-Wl,--version-script=$(top_srcdir)/lib/adapters/libweir-adapters.map

@@ -149,8 +149,8 @@ struct model_thread *weir__model_join(void) {
 
 /* ---- The clock ---- */
 
-_Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("initial-exec")));
-_Thread_local struct model_aside weir__model_aside __attribute__((tls_model("initial-exec")));
+_Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
+_Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
 
 uint64_t weir__model_now_ns(void) {
     return weir__model_now();

@@ -18,6 +18,7 @@
 #include "model/model_profile.h"
 #include "model/model_program.h"
 #include "model/model_tree.h"
+#include "tls.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -205,7 +206,7 @@ static inline void weir__model_unlock(void) {
 /* What this thread was charged since it last looked at the clock: added to the clock when it looks,
  * since a locked addition in every call would cost more than the quickest calls do.  Other threads
  * see it then. */
-extern _Thread_local uint64_t weir__model_owed_ns __attribute__((tls_model("initial-exec")));
+extern _Thread_local uint64_t weir__model_owed_ns WEIR_FAST_TLS;
 
 /* Of a thread that plays another (driver.h, `aside`): what its calls took since, which is no part of the
  * clock. */
@@ -215,8 +216,7 @@ struct model_aside {
     uint64_t start_ns; /* real; 0: not measured */
     uint64_t host_ns;  /* as it was then */
 };
-extern _Thread_local struct model_aside weir__model_aside
-    __attribute__((tls_model("initial-exec")));
+extern _Thread_local struct model_aside weir__model_aside WEIR_FAST_TLS;
 
 static inline uint64_t weir__model_now(void) {
     if (weir__model_owed_ns) {
