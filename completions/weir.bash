@@ -3,22 +3,28 @@
 _weir_flags() { # COMMAND
     case $1 in
     bench)
-        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit-sweep --limit= --log= --micro --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --threshold-sweep --help'
+        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit-sweep --limit= --log= --micro --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --report= --samples --scenario= --stream-checks= --subject= --threads= --threshold-sweep --trace-events= --verdict= --help'
         ;;
     convert)
         echo '--to= --help'
         ;;
     info)
-        echo '--arena= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --limit= --log= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --stream-checks= --help'
+        echo '--arena= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --limit= --log= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --stream-checks= --verdict= --help'
         ;;
     record)
         echo '--limit= --mark-at-nvtx= --mark-at-sync --output= --help'
         ;;
     replay)
-        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --explain --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit= --log= --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --repeat= --stream-checks= --help'
+        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --explain --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit= --log= --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --repeat= --report= --samples --stream-checks= --trace-events= --verdict= --help'
+        ;;
+    report)
+        echo '--output= --help'
         ;;
     run)
-        echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json= --latency= --limit= --log= --no-children --no-env --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --serve-malloc --stats --stream-checks= --verbose --help'
+        echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --heap-profile= --internal-dependencies= --json= --latency= --limit= --log= --no-children --no-env --no-top --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --verdict= --help'
+        ;;
+    top)
+        echo '--interval= --json --once --pid= --help'
         ;;
     esac
 }
@@ -87,7 +93,7 @@ _weir() {
     local command=${COMP_WORDS[1]} flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay run help --help --version' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top help --help --version' -- "$word")
         return
     fi
     # `=' is a word of its own where COMP_WORDBREAKS has it
@@ -121,7 +127,7 @@ _weir() {
     esac
     case $command in
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay run settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict' -- "$word")
         return
         ;;
     esac

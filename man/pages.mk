@@ -6,7 +6,9 @@ command_pages = \
 	man/weir-info.1 \
 	man/weir-record.1 \
 	man/weir-replay.1 \
-	man/weir-run.1
+	man/weir-report.1 \
+	man/weir-run.1 \
+	man/weir-top.1
 
 function_pages = \
 	man/weir_allocator.3 \
@@ -16,6 +18,7 @@ function_pages = \
 	man/weir_options.3 \
 	man/weir_growth.3 \
 	man/weir_stats.3 \
+	man/weir_verdict.3 \
 	man/weir_status.3 \
 	man/weir_trace.3 \
 	man/weir_cuda.3 \
@@ -51,6 +54,9 @@ function_links = \
 	weir_events.3:weir_stats \
 	weir_event_cause_word.3:weir_stats \
 	weir_last_refusal.3:weir_stats \
+	weir_last_verdict.3:weir_verdict \
+	weir_verdict_text.3:weir_verdict \
+	weir_verdict_cause_word.3:weir_verdict \
 	weir_status_name.3:weir_status \
 	weir_status_message.3:weir_status \
 	weir_last_driver_result.3:weir_status \
