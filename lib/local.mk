@@ -186,6 +186,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload.h \
 	lib/adapters/pprof.c \
 	lib/adapters/pprof.h \
+	lib/adapters/both_calls.h \
 	lib/adapters/preload_blocks.c \
 	lib/adapters/preload_calls.h \
 	lib/adapters/preload_heap.c \
@@ -209,6 +210,7 @@ lib_libweir_record_la_SOURCES = \
 	lib/adapters/interpose.h \
 	lib/adapters/record.c \
 	lib/adapters/record.h \
+	lib/adapters/both_calls.h \
 	lib/adapters/record_calls.h \
 	lib/adapters/record_nvtx.c \
 	lib/adapters/record_ring.h

@@ -6,45 +6,17 @@
 #ifndef WEIR_RECORD_CALLS_H
 #define WEIR_RECORD_CALLS_H
 
-#include "cuda_abi.h"
-
-/* Beyond what weir itself calls. */
-typedef struct CUgraphNode_st *CUgraphNode;
+#include "both_calls.h"
 
 /* Symbols with a second form, _ptsz, to which stream 0 is the thread's own. */
 /* clang-format off */
 #define WEIR_INTERPOSED_STREAMS(X)                                                                 \
-    X(cuMemAllocAsync, cuMemAllocAsync, 11020,                                                     \
-      (CUdeviceptr *block, size_t bytes, CUstream stream), (block, bytes, stream))                 \
-    X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020,                                     \
-      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream),                      \
-      (block, bytes, pool, stream))                                                                \
-    X(cuMemFreeAsync, cuMemFreeAsync, 11020, (CUdeviceptr block, CUstream stream),                 \
-      (block, stream))                                                                             \
-    X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
-    X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, (CUstream stream), (stream))              \
-    X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010,                                        \
-      (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                                 \
-    X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030,                             \
-      (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const void *edges, size_t count,  \
-       CUstreamCaptureMode mode),                                                                  \
-      (stream, graph, nodes, edges, count, mode))                                                  \
-    X(cuStreamEndCapture, cuStreamEndCapture, 10000, (CUstream stream, CUgraph *graph),            \
-      (stream, graph))
+    WEIR_BOTH_STREAMS(X)                                                                           \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))
 
 /* Symbols that have one form alone. */
 #define WEIR_INTERPOSED_PLAIN(X)                                                                   \
-    X(cuMemAlloc, cuMemAlloc_v2, 3020, (CUdeviceptr *block, size_t bytes), (block, bytes))         \
-    X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020,                                                   \
-      (CUdeviceptr *block, size_t *pitch, size_t width, size_t height, unsigned int element),      \
-      (block, pitch, width, height, element))                                                      \
-    X(cuMemAllocManaged, cuMemAllocManaged, 6000,                                                  \
-      (CUdeviceptr *block, size_t bytes, unsigned int flags), (block, bytes, flags))               \
-    X(cuMemFree, cuMemFree_v2, 3020, (CUdeviceptr block), (block))                                 \
-    X(cuMemCreate, cuMemCreate, 10020,                                                             \
-      (CUmemGenericAllocationHandle *handle, size_t bytes,                                         \
-       const CUmemAllocationProp *properties, unsigned long long flags),                           \
-      (handle, bytes, properties, flags))                                                          \
+    WEIR_BOTH_PLAIN(X)                                                                             \
     X(cuMemRelease, cuMemRelease, 10020, (CUmemGenericAllocationHandle handle), (handle))          \
     X(cuMemMap, cuMemMap, 10020,                                                                   \
       (CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,      \
@@ -58,23 +30,13 @@ typedef struct CUgraphNode_st *CUgraphNode;
     X(cuMemAddressFree, cuMemAddressFree, 10020, (CUdeviceptr address, size_t bytes),              \
       (address, bytes))                                                                            \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void), ())                                        \
-    X(cuStreamDestroy, cuStreamDestroy_v2, 4000, (CUstream stream), (stream))                      \
-    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))                         \
-    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (CUdevice device), (device))         \
-    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, (CUdevice device), (device))
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (CUcontext context), (context))
 
 /* Symbols that are asked for here alone. */
 #define WEIR_INTERPOSED_USED(X)                                                                    \
-    X(cuDeviceGetCount, cuDeviceGetCount, 2000, (int *count), (count))                             \
-    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020, (size_t *bytes, CUdevice device),               \
-      (bytes, device))                                                                             \
+    WEIR_BOTH_USED(X)                                                                              \
     X(cuDeviceGetName, cuDeviceGetName, 2000, (char *name, int bytes, CUdevice device),            \
-      (name, bytes, device))                                                                       \
-    X(cuCtxGetDevice, cuCtxGetDevice, 2000, (CUdevice *device), (device))                          \
-    X(cuStreamGetDevice, cuStreamGetDevice, 12080, (CUstream stream, CUdevice *device),            \
-      (stream, device))                                                                            \
-    X(cuStreamIsCapturing, cuStreamIsCapturing, 10000,                                             \
-      (CUstream stream, CUstreamCaptureStatus *status), (stream, status))
+      (name, bytes, device))
 /* clang-format on */
 
 #endif
