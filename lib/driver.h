@@ -82,6 +82,8 @@ struct weir_driver {
      * of the clock, and the second returns it.  Meanwhile this thread's clock runs on from where it was.
      * What the others would wait for it is not charged to them. */
     uint64_t (*aside)(int begins);
+    /* Likewise.  1 if other processes may have memory of its devices too. */
+    int (*is_shared)(void);
 
 #define WEIR_ENTRY(group, name, symbol, version, params, args) CUresult(*name) params;
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)

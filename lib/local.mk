@@ -76,6 +76,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_profile.h \
 	lib/model/model_program.c \
 	lib/model/model_program.h \
+	lib/model/model_shared.c \
+	lib/model/model_shared.h \
 	lib/model/model_span.c \
 	lib/model/model_span.h \
 	lib/model/model_state.h \

@@ -87,9 +87,7 @@ static uint64_t now_ns(void) {
 
 /* ---- processes ----------------------------------------------------------------------------------- */
 
-/* When it began, in ticks since the machine did; 0: there is no such process, or only what its parent has not
- * taken note of yet; UINT64_MAX: it cannot be told. */
-static uint64_t start_of(pid_t pid) {
+uint64_t weir__process_start(pid_t pid) {
     char path[32], text[1024], state, *at;
     uint64_t start;
     ssize_t length;
@@ -113,8 +111,7 @@ static uint64_t start_of(pid_t pid) {
     return state == 'Z' || state == 'X' ? 0 : start;
 }
 
-/* Of pids; 0: it cannot be told. */
-static uint64_t own_namespace(void) {
+uint64_t weir__process_namespace(void) {
     struct stat is;
 
     return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
@@ -125,7 +122,7 @@ static uint64_t own_namespace(void) {
 /* "weir-UID-KIND-NAMESPACE-" */
 static void write_prefix(char *prefix, size_t bytes, const char *kind) {
     snprintf(prefix, bytes, "weir-%lu-%s-%" PRIu64 "-", (unsigned long)geteuid(), kind,
-             own_namespace());
+             weir__process_namespace());
 }
 
 /* Decimal digits up to `end`. */
@@ -176,7 +173,7 @@ static void list_folders(const char *folders[FOLDERS]) {
 }
 
 int weir__segment_lives(const struct weir_segment_name *name) {
-    uint64_t start = start_of(name->pid);
+    uint64_t start = weir__process_start(name->pid);
 
     return start == UINT64_MAX || start == name->start;
 }
@@ -283,10 +280,10 @@ static int create_in(struct weir_segment *s, const char *folder, const char *nam
 int weir__segment_create(struct weir_segment *s, const struct weir_segment_kind *kind) {
     const char *folders[FOLDERS];
     char prefix[128], name[192];
-    uint64_t start = start_of(getpid());
+    uint64_t start = weir__process_start(getpid());
 
     memset(s, 0, sizeof *s);
-    if (start == 0 || start == UINT64_MAX || own_namespace() == 0) {
+    if (start == 0 || start == UINT64_MAX || weir__process_namespace() == 0) {
         errno = ENOSYS; /* nobody could tell whose it is */
         return -1;
     }

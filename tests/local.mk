@@ -56,6 +56,7 @@ unit_tests = \
 	tests/test_model \
 	tests/test_model_graph \
 	tests/test_model_program \
+	tests/test_model_shared \
 	tests/test_model_virtual \
 	tests/test_options \
 	tests/test_oracle \

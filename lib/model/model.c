@@ -16,6 +16,7 @@
  */
 #include "model/model_state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -428,6 +429,7 @@ static const struct weir_driver newest = {
     .sleep_ns = weir__model_advance,
     .charge = charge,
     .aside = aside,
+    .is_shared = weir__model_shared_is,
 #define WEIR_ENTRY(group, name, symbol, version, params, args) .name = entry_##name,
     WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
 #undef WEIR_ENTRY
@@ -569,6 +571,10 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
 
     if (read_setup(setup, &profile, &devices, failure) != 0 || prepare_process(failure) != 0)
         return -1;
+    if (weir__model_shared_join() != 0) {
+        snprintf(failure->text, sizeof failure->text, "WEIR_MODEL_SHARED: %s", strerror(errno));
+        return -1;
+    }
     drop_everything();
     weir__model.profile = profile;
     weir__model.device_count = devices;

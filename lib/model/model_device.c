@@ -64,11 +64,14 @@ CUresult weir__model_cuDeviceGetName(char *name, int bytes, CUdevice device) {
 
 CUresult weir__model_cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     CUresult result = weir__model_device_check(device);
+    uint64_t key = weir__model_shared_key();
 
     if (!uuid)
         return CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         memcpy(uuid->bytes, "weir-model-gpu-", 15);
+        if (key != 0) /* another file is another device */
+            memcpy(uuid->bytes + 5, &key, sizeof key);
         uuid->bytes[15] = (char)device;
     }
     return result;
@@ -148,13 +151,13 @@ struct model_context *weir__model_current(CUresult *why) {
 static CUresult make_context(struct model_context *context) {
     struct model_device *device = &weir__model.devices[context->device];
 
-    if (device->capacity - device->physical < device->context_bytes)
+    if (weir__model_take(device, device->context_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     context->legacy = weir__model_stream_make(context, CU_STREAM_DEFAULT);
-    if (!context->legacy)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    device->physical += device->context_bytes;
-    return CUDA_SUCCESS;
+    if (context->legacy)
+        return CUDA_SUCCESS;
+    weir__model_give(device, device->context_bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult weir__model_cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device) {
@@ -192,7 +195,7 @@ CUresult weir__model_cuDevicePrimaryCtxRelease(CUdevice device) {
         weir__model_host_drop(&weir__model.devices[device]);
         weir__model_streams_drop(context);
         context->legacy = NULL;
-        weir__model.devices[device].physical -= weir__model.devices[device].context_bytes;
+        weir__model_give(&weir__model.devices[device], weir__model.devices[device].context_bytes);
     }
     weir__model_unlock();
     return result;

@@ -164,7 +164,7 @@ CUresult weir__model_cuDeviceGraphMemTrim(CUdevice number) {
     device = &weir__model.devices[number];
     weir__model_lock();
     if (device->graph_end_ns <= weir__model_now()) {
-        device->physical -= device->graph_bytes - device->graph_used;
+        weir__model_give(device, device->graph_bytes - device->graph_used);
         device->graph_bytes = device->graph_used;
     }
     weir__model_unlock();
@@ -386,14 +386,17 @@ static CUresult take_memory(const struct model_plan *plan) {
         lacks[i] = most > left ? most - left : 0;
         if (lacks[i] > 0)
             weir__model_direct_settle(device);
-        if (lacks[i] > device->capacity - device->physical)
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        if (weir__model_take(device, lacks[i]) != 0)
+            break;
     }
-    for (i = 0; i < weir__model.device_count; i++) {
-        weir__model.devices[i].graph_bytes += lacks[i];
-        weir__model.devices[i].physical += lacks[i];
+    if (i == weir__model.device_count) {
+        while (i-- > 0)
+            weir__model.devices[i].graph_bytes += lacks[i];
+        return CUDA_SUCCESS;
     }
-    return CUDA_SUCCESS;
+    while (i-- > 0)
+        weir__model_give(&weir__model.devices[i], lacks[i]);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* All that can fail but for the steps themselves: the frees of other graphs' allocations, and the

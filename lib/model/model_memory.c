@@ -59,11 +59,26 @@ char *weir__model_map_pages(size_t bytes, int protection) {
     return base + lead;
 }
 
-static int take_physical(struct model_device *device, uint64_t bytes) {
-    if (device->capacity - device->physical < bytes)
+/* ---- Physical memory ---- */
+
+uint64_t weir__model_room(const struct model_device *device) {
+    uint64_t others = weir__model_shared_others(device->context.device),
+             room = device->capacity - device->physical;
+
+    return room > others ? room - others : 0;
+}
+
+int weir__model_take(struct model_device *device, uint64_t bytes) {
+    if (device->capacity - device->physical < bytes ||
+        weir__model_shared_take(device->context.device, device->capacity, bytes) != 0)
         return -1;
     device->physical += bytes;
     return 0;
+}
+
+void weir__model_give(struct model_device *device, uint64_t bytes) {
+    device->physical -= bytes;
+    weir__model_shared_give(device->context.device, bytes);
 }
 
 /* ---- Pages of small blocks ---- */
@@ -118,14 +133,14 @@ static struct model_page *make_page(struct model_device *device) {
     size_t bytes = weir__model.profile.page_bytes;
     struct model_page *page;
 
-    if (take_physical(device, bytes) != 0)
+    if (weir__model_take(device, bytes) != 0)
         return NULL;
     page = calloc(1, sizeof *page);
     if (page)
         page->base = weir__model_map_pages(bytes, PROT_READ | PROT_WRITE);
     if (!page || !page->base) {
         free(page);
-        device->physical -= bytes;
+        weir__model_give(device, bytes);
         return NULL;
     }
     page->free_grains = bytes / GRAIN;
@@ -138,7 +153,7 @@ static void drop_page(struct model_device *device, struct model_page *page) {
     if (page->listed)
         unlist_page(device, page);
     munmap(page->base, weir__model.profile.page_bytes);
-    device->physical -= weir__model.profile.page_bytes;
+    weir__model_give(device, weir__model.profile.page_bytes);
     device->page_count--;
     free(page);
 }
@@ -179,11 +194,11 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     if (bytes > direct->device->capacity)
         return -1;
     mapped = (bytes + page - 1) & ~(page - 1);
-    if (take_physical(direct->device, mapped) != 0)
+    if (weir__model_take(direct->device, mapped) != 0)
         return -1;
     direct->base = weir__model_map_pages(mapped, PROT_READ | PROT_WRITE);
     if (!direct->base) {
-        direct->device->physical -= mapped;
+        weir__model_give(direct->device, mapped);
         return -1;
     }
     direct->mapped = mapped;
@@ -222,7 +237,7 @@ static void release_direct(struct model_direct *direct) {
             drop_page(device, page);
     } else {
         munmap(direct->base, direct->mapped);
-        device->physical -= direct->mapped;
+        weir__model_give(device, direct->mapped);
     }
     free(direct);
 }
@@ -472,7 +487,7 @@ CUresult weir__model_cuMemGetInfo(size_t *free_bytes, size_t *total) {
     device = &weir__model.devices[context->device];
     weir__model_lock();
     weir__model_direct_settle(device);
-    *free_bytes = device->capacity - device->physical;
+    *free_bytes = weir__model_room(device);
     *total = device->capacity;
     weir__model_unlock();
     return CUDA_SUCCESS;

@@ -109,7 +109,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
 }
 
 static void drop_pool(struct model_pool *pool) {
-    pool->device->physical -= reserved_bytes(pool);
+    weir__model_give(pool->device, reserved_bytes(pool));
     weir__model_range_close(&pool->range);
     if (pool->prev)
         pool->prev->next = pool->next;
@@ -410,7 +410,7 @@ static void shrink_to(struct model_pool *pool, uint64_t keep) {
     if (pool->range.units <= keep)
         return;
     released = weir__model_range_shrink(&pool->range, pool->range.units - keep);
-    pool->device->physical -= released * pool->range.unit;
+    weir__model_give(pool->device, released * pool->range.unit);
     weir__model_charge(weir__model_curve(&weir__model.profile.pool_trim_ns, released));
 }
 
@@ -604,7 +604,7 @@ static struct model_span *find_run(const struct model_pool *pool, const struct m
 
 /* New units that the pool may still take. */
 static uint64_t units_left(const struct model_pool *pool) {
-    uint64_t device = (pool->device->capacity - pool->device->physical) / pool->range.unit;
+    uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
         pool->most_units > pool->range.units ? pool->most_units - pool->range.units : 0;
 
@@ -615,7 +615,7 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     const struct model_profile *profile = &weir__model.profile;
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
-    uint64_t lacks, moved, added;
+    uint64_t lacks, moved, added, most;
 
     while (span && weir__model_range_lacks(range, span, bytes) >
                        weir__model_range_movable(range, span, bytes) + units_left(pool))
@@ -624,11 +624,17 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     if (!span)
         return NULL;
     lacks = weir__model_range_lacks(range, span, bytes);
-    block = weir__model_range_grow(range, span, bytes, &moved);
-    if (!block)
+    most = weir__model_range_movable(range, span, bytes);
+    most = lacks > most ? lacks - most : 0;
+    if (weir__model_take(pool->device, most * range->unit) != 0)
         return NULL;
+    block = weir__model_range_grow(range, span, bytes, &moved);
+    if (!block) {
+        weir__model_give(pool->device, most * range->unit);
+        return NULL;
+    }
     added = lacks - moved;
-    pool->device->physical += added * range->unit;
+    weir__model_give(pool->device, (most - added) * range->unit);
     if (pool->reserved_high < reserved_bytes(pool))
         pool->reserved_high = reserved_bytes(pool);
     weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "model/model_profile.h"
 #include "model/model_program.h"
+#include "model/model_shared.h"
 #include "model/model_tree.h"
 #include "tls.h"
 
@@ -249,6 +250,11 @@ CUresult weir__model_device_check(CUdevice device);
 struct model_stream *weir__model_stream(CUstream handle, CUresult *why);
 
 /* The functions below want the lock held. */
+
+/* Physical memory of a device: bytes that are left, of other processes' shares too; taking, 0 or -1; and giving. */
+uint64_t weir__model_room(const struct model_device *device);
+int weir__model_take(struct model_device *device, uint64_t bytes);
+void weir__model_give(struct model_device *device, uint64_t bytes);
 
 struct model_stream *weir__model_stream_make(struct model_context *context, unsigned flags);
 void weir__model_stream_drop(struct model_stream *stream);

@@ -190,19 +190,18 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes,
     struct model_memory *memory;
 
     weir__model_direct_settle(device);
-    if (device->capacity - device->physical < bytes)
+    if (weir__model_take(device, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory = weir__model_slab_take(&weir__model.memories, weir__model.next_object_id++);
-    if (!memory)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (extend_file(bytes) != 0) {
-        weir__model_slab_give(&weir__model.memories, memory);
+    if (!memory || extend_file(bytes) != 0) {
+        if (memory)
+            weir__model_slab_give(&weir__model.memories, memory);
+        weir__model_give(device, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     memory->device = device;
     memory->bytes = bytes;
     memory->place = space.file_bytes - bytes;
-    device->physical += bytes;
     weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns));
     *handle = (uintptr_t)memory;
     return CUDA_SUCCESS;
@@ -214,7 +213,7 @@ static void drop_if_done(struct model_memory *memory) {
         return;
     (void)!fallocate(space.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)memory->place,
                      (off_t)memory->bytes);
-    memory->device->physical -= memory->bytes;
+    weir__model_give(memory->device, memory->bytes);
     weir__model_charge(by_gib(memory->bytes, weir__model.profile.virtual_release_gib_ns));
     weir__model_slab_give(&weir__model.memories, memory);
 }
