@@ -54,6 +54,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
+	lib/ledger.c \
+	lib/ledger.h \
 	lib/learn.c \
 	lib/learn.h \
 	lib/lock.c \

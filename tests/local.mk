@@ -50,6 +50,7 @@ unit_tests = \
 	tests/test_ladder \
 	tests/test_limit \
 	tests/test_low_memory \
+	tests/test_ledger \
 	tests/test_libcuda \
 	tests/test_map \
 	tests/test_misuse \

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT */
+/* ledger.c: see ledger.h.
+ *
+ * Slots are claimed by locks of open files (fcntl, F_OFD_SETLK), one byte each, without ever waiting: so two cannot
+ * have one, and the kernel frees it as its process dies, whatever that was about to do.  A child of fork has the
+ * lock too, as long as it does not become another program: the slot then stays taken, but its entry names a process
+ * that is no more, and counts for nothing.  Where pids are of another namespace the lock alone tells.
+ *
+ * Everything is read and written by pread and pwrite: any process of the user may cut the file short, and
+ * touching what is gone is a signal.  One pwrite is an entry; the sum over it shows one that was read while it was
+ * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
+ * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
+ *
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever publishes
+ * looks whether the file still has its name, its size and its head, and finds or makes another if not; who sleeps on
+ * the bell of the old one is woken first.  Two that make one at the same time lose one of them, which is noticed
+ * likewise.
+ *
+ * Must not know: what an allocator is.
+ */
+#include "ledger.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
+#include "segment.h"
+
+#define MAGIC "weirledg"
+
+enum { PAGE = 4096, BELL_AT = 64, TRIES = 16 };
+
+struct head {
+    char magic[8];
+    uint32_t version, slots, slot_bytes, entry_bytes;
+};
+
+struct slot {
+    uint64_t sum;
+    struct weir_ledger_entry entry;
+};
+
+_Static_assert(sizeof(struct slot) == 512, "another layout is another version");
+
+#define FILE_BYTES ((size_t)PAGE + WEIR_LEDGER_SLOTS * sizeof(struct slot))
+
+static const struct head the_head = {MAGIC, WEIR_LEDGER_VERSION, WEIR_LEDGER_SLOTS,
+                                     sizeof(struct slot), sizeof(struct weir_ledger_entry)};
+
+uint64_t weir__ledger_now(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static off_t place_of(int slot) {
+    return (off_t)(PAGE + (size_t)slot * sizeof(struct slot));
+}
+
+/* FNV-1a over words; never 0, as a file of zeros would have it. */
+static uint64_t sum_of(const struct weir_ledger_entry *entry) {
+    const char *at = (const char *)entry;
+    uint64_t sum = UINT64_C(14695981039346656037), word;
+
+    for (size_t i = 0; i < sizeof *entry; i += sizeof word) {
+        memcpy(&word, at + i, sizeof word);
+        sum = (sum ^ word) * UINT64_C(1099511628211);
+    }
+    return sum | 1;
+}
+
+/* ---- the file ------------------------------------------------------------------------------------ */
+
+static const char *folder(char *text, size_t bytes) {
+    const char *own = getenv("XDG_RUNTIME_DIR");
+    struct stat is;
+
+    if (own && own[0] == '/')
+        return own;
+    snprintf(text, bytes, "/run/user/%lu", (unsigned long)geteuid());
+    if (stat(text, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid())
+        return text;
+    return "/dev/shm";
+}
+
+static int name_file(struct weir_ledger *l, const char *device) {
+    char run[64];
+    int length =
+        snprintf(l->path, sizeof l->path, "%s/weir-%lu-ledger%d-%s", folder(run, sizeof run),
+                 (unsigned long)geteuid(), WEIR_LEDGER_VERSION, device);
+
+    if (length > 0 && (size_t)length < sizeof l->path)
+        return 0;
+    errno = ENAMETOOLONG;
+    return -1;
+}
+
+/* 1 if it is ours, whole, and has its name. */
+static int is_sound(int file) {
+    struct stat is;
+    struct head head;
+
+    return fstat(file, &is) == 0 && S_ISREG(is.st_mode) && is.st_uid == geteuid() &&
+           (is.st_mode & 077) == 0 && is.st_nlink == 1 && is.st_size == (off_t)FILE_BYTES &&
+           pread(file, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+           memcmp(&head, &the_head, sizeof head) == 0;
+}
+
+/* Gives the name to a fresh file.  0: it has it, or another process was first; -1 and errno. */
+static int make_file(const struct weir_ledger *l) {
+    char in[WEIR_LEDGER_PATH], from[64];
+    int file, error;
+
+    snprintf(in, sizeof in, "%s", l->path);
+    *strrchr(in, '/') = '\0';
+    file = open(in, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file < 0)
+        return -1;
+    snprintf(from, sizeof from, "/proc/self/fd/%d", file);
+    error = posix_fallocate(file, 0, (off_t)FILE_BYTES);
+    if (error == 0 && (fchmod(file, 0600) != 0 || /* whatever the umask is */
+                       pwrite(file, &the_head, sizeof the_head, 0) != (ssize_t)sizeof the_head ||
+                       linkat(AT_FDCWD, from, AT_FDCWD, l->path, AT_SYMLINK_FOLLOW) != 0))
+        error = errno;
+    close(file);
+    errno = error;
+    return error == 0 || error == EEXIST ? 0 : -1;
+}
+
+static int open_file(const struct weir_ledger *l) {
+    return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+}
+
+/* A sound file with that name, whatever was there.  -1 and errno. */
+static int find_file(const struct weir_ledger *l) {
+    int file;
+
+    for (int i = 0; i < TRIES; i++) {
+        file = open_file(l);
+        if (file >= 0 && is_sound(file))
+            return file;
+        if (file >= 0)
+            close(file);
+        /* a link is not followed, but removed like everything else */
+        if ((file >= 0 || errno != ENOENT) && unlink(l->path) != 0 && errno != ENOENT)
+            return -1;
+        if (make_file(l) != 0)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+/* 0: it has it; 1: another has it; -1 and errno: there are no locks here. */
+static int lock_slot(int file, int slot) {
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(slot), .l_len = 1};
+
+    if (fcntl(file, F_OFD_SETLK, &lock) == 0)
+        return 0;
+    return errno == EAGAIN || errno == EACCES ? 1 : -1;
+}
+
+static int is_locked(int file, int slot) {
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(slot), .l_len = 1};
+
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static int claim(int file) {
+    static const struct slot nothing;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        int taken = lock_slot(file, slot);
+
+        if (taken < 0)
+            return -1;
+        if (taken == 0) { /* what the last owner left is not ours */
+            (void)!pwrite(file, &nothing, sizeof nothing, place_of(slot));
+            return slot;
+        }
+    }
+    errno = EUSERS;
+    return -1;
+}
+
+static int map_bell(struct weir_ledger *l, int file) {
+    void *page = mmap(l->page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (l->page ? MAP_FIXED : 0),
+                      file, 0);
+
+    if (page == MAP_FAILED)
+        return -1;
+    l->page = page;
+    return 0;
+}
+
+/* A file, a slot in it unless it only looks, and the bell, in the place of what was there. */
+static int attach(struct weir_ledger *l) {
+    int file = -1, slot = l->slot, error;
+
+    for (int i = 0; i < TRIES; i++) {
+        file = find_file(l);
+        if (file < 0)
+            return -1;
+        slot = claim(file);
+        if (slot >= 0 && is_sound(file) && map_bell(l, file) == 0) {
+            l->file = file;
+            l->slot = slot;
+            return 0;
+        }
+        error = errno;
+        close(file);
+        errno = error;
+        if (slot < 0)
+            return -1;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* ---- the bell ------------------------------------------------------------------------------------ */
+
+#if defined(__linux__)
+static void *bell_of(const struct weir_ledger *l) {
+    return (char *)l->page + BELL_AT;
+}
+
+void weir__ledger_ring(struct weir_ledger *l) {
+    /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
+    if (l->page)
+        (void)syscall(SYS_futex, bell_of(l), FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
+                      FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_LT, 0));
+}
+
+static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
+    return syscall(SYS_futex, bell_of(l), FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
+           errno != EFAULT;
+}
+#else
+void weir__ledger_ring(struct weir_ledger *l) {
+    (void)l;
+}
+
+static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
+    (void)l, (void)bell, (void)longest;
+    return 0;
+}
+#endif
+
+uint32_t weir__ledger_bell(struct weir_ledger *l) {
+    uint32_t bell = 0;
+
+    pthread_mutex_lock(&l->lock);
+    if (l->file >= 0)
+        (void)!pread(l->file, &bell, sizeof bell, BELL_AT);
+    pthread_mutex_unlock(&l->lock);
+    return bell;
+}
+
+void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned milliseconds) {
+    struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
+
+    if (sleep_on(l, bell, &longest))
+        return;
+    longest = (struct timespec){0, 20000000}; /* the page is gone: not for ever */
+    nanosleep(&longest, NULL);
+}
+
+/* ---- for others ---------------------------------------------------------------------------------- */
+
+static int begin(struct weir_ledger *l, const char *device) {
+    memset(l, 0, sizeof *l);
+    l->file = l->slot = -1;
+    l->start = weir__process_start(getpid());
+    l->namespace = weir__process_namespace();
+    return name_file(l, device);
+}
+
+int weir__ledger_open(struct weir_ledger *l, const char *device) {
+    if (begin(l, device) != 0 || attach(l) != 0)
+        return -1;
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+int weir__ledger_look(struct weir_ledger *l, const char *device) {
+    if (begin(l, device) != 0)
+        return -1;
+    l->file = open_file(l);
+    if (l->file < 0)
+        return -1;
+    if (!is_sound(l->file) || map_bell(l, l->file) != 0) {
+        close(l->file);
+        return -1;
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    return 0;
+}
+
+/* Nobody else has a slot. */
+static int is_last(const struct weir_ledger *l) {
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (slot != l->slot && is_locked(l->file, slot))
+            return 0;
+    return 1;
+}
+
+void weir__ledger_leave(struct weir_ledger *l) {
+    static const struct slot nothing;
+
+    pthread_mutex_lock(&l->lock);
+    if (l->file >= 0) {
+        if (l->slot >= 0) {
+            (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
+            if (is_sound(l->file) && is_last(l)) /* who comes meanwhile finds its name gone */
+                (void)unlink(l->path);
+        }
+        close(l->file);
+        weir__ledger_ring(l);
+    }
+    l->file = l->slot = -1;
+    l->has_left = 1;
+    pthread_mutex_unlock(&l->lock);
+}
+
+void weir__ledger_close(struct weir_ledger *l) {
+    weir__ledger_leave(l);
+    munmap(l->page, PAGE);
+    pthread_mutex_destroy(&l->lock);
+    l->page = NULL;
+}
+
+/* The caller holds the lock. */
+static void look_after(struct weir_ledger *l) {
+    int before = l->file;
+
+    if (l->has_left || (before >= 0 && is_sound(before)))
+        return;
+    weir__ledger_ring(l);
+    if (attach(l) != 0)
+        l->file = -1;
+    if (before >= 0)
+        close(before);
+}
+
+void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry) {
+    struct slot slot;
+    int saved_errno = errno;
+
+    pthread_mutex_lock(&l->lock);
+    look_after(l);
+    entry->pid = (uint64_t)getpid();
+    entry->start = l->start;
+    entry->namespace = l->namespace;
+    entry->heartbeat_ns = weir__ledger_now();
+    slot.entry = *entry;
+    slot.sum = sum_of(entry);
+    if (l->file >= 0)
+        (void)!pwrite(l->file, &slot, sizeof slot, place_of(l->slot));
+    pthread_mutex_unlock(&l->lock);
+    errno = saved_errno;
+}
+
+/* Has its process ended, as far as its pid tells? */
+static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    uint64_t start;
+
+    if (entry->namespace != l->namespace || l->namespace == 0)
+        return 0;
+    start = weir__process_start((pid_t)entry->pid);
+    return start != UINT64_MAX && start != entry->start;
+}
+
+int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {
+    struct slot slot;
+    int is_there = 0;
+
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < TRIES && !is_there && l->file >= 0; i++) {
+        if (number != l->slot && !is_locked(l->file, number))
+            break;
+        if (pread(l->file, &slot, sizeof slot, place_of(number)) != (ssize_t)sizeof slot ||
+            slot.sum == 0)
+            break;
+        is_there = slot.sum == sum_of(&slot.entry);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!is_there || has_ended(l, &slot.entry))
+        return 0;
+    *out = slot.entry;
+    out->command[sizeof out->command - 1] = '\0';
+    return 1;
+}
+
+int weir__ledger_slot(struct weir_ledger *l) {
+    int slot;
+
+    pthread_mutex_lock(&l->lock);
+    slot = l->slot;
+    pthread_mutex_unlock(&l->lock);
+    return slot;
+}

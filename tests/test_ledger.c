@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT */
+/* test_ledger.c: the ledger's file: who has a slot, who has lost it, and what becomes of a file that is not as it
+ * should be.
+ *
+ * Every test has a folder of its own in the place of $XDG_RUNTIME_DIR.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ledger.h"
+#include "segment.h"
+#include "support.h"
+
+#define DEVICE "00112233445566778899aabbccddeeff"
+
+enum { WRITERS = 3, KILLS = 60 };
+
+static char folder[] = "/tmp/weir-ledger-XXXXXX";
+static struct weir_ledger ledger;
+static struct weir_ledger_entry entry;
+
+static void set_up(void) {
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    memset(&entry, 0, sizeof entry);
+}
+
+static void tear_down(void) {
+    char command[128];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+static void nap(long ns) {
+    nanosleep(&(struct timespec){0, ns}, NULL);
+}
+
+static void publish(struct weir_ledger *l, uint64_t reserve) {
+    struct weir_ledger_entry e = {.reserve = reserve, .in_use = ~reserve, .command = "a test"};
+
+    weir__ledger_publish(l, &e);
+}
+
+static void open_ledger(struct weir_ledger *l) {
+    ck_assert_msg(weir__ledger_open(l, DEVICE) == 0, "%s", strerror(errno));
+}
+
+/* Entries that can be read, and the sum of what they have. */
+static int count(uint64_t *reserve) {
+    int found = 0;
+
+    *reserve = 0;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&ledger, slot, &entry)) {
+            ck_assert_uint_eq(entry.in_use, ~entry.reserve);
+            *reserve += entry.reserve;
+            found++;
+        }
+    return found;
+}
+
+static void expect_count(int wanted, uint64_t wanted_reserve) {
+    uint64_t reserve;
+
+    ck_assert_int_eq(count(&reserve), wanted);
+    ck_assert_uint_eq(reserve, wanted_reserve);
+}
+
+static int files_in_folder(void) {
+    DIR *entries = opendir(folder);
+    int files = 0;
+
+    while (readdir(entries))
+        files++;
+    closedir(entries);
+    return files - 2;
+}
+
+/* A child that has a slot with so much in it, and stays. */
+static pid_t member(uint64_t reserve) {
+    int ready[2];
+    char byte = 0;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_ledger own;
+
+        if (weir__ledger_open(&own, DEVICE) != 0)
+            _exit(1);
+        publish(&own, reserve);
+        if (write(ready[1], &byte, 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return pid;
+}
+
+static void end(pid_t pid, int how) {
+    ck_assert_int_eq(kill(pid, how), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------- */
+
+START_TEST(test_file_is_private_and_goes_with_the_last) {
+    struct weir_ledger other;
+    struct stat is;
+
+    umask(0);
+    open_ledger(&ledger);
+    open_ledger(&other);
+    ck_assert_int_eq(strncmp(ledger.path, folder, strlen(folder)), 0);
+    ck_assert_int_eq(lstat(ledger.path, &is), 0);
+    ck_assert(S_ISREG(is.st_mode));
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    ck_assert_uint_eq(is.st_uid, geteuid());
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 1);
+    weir__ledger_close(&other);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+START_TEST(test_each_sees_the_others) {
+    struct weir_ledger other;
+
+    open_ledger(&ledger);
+    open_ledger(&other);
+    ck_assert_int_ne(weir__ledger_slot(&ledger), weir__ledger_slot(&other));
+    expect_count(0, 0);
+    publish(&ledger, 1000);
+    publish(&other, 300);
+    expect_count(2, 1300);
+    ck_assert(weir__ledger_read(&ledger, weir__ledger_slot(&other), &entry));
+    ck_assert_uint_eq(entry.pid, (uint64_t)getpid());
+    ck_assert_str_eq(entry.command, "a test");
+    weir__ledger_close(&other);
+    expect_count(1, 1000);
+}
+END_TEST
+
+START_TEST(test_the_dead_have_no_entry) {
+    pid_t one, two;
+
+    open_ledger(&ledger);
+    publish(&ledger, 1);
+    one = member(10);
+    two = member(100);
+    expect_count(3, 111);
+    end(one, SIGKILL);
+    expect_count(2, 101);
+    ck_assert_int_eq(kill(two, SIGSTOP), 0);
+    expect_count(2, 101);
+    end(two, SIGKILL);
+    expect_count(1, 1);
+    one = member(20); /* has the slot of one that is dead */
+    expect_count(2, 21);
+    end(one, SIGKILL);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+/* A zombie's pid is still there, and its parent may never ask. */
+START_TEST(test_a_zombie_has_no_entry) {
+    uint64_t reserve;
+    pid_t other;
+    int i;
+
+    open_ledger(&ledger);
+    other = member(10);
+    ck_assert_int_eq(kill(other, SIGKILL), 0);
+    for (i = 0; i < 1000 && count(&reserve) > 0; i++)
+        nap(1000000);
+    ck_assert_int_lt(i, 1000);
+    ck_assert_int_eq(waitpid(other, NULL, 0), other);
+}
+END_TEST
+
+/* What a child of fork inherits keeps the slot, but the entry names the dead. */
+START_TEST(test_a_child_is_not_its_parent) {
+    int ready[2];
+    pid_t parent, child = 0;
+
+    open_ledger(&ledger);
+    ck_assert_int_eq(pipe(ready), 0);
+    parent = fork();
+    if (parent == 0) {
+        struct weir_ledger own;
+
+        if (weir__ledger_open(&own, DEVICE) != 0)
+            _exit(1);
+        publish(&own, 10);
+        child = fork();
+        if (child == 0)
+            for (;;)
+                pause();
+        if (write(ready[1], &child, sizeof child) != (ssize_t)sizeof child)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    ck_assert_int_eq(read(ready[0], &child, sizeof child), (ssize_t)sizeof child);
+    expect_count(1, 10);
+    end(parent, SIGKILL);
+    expect_count(0, 0);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+}
+END_TEST
+
+START_TEST(test_full) {
+    static struct weir_ledger all[WEIR_LEDGER_SLOTS];
+
+    for (int i = 0; i < WEIR_LEDGER_SLOTS; i++)
+        open_ledger(&all[i]);
+    ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
+    ck_assert_int_eq(errno, EUSERS);
+    weir__ledger_close(&all[7]);
+    open_ledger(&ledger);
+    ck_assert_int_eq(weir__ledger_slot(&ledger), 7);
+}
+END_TEST
+
+/* Writers that are killed while they write: whoever reads finds whole entries, of those that live. */
+START_TEST(test_killed_while_they_write) {
+    pid_t writers[WRITERS] = {0};
+    uint64_t reserve, most = 0;
+    int found, i;
+
+    open_ledger(&ledger);
+    for (i = 0; i < KILLS; i++) {
+        pid_t *at = &writers[i % WRITERS];
+
+        if (*at > 0)
+            end(*at, SIGKILL);
+        *at = fork();
+        if (*at == 0) {
+            struct weir_ledger own;
+
+            if (weir__ledger_open(&own, DEVICE) != 0)
+                _exit(1);
+            for (uint64_t n = 1;; n++)
+                publish(&own, n);
+        }
+        for (int look = 0; look < 20; look++) {
+            found = count(&reserve);
+            ck_assert_int_le(found, WRITERS);
+            most = reserve > most ? reserve : most;
+            nap(100000);
+        }
+    }
+    ck_assert_uint_gt(most, 0);
+    for (i = 0; i < WRITERS; i++)
+        end(writers[i], SIGKILL);
+    expect_count(0, 0);
+    ck_assert_int_lt(weir__ledger_slot(&ledger), WRITERS + 1);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+/* ---- a file that is not as it should be ---------------------------------------------------------- */
+
+/* Two that had the file find each other again, as soon as both have written. */
+static void expect_healed(struct weir_ledger *other) {
+    publish(&ledger, 5);
+    publish(other, 6);
+    publish(&ledger, 5);
+    expect_count(2, 11);
+}
+
+START_TEST(test_truncated) {
+    struct weir_ledger other, late;
+    off_t length;
+
+    open_ledger(&ledger);
+    open_ledger(&other);
+    for (length = 0; length < 200000; length = length * 3 + 100) {
+        uint32_t bell = weir__ledger_bell(&ledger);
+
+        publish(&ledger, 1);
+        ck_assert_int_eq(truncate(ledger.path, length), 0);
+        weir__ledger_ring(&ledger);
+        weir__ledger_wait(&ledger, bell, 1);
+        (void)weir__ledger_read(&ledger, 3, &entry);
+        (void)weir__ledger_read(&ledger, 0, &entry);
+        expect_healed(&other);
+    }
+    ck_assert_int_eq(truncate(ledger.path, 10), 0);
+    open_ledger(&late);
+    expect_healed(&late);
+}
+END_TEST
+
+static void write_over(const char *path, size_t at, const void *bytes, size_t length) {
+    int file = open(path, O_WRONLY);
+
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq(pwrite(file, bytes, length, (off_t)at), (ssize_t)length);
+    close(file);
+}
+
+START_TEST(test_another_version) {
+    struct weir_ledger other;
+    uint32_t version = WEIR_LEDGER_VERSION + 1;
+
+    open_ledger(&ledger);
+    publish(&ledger, 1);
+    write_over(ledger.path, 8, &version, sizeof version);
+    open_ledger(&other);
+    publish(&other, 6);
+    ck_assert(weir__ledger_read(&other, weir__ledger_slot(&other), &entry));
+    expect_healed(&other);
+}
+END_TEST
+
+START_TEST(test_random_bytes) {
+    static unsigned char noise[300000];
+    struct weir_ledger other;
+    uint64_t reserve;
+    struct stat is;
+
+    open_ledger(&ledger);
+    open_ledger(&other);
+    ck_assert_int_eq(stat(ledger.path, &is), 0);
+    for (unsigned seed = 1; seed <= 8; seed++) {
+        srand(seed);
+        for (size_t i = 0; i < sizeof noise; i++)
+            noise[i] = (unsigned char)rand();
+        publish(&ledger, 1);
+        publish(&other, 2);
+        /* everything, or all but the head: the size is right */
+        if (seed % 2)
+            write_over(ledger.path, 0, noise, (size_t)is.st_size);
+        else
+            write_over(ledger.path, 64, noise, (size_t)is.st_size - 64);
+        ck_assert_int_eq(count(&reserve), 0);
+        expect_healed(&other);
+    }
+    write_over(ledger.path, 0, noise, sizeof noise); /* longer */
+    expect_healed(&other);
+}
+END_TEST
+
+START_TEST(test_removed) {
+    struct weir_ledger other, late;
+
+    open_ledger(&ledger);
+    open_ledger(&other);
+    ck_assert_int_eq(unlink(ledger.path), 0);
+    open_ledger(&late);
+    publish(&ledger, 5);
+    publish(&other, 6);
+    publish(&late, 100);
+    expect_count(3, 111);
+    ck_assert_int_eq(files_in_folder(), 1);
+}
+END_TEST
+
+START_TEST(test_links_are_not_followed) {
+    char target[64], path[WEIR_LEDGER_PATH];
+    struct stat is;
+    int file;
+
+    open_ledger(&ledger);
+    snprintf(path, sizeof path, "%s", ledger.path);
+    weir__ledger_close(&ledger);
+    snprintf(target, sizeof target, "%s/precious", folder);
+    file = open(target, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_eq(ftruncate(file, 200000), 0);
+    close(file);
+    ck_assert_int_eq(symlink(target, path), 0);
+    open_ledger(&ledger);
+    publish(&ledger, 5);
+    expect_count(1, 5);
+    ck_assert_int_eq(lstat(path, &is), 0);
+    ck_assert(S_ISREG(is.st_mode));
+    ck_assert_int_eq(stat(target, &is), 0);
+    ck_assert_int_eq(is.st_size, 200000);
+    ck_assert_int_eq(is.st_blocks, 0); /* nobody wrote */
+}
+END_TEST
+
+START_TEST(test_no_plain_file) {
+    char path[WEIR_LEDGER_PATH];
+
+    open_ledger(&ledger);
+    snprintf(path, sizeof path, "%s", ledger.path);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    open_ledger(&ledger); /* instead of it */
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
+    ck_assert_int_ne(errno, 0);
+}
+END_TEST
+
+START_TEST(test_others_may_open_it) {
+    struct stat is;
+    struct weir_ledger other;
+
+    open_ledger(&ledger);
+    ck_assert_int_eq(chmod(ledger.path, 0666), 0);
+    open_ledger(&other);
+    ck_assert_int_eq(stat(other.path, &is), 0);
+    ck_assert_uint_eq(is.st_mode & 07777, 0600);
+    expect_healed(&other);
+}
+END_TEST
+
+/* In one's own folder it is replaced; where one may not remove it there is no ledger. */
+START_TEST(test_of_another_user) {
+    struct weir_ledger other;
+    pid_t pid;
+    int status;
+
+    if (geteuid() != 0)
+        return; /* only root can give a file away */
+    open_ledger(&ledger);
+    publish(&ledger, 1);
+    ck_assert_int_eq(chown(ledger.path, 65534, 65534), 0);
+    open_ledger(&other);
+    expect_healed(&other);
+    /* the other way round: nobody finds root's, in a folder like /tmp */
+    ck_assert_int_eq(chmod(folder, 01777), 0);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_ledger own;
+        char path[WEIR_LEDGER_PATH];
+        int file;
+
+        snprintf(path, sizeof path, "%s/weir-65534-ledger%d-" DEVICE, folder, WEIR_LEDGER_VERSION);
+        file = open(path, O_CREAT | O_WRONLY, 0666);
+        if (file < 0 || setuid(65534) != 0)
+            _exit(2);
+        _exit(weir__ledger_open(&own, DEVICE) == -1 && errno == EPERM ? 0 : 3);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+START_TEST(test_no_folder) {
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), -1);
+}
+END_TEST
+
+/* ---- looking, and the bell ----------------------------------------------------------------------- */
+
+START_TEST(test_who_looks_has_no_slot) {
+    struct weir_ledger other;
+
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), -1);
+    ck_assert_int_eq(files_in_folder(), 0);
+    open_ledger(&other);
+    publish(&other, 8);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+    expect_count(1, 8);
+    weir__ledger_close(&other);
+    ck_assert_int_eq(files_in_folder(), 0);
+    weir__ledger_close(&ledger);
+}
+END_TEST
+
+START_TEST(test_bell_wakes_others) {
+    uint32_t bell;
+    uint64_t began;
+    pid_t pid;
+    int status;
+
+    open_ledger(&ledger);
+    bell = weir__ledger_bell(&ledger);
+    pid = fork();
+    if (pid == 0) {
+        struct weir_ledger own;
+
+        if (weir__ledger_open(&own, DEVICE) != 0)
+            _exit(1);
+        weir__ledger_wait(&own, bell, 20000);
+        _exit(weir__ledger_bell(&own) == bell);
+    }
+    began = weir__ledger_now();
+    nap(30000000);
+    weir__ledger_ring(&ledger);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_lt(weir__ledger_now() - began, UINT64_C(10000000000));
+    weir__ledger_wait(&ledger, bell, 20000); /* it rang before */
+    ck_assert_uint_lt(weir__ledger_now() - began, UINT64_C(10000000000));
+}
+END_TEST
+
+START_TEST(test_who_has_left_stays_away) {
+    open_ledger(&ledger);
+    publish(&ledger, 1);
+    weir__ledger_leave(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+    publish(&ledger, 1);
+    expect_count(0, 0);
+    ck_assert_int_eq(files_in_folder(), 0);
+    weir__ledger_close(&ledger);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ledger");
+    TCase *slots = suite_add_case(suite, "slots", 30, set_up, tear_down);
+    TCase *bad = suite_add_case(suite, "bad", 30, set_up, tear_down);
+    TCase *bell = suite_add_case(suite, "bell", 30, set_up, tear_down);
+
+    tcase_add_test(slots, test_file_is_private_and_goes_with_the_last);
+    tcase_add_test(slots, test_each_sees_the_others);
+    tcase_add_test(slots, test_the_dead_have_no_entry);
+    tcase_add_test(slots, test_a_zombie_has_no_entry);
+    tcase_add_test(slots, test_a_child_is_not_its_parent);
+    tcase_add_test(slots, test_full);
+    tcase_add_test(slots, test_killed_while_they_write);
+    tcase_add_test(bad, test_truncated);
+    tcase_add_test(bad, test_another_version);
+    tcase_add_test(bad, test_random_bytes);
+    tcase_add_test(bad, test_removed);
+    tcase_add_test(bad, test_links_are_not_followed);
+    tcase_add_test(bad, test_no_plain_file);
+    tcase_add_test(bad, test_others_may_open_it);
+    tcase_add_test(bad, test_of_another_user);
+    tcase_add_test(bad, test_no_folder);
+    tcase_add_test(bell, test_who_looks_has_no_slot);
+    tcase_add_test(bell, test_bell_wakes_others);
+    tcase_add_test(bell, test_who_has_left_stays_away);
+    return run_suite(suite, CK_FORK);
+}
