@@ -2,10 +2,10 @@
 /* model_shared.c: see model_shared.h.
  *
  * The file is an array of slots, one for each process, and nobody but its owner writes to one that is owned.
- * There is no lock, which a process that is stopped would hold for ever: who takes memory first adds it to its own
- * slot, and then looks whether all slots together are still within the capacity; if not it takes its addition
- * back, and tries again a few times, since two that come at once may both find the other in the way.  The slots of
- * the dead count until somebody who finds no room looks who lives.
+ * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
+ * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
+ * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
+ * other in the way.  The slots of the dead count until somebody who finds no room looks who lives.
  *
  * Must not know: what takes memory.
  */
@@ -22,14 +22,15 @@
 
 #include "segment.h"
 
-enum { SLOTS = 512, DEVICES = 16, TRIES = 8 };
+enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
 /* Of a slot that is being cleared: nobody's, and it does not count. */
 #define NOBODY UINT64_C(1)
 
 struct slot {
-    _Atomic uint64_t owner; /* its pid, and when it began, in halves; 0: free */
-    _Atomic uint64_t bytes[DEVICES];
+    _Atomic uint64_t owner;           /* its pid, and when it began, in halves; 0: free */
+    _Atomic uint64_t bytes[DEVICES];  /* that it has, */
+    _Atomic uint64_t wanted[DEVICES]; /* and is about to take */
 };
 
 struct file {
@@ -54,8 +55,10 @@ static int lives(uint64_t owner) {
 }
 
 static void clear(struct slot *slot) {
-    for (int i = 0; i < DEVICES; i++)
+    for (int i = 0; i < DEVICES; i++) {
         atomic_store(&slot->bytes[i], 0);
+        atomic_store(&slot->wanted[i], 0);
+    }
 }
 
 /* Clears the slots of the dead. */
@@ -129,23 +132,27 @@ uint64_t weir__model_shared_key(void) {
     return shared.own ? shared.key : 0;
 }
 
-static uint64_t taken(int device, const struct slot *without) {
+/* By all but one; with what they are about to take. */
+static uint64_t taken(int device, const struct slot *without, int wanted) {
     uint64_t sum = 0;
 
     for (int i = 0; i < SLOTS; i++) {
         const struct slot *slot = &shared.file->slots[i];
 
-        if (slot != without && atomic_load(&slot->owner) > NOBODY)
-            sum += atomic_load(&slot->bytes[device]);
+        if (slot == without || atomic_load(&slot->owner) <= NOBODY)
+            continue;
+        sum += atomic_load(&slot->bytes[device]);
+        if (wanted)
+            sum += atomic_load(&slot->wanted[device]);
     }
     return sum;
 }
 
 uint64_t weir__model_shared_others(int device) {
-    if (!shared.own || taken(device, shared.own) == 0)
+    if (!shared.own || taken(device, shared.own, 0) == 0)
         return 0;
     bury();
-    return taken(device, shared.own);
+    return taken(device, shared.own, 0);
 }
 
 /* A little while, and not the same for all. */
@@ -159,23 +166,26 @@ static void pause_for_others(void) {
 }
 
 int weir__model_shared_take(int device, uint64_t capacity, uint64_t bytes) {
-    _Atomic uint64_t *own = shared.own ? &shared.own->bytes[device] : NULL;
+    struct slot *own = shared.own;
+    int fits = 0, may_fit = 1;
 
-    if (!own)
+    if (!own || bytes == 0)
         return 0;
-    for (int i = 0; i < TRIES; i++) {
-        atomic_fetch_add(own, bytes);
-        if (taken(device, NULL) <= capacity)
-            return 0;
-        bury();
-        if (taken(device, NULL) <= capacity)
-            return 0;
-        atomic_fetch_sub(own, bytes);
-        if (taken(device, NULL) + bytes > capacity)
-            return -1;
-        pause_for_others();
+    for (int i = 0; i < TRIES && !fits && may_fit; i++) {
+        if (i > 0)
+            pause_for_others();
+        atomic_fetch_add(&own->wanted[device], bytes);
+        fits = taken(device, NULL, 1) <= capacity;
+        if (!fits) {
+            bury();
+            fits = taken(device, NULL, 1) <= capacity;
+        }
+        if (fits)
+            atomic_fetch_add(&own->bytes[device], bytes);
+        atomic_fetch_sub(&own->wanted[device], bytes);
+        may_fit = taken(device, NULL, 0) + bytes <= capacity;
     }
-    return -1;
+    return fits ? 0 : -1;
 }
 
 void weir__model_shared_give(int device, uint64_t bytes) {
