@@ -36,6 +36,8 @@
  * it may lie in. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
+/* Of a process in shares of the device, in millionths. */
+#define WEIGHT UINT64_C(1000000)
 
 static weir_allocator *allocator_of(struct weir_host *host) {
     return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
@@ -386,9 +388,15 @@ static void set_decay(weir_allocator *a) {
 
 static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
 static void refused(struct weir_host *host);
+static void join_neighbours(weir_allocator *a);
 static weir_status serve(void *allocator, size_t bytes, weir_stream stream, CUdeviceptr *block);
 static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
+
+static void leave_neighbours(weir_allocator *a) {
+    if (a->host.neighbours)
+        weir__neighbours_leave(a->host.neighbours, &a->host.shown);
+}
 
 /* Everything after the context: undone by release_device on failure. */
 static weir_status furnish(weir_allocator *a, const weir_options *given,
@@ -489,9 +497,10 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     status = take_device(&a->host, ordinal, &to);
     if (status != WEIR_OK)
         goto close_books;
+    join_neighbours(a);
     status = furnish(a, options, &to);
     if (status != WEIR_OK)
-        goto release_context;
+        goto leave_neighbours;
     weir__uses_open(&a->uses, &a->host.detours);
     pthread_mutex_init(&a->first, NULL);
     a->sibling.driver = driver;
@@ -501,7 +510,8 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     *allocator = a;
     return WEIR_OK;
 
-release_context:
+leave_neighbours:
+    leave_neighbours(a);
     driver->cuDevicePrimaryCtxRelease(a->host.device);
 close_books:
     weir__books_close(&a->books);
@@ -596,6 +606,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__anywhere_close(a);
     weir__decay_close(&a->host.decay);
     weir__relief_close(&a->host.relief);
+    leave_neighbours(a);
     weir__engine_end_waits(&a->host);
     weir__set_driver_result(result_before);
     a->host.driver->cuDevicePrimaryCtxRelease(a->host.device);
@@ -1071,7 +1082,7 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
 /* ---- memory that is low elsewhere --------------------------------------------------------------- */
 
 /* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
-static weir_status relieve(weir_allocator *a, uint64_t wanted, size_t *released) {
+static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = weir_stats(a, &figures); /* what caches hold is not in use */
     uint64_t keep;
@@ -1082,7 +1093,7 @@ static weir_status relieve(weir_allocator *a, uint64_t wanted, size_t *released)
     keep = weir__relief_keep(&a->host, figures.reserve, figures.in_use, wanted);
     if (keep >= figures.reserve)
         return WEIR_OK;
-    status = trim(a, (size_t)keep, WEIR_EVENT_LOW_MEMORY, released);
+    status = trim(a, (size_t)keep, cause, released);
     weir__ahead_forget(a->host.ahead);
     return status;
 }
@@ -1108,7 +1119,7 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
     /* The driver's trim counts as idle what the host has seen done. */
     if (may_wait && !a->ops->trim_waits)
         (void)weir__engine_wait_for_device(&a->host);
-    (void)relieve(a, wanted, &released);
+    (void)relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);
     return released;
 }
 
@@ -1126,6 +1137,70 @@ static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, in
     if (s)
         weir__siblings_let_go(s);
     return got;
+}
+
+/* ---- other processes ---------------------------------------------------------------------------- */
+
+static void tell_holding(void *allocator, struct weir_holding *out) {
+    weir_allocator *a = allocator;
+    weir_statistics figures = {.size = sizeof figures};
+
+    if (weir_stats(a, &figures) != WEIR_OK)
+        return;
+    *out = (struct weir_holding){
+        .reserve = figures.reserve,
+        .in_use = figures.in_use,
+        .idle = could_lend(a, 1),
+        .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
+        .priority = a->host.options.priority,
+        .weight = WEIGHT,
+    };
+}
+
+/* At first what nobody need be waited for, and then more than is wanted, where it lies in pieces that are larger. */
+static uint64_t give_way(void *allocator, uint64_t wanted) {
+    weir_allocator *a = allocator;
+    int result_before = weir__driver_result, has_waited = a->ops->trim_waits;
+    uint64_t given = 0, more = wanted, idle;
+    size_t released = 0;
+
+    while (given < wanted && (idle = could_lend(a, 1)) > 0) {
+        if (relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
+            break;
+        given += released;
+        if (released > 0) {
+            more = weir__size_less(wanted, given);
+            continue;
+        }
+        if (has_waited && more >= idle)
+            break;
+        if (!has_waited)
+            (void)weir__engine_wait_for_device(&a->host);
+        else
+            more *= 2;
+        has_waited = 1;
+    }
+    weir__set_driver_result(result_before);
+    return given;
+}
+
+static void resize(void *allocator, uint64_t weights) {
+    (void)allocator, (void)weights;
+}
+
+static void join_neighbours(weir_allocator *a) {
+    static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
+    struct weir_host *host = &a->host;
+    struct weir_holding holding = {.priority = host->options.priority, .weight = WEIGHT};
+    char why[96];
+
+    if (host->options.ledger != WEIR_SWITCH_ON)
+        return;
+    host->neighbours =
+        weir__neighbours_join(host->driver, host->device, &calls, &holding, why, sizeof why);
+    if (!host->neighbours && why[0])
+        weir__log(host->options.log, WEIR_LOG_WARNING,
+                  "no ledger of the device's processes (%s): they are not asked for memory", why);
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
@@ -1147,7 +1222,7 @@ static weir_status answer_signal(weir_allocator *a, size_t *released) {
     *released = 0;
     if (wanted == 0)
         return WEIR_OK;
-    status = relieve(a, wanted, released);
+    status = relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, released);
     if (status == WEIR_OK)
         weir__relief_end(&a->host.relief, wanted);
     return status;

@@ -52,6 +52,11 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
     if (event->shrink) {
         books->trims += event->cause == WEIR_EVENT_TRIM;
         books->trim_bytes += event->cause == WEIR_EVENT_TRIM ? event->got : 0;
+        books->yields += event->cause == WEIR_EVENT_YIELD;
+        books->yield_bytes += event->cause == WEIR_EVENT_YIELD ? event->got : 0;
+    } else if (event->cause == WEIR_EVENT_APPEAL) {
+        books->appeals++;
+        books->appeal_bytes += event->got;
     } else {
         books->growths++;
         books->growth_bytes += event->got;
@@ -62,7 +67,7 @@ void weir__books_event(struct weir_books *books, const weir_event *event) {
         books->ahead_ns += event->stall_ns;
     }
     pthread_mutex_unlock(&books->lock);
-    if (!event->shrink && !is_ahead(event))
+    if (!event->shrink && !is_ahead(event) && event->cause != WEIR_EVENT_APPEAL)
         atomic_fetch_add_explicit(&books->stall_ns, event->stall_ns, memory_order_relaxed);
 }
 
@@ -97,6 +102,10 @@ void weir__books_read(struct weir_books *books, weir_statistics *out) {
     out->ahead_steps = books->ahead_steps;
     out->ahead_bytes = books->ahead_bytes;
     out->ahead_ns = books->ahead_ns;
+    out->appeals = books->appeals;
+    out->appeal_bytes = books->appeal_bytes;
+    out->yields = books->yields;
+    out->yield_bytes = books->yield_bytes;
     pthread_mutex_unlock(&books->lock);
 }
 

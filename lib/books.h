@@ -44,6 +44,10 @@ struct weir_books {
     uint64_t ahead_steps;
     uint64_t ahead_bytes;
     uint64_t ahead_ns;
+    uint64_t appeals;
+    uint64_t appeal_bytes;
+    uint64_t yields;
+    uint64_t yield_bytes;
     uint64_t next_sequence;  /* of the next event; starts at 1 */
     struct weir_event *ring; /* event with sequence s at ring[(s - 1) % ring_capacity] */
     size_t ring_capacity;

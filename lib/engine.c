@@ -139,11 +139,18 @@ void weir__engine_note(struct weir_host *host, int cause, int shrink, uint64_t a
 
     weir__books_event(host->books, &event);
     weir__nvtx_mark(weir__event_name(cause, shrink), shrink, got);
+    if (host->neighbours && cause != WEIR_EVENT_APPEAL)
+        weir__neighbours_note(host->neighbours, &host->shown, reserve_after);
     if (!shrink && (cause == WEIR_EVENT_REQUEST || cause == WEIR_EVENT_POLICY))
         weir__decay_grew(&host->decay);
     if (host->options.log < WEIR_LOG_INFO)
         return;
     weir__bytes_show(got, got_text, sizeof got_text);
+    if (cause == WEIR_EVENT_APPEAL) {
+        weir__log(host->options.log, WEIR_LOG_INFO, "other processes gave %s, %llu ns", got_text,
+                  (unsigned long long)stall_ns);
+        return;
+    }
     weir__bytes_show(reserve_after, reserve_text, sizeof reserve_text);
     weir__log(host->options.log, WEIR_LOG_INFO, "reserve %s %s (%s), now %s, %llu ns",
               shrink ? "fell by" : "grew by", got_text, weir_event_cause_word(cause), reserve_text,

@@ -21,6 +21,7 @@
 #include "decay.h"
 #include "detour.h"
 #include "driver.h"
+#include "neighbours.h"
 #include "relief.h"
 #include "uses.h"
 
@@ -81,6 +82,8 @@ struct weir_host {
      * gone, if all together have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called
      * without a lock. */
     uint64_t (*borrow)(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
+    struct weir_neighbours *neighbours; /* the device's other processes; NULL: none are known of.  Fixed */
+    _Atomic uint64_t shown;             /* the reserve, as they were told */
     /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
      * of a millisecond; 0: the engine does not grow ahead of demand. */
     size_t pace;

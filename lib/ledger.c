@@ -351,6 +351,8 @@ static void look_after(struct weir_ledger *l) {
 
     if (l->has_left || (before >= 0 && is_sound(before)))
         return;
+    if (before >= 0) /* nobody who sleeps on a page that is gone could be woken */
+        (void)!ftruncate(before, (off_t)FILE_BYTES);
     weir__ledger_ring(l);
     if (attach(l) != 0)
         l->file = -1;

@@ -93,6 +93,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/options.c \
 	lib/pagemap.c \
 	lib/pagemap.h \
+	lib/neighbours.c \
+	lib/neighbours.h \
 	lib/order.c \
 	lib/order.h \
 	lib/placement.c \

@@ -28,6 +28,7 @@
 
 #define LARGEST_ORDINAL 1023
 #define LARGEST_EVENT_RING 1048576
+#define LARGEST_PRIORITY 1000
 #define NO_WAIT UINT32_MAX
 #define NEVER UINT32_MAX
 #define NO_DECAY UINT64_MAX
@@ -540,6 +541,25 @@ static int ring_check(const struct row *row, const weir_options *options,
     return 1;
 }
 
+static int priority_read(const struct row *row, const char *text, weir_options *options,
+                         struct weir_problem *problem) {
+    uint64_t value;
+
+    if (!weir__count_read(text, LARGEST_PRIORITY, &value, problem))
+        return 0;
+    *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
+    return 1;
+}
+
+static int priority_check(const struct row *row, const weir_options *options,
+                          struct weir_problem *problem) {
+    if (*(const uint32_t *)field(row, options) > LARGEST_PRIORITY)
+        return weir__problem(problem, "it is too large");
+    return 1;
+}
+
+static const struct kind priority_kind = {priority_read, ring_spell, number_is_set, priority_check};
+
 static const struct kind ring_kind = {ring_read, ring_spell, number_is_set, ring_check};
 
 /* ---------------------------------------------------------------- headroom ---- */
@@ -987,6 +1007,28 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(verdict),
          NULL,
          0},
+    [WEIR_SETTING_LEDGER] = {{"ledger", "WEIR_LEDGER", "SWITCH", "on or off", "on",
+                              "The processes of a user on one GPU know of each other, and give "
+                              "idle reserve back when one "
+                              "finds no memory on the device."},
+                             &word_kind,
+                             AT(ledger),
+                             switches,
+                             0},
+    [WEIR_SETTING_PRIORITY] =
+        {{"priority", "WEIR_PRIORITY", "N", "a number from 0 to 1000", "0",
+          "Of the processes on a GPU, those of the lowest priority give idle reserve back first."},
+         &priority_kind,
+         AT(priority),
+         NULL,
+         0},
+    [WEIR_SETTING_LEAVE] =
+        {{"leave", "WEIR_LEAVE", "SIZE", SIZE_ACCEPTS, "0",
+          "Growth leaves so much of the device free, for a display or for programs without weir."},
+         &amount_kind,
+         AT(leave),
+         NULL,
+         0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -1011,6 +1053,8 @@ static void fill_defaults(weir_options *options) {
         options->harden = WEIR_HARDEN_OFF;
     if (options->stream_checks == WEIR_SWITCH_DEFAULT)
         options->stream_checks = WEIR_SWITCH_ON;
+    if (options->ledger == WEIR_SWITCH_DEFAULT)
+        options->ledger = WEIR_SWITCH_ON;
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
         if (rows[i].kind == &word_kind && !word_is_set(&rows[i], options))
             *(int *)mutable_field(&rows[i], options) = rows[i].words[0].value;
@@ -1022,6 +1066,8 @@ static void fill_defaults(weir_options *options) {
         options->growth_factor = 2;
     if (!(options->growth_factor > 0) && options->growth == WEIR_GROWTH_REMAINING)
         options->growth_factor = 0.5;
+    if (options->leave.kind == WEIR_AMOUNT_DEFAULT)
+        options->leave.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc_min.kind == WEIR_AMOUNT_DEFAULT)
         options->prealloc_min.kind = WEIR_AMOUNT_BYTES;
     if (options->prealloc.kind == WEIR_AMOUNT_DEFAULT)

@@ -10,6 +10,7 @@
  *      waiting at all was asked for.
  *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
+ *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time.
  * A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
@@ -17,6 +18,9 @@
  */
 #include "recovery.h"
 
+#include <time.h>
+
+#include "ledger.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"
@@ -26,6 +30,8 @@
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
 /* What engines may have to grow by for a small request. */
 #define UNIT ((uint64_t)32 << 20)
+/* Of the deadline, what others have. */
+#define NEIGHBOURS_PART 10
 
 static uint64_t deadline_ns(const struct weir_host *host) {
     return host->options.recovery_timeout_ms == UINT32_MAX
@@ -118,6 +124,44 @@ static weir_status ask_others(const struct weir_engine *ops, void *engine, struc
     return why;
 }
 
+/* Who was killed a moment ago may still hold memory, and others may need less by now. */
+static void wait_for_neighbours(void) {
+    nanosleep(&(struct timespec){0, LONGEST_PAUSE_NS}, NULL);
+}
+
+/* Rung 5, in real time.  Likewise. */
+static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
+                                  struct weir_host *host, weir_status why, size_t bytes,
+                                  weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
+    uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
+    uint64_t most = weir__size_larger(bytes, UNIT), now, given, kept;
+    int result_before = weir__driver_result;
+    weir_refusal figures;
+
+    for (; host->neighbours && why == WEIR_E_NO_MEMORY && began < until; began = now) {
+        read_refusal(ops, engine, host, bytes, &figures);
+        if (bytes >
+            figures.reserve - figures.in_use + weir__size_less(figures.limit, figures.reserve))
+            break;
+        given = weir__neighbours_ask(host->neighbours, most, until, &kept);
+        now = weir__ledger_now();
+        if (given > 0 || !*asked)
+            weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,
+                              figures.reserve);
+        if (given == 0 && weir__size_less(host->device_total, figures.in_use + bytes) < kept)
+            break;
+        if (given == 0)
+            wait_for_neighbours();
+        else if (most < host->device_total) /* it was in parts of units, or others were first */
+            most *= 2;
+        *asked = 1;
+        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        result_before = weir__driver_result;
+    }
+    weir__set_driver_result(result_before);
+    return why;
+}
+
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
     char asked[32], reserve[32], in_use[32], device_free[32], largest[32];
 
@@ -171,6 +215,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
         }
     }
     status = ask_others(ops, engine, host, status, bytes, stream, block, grew, &again);
+    status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, &again);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);

@@ -42,7 +42,10 @@ enum weir_setting {
     X(PROFILE)                                                                                     \
     X(DECAY)                                                                                       \
     X(INTERNAL_DEPENDENCIES)                                                                       \
-    X(VERDICT)
+    X(VERDICT)                                                                                     \
+    X(LEDGER)                                                                                      \
+    X(PRIORITY)                                                                                    \
+    X(LEAVE)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

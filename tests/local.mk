@@ -60,6 +60,7 @@ unit_tests = \
 	tests/test_model_shared \
 	tests/test_model_virtual \
 	tests/test_options \
+	tests/test_neighbours \
 	tests/test_oracle \
 	tests/test_order \
 	tests/test_pagemap \

@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 280, 8);
+STRUCT(weir_options, 304, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -79,8 +79,11 @@ FIELD(weir_options, prealloc_mode, 244, 4);
 FIELD(weir_options, profile, 248, 8);
 FIELD(weir_options, decay_ms, 256, 8);
 FIELD(weir_options, internal_dependencies, 264, 4);
-FIELD(weir_options, reserved, 268, 4);
-FIELD(weir_options, verdict, 272, 8);
+FIELD(weir_options, ledger, 268, 4);
+FIELD(weir_options, priority, 272, 4);
+FIELD(weir_options, reserved, 276, 4);
+FIELD(weir_options, leave, 280, 16);
+FIELD(weir_options, verdict, 296, 8);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);
@@ -92,7 +95,7 @@ FIELD(weir_oom, largest, 40, 8);
 FIELD(weir_oom, status, 48, 4);
 FIELD(weir_oom, reserved, 52, 4);
 
-STRUCT(weir_statistics, 368, 8);
+STRUCT(weir_statistics, 400, 8);
 FIELD(weir_statistics, size, 0, 8);
 FIELD(weir_statistics, attempts, 8, 8);
 FIELD(weir_statistics, allocs, 16, 8);
@@ -139,6 +142,10 @@ FIELD(weir_statistics, prealloc_pending, 336, 8);
 FIELD(weir_statistics, prealloc_waited_ns, 344, 8);
 FIELD(weir_statistics, profile_asked, 352, 8);
 FIELD(weir_statistics, profile_runs, 360, 8);
+FIELD(weir_statistics, appeals, 368, 8);
+FIELD(weir_statistics, appeal_bytes, 376, 8);
+FIELD(weir_statistics, yields, 384, 8);
+FIELD(weir_statistics, yield_bytes, 392, 8);
 
 STRUCT(weir_latency, 64, 8);
 FIELD(weir_latency, size, 0, 8);
@@ -300,6 +307,8 @@ VALUE(WEIR_EVENT_HEADROOM, 5);
 VALUE(WEIR_EVENT_BACKGROUND, 6);
 VALUE(WEIR_EVENT_DECAY, 7);
 VALUE(WEIR_EVENT_LOW_MEMORY, 8);
+VALUE(WEIR_EVENT_YIELD, 9);
+VALUE(WEIR_EVENT_APPEAL, 10);
 
 VALUE(WEIR_VERDICT_NONE, 0);
 VALUE(WEIR_VERDICT_TOO_LARGE, 1);
@@ -330,7 +339,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(engines, 4);
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
-    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 9);
+    ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
     ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 8);
 }
 END_TEST

@@ -447,6 +447,9 @@ static const struct {
     {"event-ring", "0", "too small", "1 to 1048576"},
     {"event-ring", "1048577", "too large", "1 to 1048576"},
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
+    {"priority", "1001", "too large", "0 to 1000"},
+    {"priority", "-1", "negative", "0 to 1000"},
+    {"ledger", "perhaps", "none of the words", "on or off"},
 };
 
 START_TEST(test_bad_option) {
@@ -674,6 +677,11 @@ static const struct {
     {"headroom", "1%free:512MiB", NULL},
     {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
     {"internal-dependencies", "on", NULL},
+    {"ledger", "off", NULL},
+    {"ledger", "ON", "on"},
+    {"priority", "1000", NULL},
+    {"leave", "1GiB", NULL},
+    {"leave", "5%", NULL},
     {"internal-dependencies", "0", "off"},
     {"decay", "off", NULL},
     {"decay", "60s", NULL},
@@ -804,6 +812,9 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_VERDICT, "off", "off"},
         {WEIR_SETTING_DECAY, "off", "off"},
         {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
+        {WEIR_SETTING_LEDGER, "on", "on"},
+        {WEIR_SETTING_PRIORITY, "0", "0"},
+        {WEIR_SETTING_LEAVE, "0", "0"},
     };
     char text[128];
 
@@ -868,8 +879,10 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, profile), 248);
     ck_assert_uint_eq(offsetof(weir_options, decay_ms), 256);
     ck_assert_uint_eq(offsetof(weir_options, internal_dependencies), 264);
-    ck_assert_uint_eq(offsetof(weir_options, verdict), 272);
-    ck_assert_uint_eq(sizeof(weir_options), 280);
+    ck_assert_uint_eq(offsetof(weir_options, ledger), 268);
+    ck_assert_uint_eq(offsetof(weir_options, leave), 280);
+    ck_assert_uint_eq(offsetof(weir_options, verdict), 296);
+    ck_assert_uint_eq(sizeof(weir_options), 304);
 }
 END_TEST
 
@@ -1251,6 +1264,9 @@ static const struct {
     {WEIR_SETTING_DECAY, "WEIR_DECAY", "60s", "off"},
     {WEIR_SETTING_INTERNAL_DEPENDENCIES, "WEIR_INTERNAL_DEPENDENCIES", "on", "off"},
     {WEIR_SETTING_VERDICT, "WEIR_VERDICT", "stderr", "off"},
+    {WEIR_SETTING_LEDGER, "WEIR_LEDGER", "off", "on"},
+    {WEIR_SETTING_PRIORITY, "WEIR_PRIORITY", "7", "1000"},
+    {WEIR_SETTING_LEAVE, "WEIR_LEAVE", "1GiB", "5%"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -118,6 +118,8 @@ START_TEST(causes_have_words) {
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_RECOVERY), "recovery");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_DECAY), "decay");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_LOW_MEMORY), "low-memory");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_YIELD), "yield");
+    ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_APPEAL), "appeal");
     ck_assert_str_eq(weir_event_cause_word(-1), "unknown");
     ck_assert_str_eq(weir_event_cause_word(WEIR_EVENT_CAUSE_COUNT), "unknown");
 }

@@ -312,7 +312,18 @@ typedef struct weir_options {
      * a mapped arena whose packing is FIT, else off.  Blocks that other streams use with weir_use are
      * waited for by the host as ever. */
     int internal_dependencies;
+
+    /* WEIR_SWITCH_.  Default on: the user's processes that have memory of one GPU know of each other, through a
+     * file of a few pages in the runtime folder.  A request for which the device has no memory has the others
+     * give back what they hold idle, for a tenth of recovery_timeout_ms at most.  off: none of it.  On a device
+     * model nobody else is there, unless WEIR_MODEL_SHARED says so. */
+    int ledger;
+    /* From 0, the default, to 1000: of processes that could give, those of the lowest are asked first. */
+    uint32_t priority;
     int reserved; /* zero */
+    /* Room on the device that growth leaves to others: a display, programs without weir.  Measured by what the
+     * device says is free, which a step of another process may take in the same moment.  Default: none. */
+    weir_amount leave;
 
     /* Where to tell why a request was refused, as weir_verdict_text writes it: "stderr", or a file that it is added
      * to (as lines of JSON if its name ends with .json), at most 1023 bytes, from the folder that the process is

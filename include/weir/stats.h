@@ -75,6 +75,11 @@ typedef struct weir_statistics {
 
     uint64_t profile_asked; /* options.profile: bytes that it had preallocated; in prealloc_asked */
     uint64_t profile_runs;  /* runs that it was learned from; 0: there was none that would do */
+
+    uint64_t appeals;      /* options.ledger: times that other processes were asked for memory, */
+    uint64_t appeal_bytes; /* given back by them then; */
+    uint64_t yields;       /* times that reserve was given back as another one asked, */
+    uint64_t yield_bytes;  /* and what went */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -96,7 +101,10 @@ typedef struct weir_latency {
     X(HEADROOM, "headroom")     /* in the background, ahead of demand: options.headroom */         \
     X(BACKGROUND, "background") /* preallocation in the background */                              \
     X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
-    X(LOW_MEMORY, "low-memory") /* given back as memory was low elsewhere: weir_low_memory */
+    X(LOW_MEMORY, "low-memory") /* given back as memory was low elsewhere: weir_low_memory */      \
+    X(YIELD, "yield")           /* given back as another process asked for it: options.ledger */   \
+    X(APPEAL, "appeal")         /* other processes were asked: `got' is what they gave, and the    \
+                                 * reserve is as it was */
 
 enum {
 #define WEIR_EVENT_ENUM(name, word) WEIR_EVENT_##name,

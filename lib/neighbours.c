@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: MIT */
+/* neighbours.c: see neighbours.h.
+ *
+ * Who asks rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
+ * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the
+ * answer into their own entry, and ring.  Nobody writes anywhere else, nobody waits but the one who asks, and it waits
+ * a quarter of its time for one round; who has not answered by then (it is stopped, or its device is busy for
+ * long) is not asked again for a while.
+ *
+ * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
+ * while it does, and it does nothing more once the process has begun to exit.  A child of fork has no thread, and
+ * every public call there ends before it could miss it.
+ *
+ * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
+ * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its ledger's.
+ *
+ * Must not know: what an allocator is, settings' names.
+ */
+#include "neighbours.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ledger.h"
+#include "result.h"
+#include "show.h"
+#include "siblings.h"
+
+#define MILLISECOND UINT64_C(1000000)
+/* How long one that did not answer is left alone. */
+#define SILENCE_NS (2000 * MILLISECOND)
+/* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
+ * process that was killed does not end. */
+enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
+
+struct silent {
+    uint64_t start; /* of the process */
+    uint64_t slot;
+    uint64_t until_ns;
+};
+
+struct weir_neighbours {
+    struct weir_neighbours *next; /* guarded by `joining`, as is */
+    unsigned allocators;
+    struct weir_sibling own; /* in no list: what the device's allocators are found by */
+    struct weir_neighbours_calls calls;
+    struct weir_ledger ledger;
+    pthread_t thread;
+    atomic_int stopped, shares;
+    uint64_t weights; /* as they were last; the thread's own, as are */
+    uint64_t seen[WEIR_LEDGER_ANSWERS];
+    unsigned answers;
+
+    pthread_mutex_t lock; /* guards the entry */
+    struct weir_ledger_entry entry;
+
+    pthread_mutex_t asking; /* held by who asks; guards what follows */
+    struct silent silent[SILENT];
+};
+
+static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
+static struct weir_neighbours *first; /* guarded by `joining`, as is */
+static int has_failed;
+static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int exiting; /* guarded by `stepping` */
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
+int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
+                            char name[WEIR_NEIGHBOURS_DEVICE_BYTES]) {
+    CUuuid uuid;
+
+    if ((driver->is_shared && !driver->is_shared()) ||
+        driver->cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
+        return 0;
+    for (size_t i = 0; i < sizeof uuid.bytes; i++)
+        snprintf(name + 2 * i, 3, "%02x", (unsigned char)uuid.bytes[i]);
+    return 1;
+}
+
+/* ---- the own entry ------------------------------------------------------------------------------- */
+
+static void add(struct weir_holding *sum, const struct weir_holding *h) {
+    sum->reserve += h->reserve;
+    sum->in_use += h->in_use;
+    sum->idle += h->idle;
+    sum->limit = h->limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h->limit;
+    if (h->priority > sum->priority)
+        sum->priority = h->priority;
+    if (h->weight > sum->weight)
+        sum->weight = h->weight;
+    sum->shares |= h->shares;
+}
+
+/* The caller holds the lock. */
+static void write_down(struct weir_neighbours *n, const struct weir_holding *h) {
+    n->entry.reserve = h->reserve;
+    n->entry.in_use = h->in_use;
+    n->entry.idle = h->idle;
+    n->entry.limit = h->limit;
+    n->entry.priority = h->priority;
+    n->entry.weight = h->weight;
+    atomic_store(&n->shares, h->shares);
+    weir__ledger_publish(&n->ledger, &n->entry);
+}
+
+/* What the allocators have now. */
+static void refresh(struct weir_neighbours *n) {
+    struct weir_holding sum = {0}, h;
+    struct weir_sibling *s = NULL;
+    int any = 0;
+
+    while ((s = weir__siblings_next(&n->own, s))) {
+        memset(&h, 0, sizeof h);
+        n->calls.holding(s->owner, &h);
+        add(&sum, &h);
+        any = 1;
+    }
+    if (!any) /* the first is being made */
+        return;
+    pthread_mutex_lock(&n->lock);
+    write_down(n, &sum);
+    pthread_mutex_unlock(&n->lock);
+}
+
+void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve) {
+    uint64_t before = atomic_exchange_explicit(shown, reserve, memory_order_relaxed);
+
+    pthread_mutex_lock(&n->lock);
+    n->entry.reserve += reserve - before; /* or less */
+    if ((int64_t)n->entry.reserve < 0)
+        n->entry.reserve = reserve;
+    n->entry.idle = smaller(n->entry.idle, n->entry.reserve);
+    n->entry.in_use = smaller(n->entry.in_use, n->entry.reserve);
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
+uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
+    struct weir_ledger_entry entry;
+    uint64_t sum = 0;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&n->ledger, slot, &entry) && entry.weight < UINT64_MAX - sum)
+            sum += entry.weight;
+    return sum;
+}
+
+/* ---- giving -------------------------------------------------------------------------------------- */
+
+static uint64_t give(struct weir_neighbours *n, uint64_t bytes) {
+    struct weir_sibling *s = NULL;
+    uint64_t given = 0;
+
+    while (given < bytes && (s = weir__siblings_next(&n->own, s)))
+        given += n->calls.give(s->owner, bytes - given);
+    if (s)
+        weir__siblings_let_go(s);
+    return given;
+}
+
+static int has_answered(const struct weir_neighbours *n, uint64_t sequence) {
+    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+        if (n->seen[i] == sequence)
+            return 1;
+    return 0;
+}
+
+static void answer(struct weir_neighbours *n, uint64_t sequence, uint64_t bytes) {
+    unsigned at = n->answers++ % WEIR_LEDGER_ANSWERS;
+    uint64_t given = give(n, bytes);
+
+    n->seen[at] = sequence;
+    refresh(n);
+    pthread_mutex_lock(&n->lock);
+    n->entry.answer[at] = (struct weir_ledger_answer){sequence, given};
+    n->entry.given += given;
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+}
+
+/* What one asks of this process; 0: nothing, or it has been answered. */
+static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledger_entry *entry,
+                         uint64_t own_slot) {
+    if (entry->until_ns <= weir__ledger_now() || has_answered(n, entry->sequence))
+        return 0;
+    for (int i = 0; i < WEIR_LEDGER_ASKS; i++)
+        if (entry->ask[i].bytes > 0 && entry->ask[i].slot == own_slot &&
+            entry->ask[i].start == n->ledger.start)
+            return entry->ask[i].bytes;
+    return 0;
+}
+
+/* Everything that somebody may have rung for.  The caller holds `stepping`. */
+static void look(struct weir_neighbours *n) {
+    struct weir_sibling *s = NULL;
+    struct weir_ledger_entry entry;
+    uint64_t weights = 0, bytes;
+    int own;
+
+    refresh(n);
+    own = weir__ledger_slot(&n->ledger);
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        if (!weir__ledger_read(&n->ledger, slot, &entry))
+            continue;
+        weights += smaller(entry.weight, UINT64_MAX - weights);
+        bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
+        if (bytes > 0)
+            answer(n, entry.sequence, bytes);
+    }
+    if (weights == n->weights)
+        return;
+    n->weights = weights;
+    while ((s = weir__siblings_next(&n->own, s)))
+        n->calls.resize(s->owner, weights);
+}
+
+static void *run(void *neighbours) {
+    struct weir_neighbours *n = neighbours;
+    uint32_t bell;
+
+    while (!atomic_load(&n->stopped)) {
+        bell = weir__ledger_bell(&n->ledger);
+        pthread_mutex_lock(&stepping);
+        if (!exiting)
+            look(n);
+        pthread_mutex_unlock(&stepping);
+        if (!atomic_load(&n->stopped))
+            weir__ledger_wait(&n->ledger, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
+    }
+    return NULL;
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+struct candidate {
+    uint64_t slot, start, pid, idle, priority;
+    int is_late; /* it has not said what it has now */
+    int is_asked;
+};
+
+static struct silent *silence_of(struct weir_neighbours *n, const struct candidate *c) {
+    uint64_t now = weir__ledger_now();
+
+    for (int i = 0; i < SILENT; i++)
+        if (n->silent[i].until_ns > now && n->silent[i].slot == c->slot &&
+            n->silent[i].start == c->start)
+            return &n->silent[i];
+    return NULL;
+}
+
+static void leave_alone(struct weir_neighbours *n, const struct candidate *c) {
+    struct silent *oldest = &n->silent[0];
+
+    for (int i = 1; i < SILENT; i++)
+        if (n->silent[i].until_ns < oldest->until_ns)
+            oldest = &n->silent[i];
+    *oldest = (struct silent){c->start, c->slot, weir__ledger_now() + SILENCE_NS};
+}
+
+static int in_turn(const void *one, const void *other) {
+    const struct candidate *a = one, *b = other;
+
+    if (a->is_late != b->is_late)
+        return a->is_late - b->is_late;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
+    return a->idle == b->idle ? 0 : a->idle > b->idle ? -1 : 1;
+}
+
+/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as
+ * weir__neighbours_ask has it. */
+static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
+                      size_t *missing, uint64_t *kept) {
+    int own = weir__ledger_slot(&n->ledger);
+    struct weir_ledger_entry entry;
+    size_t count = 0;
+
+    *missing = 0;
+    *kept = UINT64_MAX;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct candidate *c = &out[count];
+
+        if (slot == own || !weir__ledger_read(&n->ledger, slot, &entry))
+            continue;
+        *c = (struct candidate){.slot = (uint64_t)slot,
+                                .start = entry.start,
+                                .pid = entry.pid,
+                                .idle = entry.idle,
+                                .priority = entry.priority,
+                                .is_late = entry.heartbeat_ns < since};
+        *kept = (*kept == UINT64_MAX ? 0 : *kept) + (c->is_late ? entry.reserve : entry.in_use);
+        if (silence_of(n, c))
+            continue;
+        *missing += (size_t)c->is_late;
+        count += c->idle > 0 || c->is_late;
+    }
+    qsort(out, count, sizeof *out, in_turn);
+    return count;
+}
+
+/* Sleeps until somebody rings, or that time. */
+static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until) {
+    uint64_t now = weir__ledger_now();
+
+    if (now < until)
+        weir__ledger_wait(&n->ledger, bell,
+                          (unsigned)smaller((until - now) / MILLISECOND + 1, 1000));
+}
+
+/* Has all say what they have. */
+static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t deadline,
+                     uint64_t *kept) {
+    uint64_t began = weir__ledger_now(), until;
+    size_t count, missing;
+
+    until = smaller(deadline, began + REFRESH_MS * MILLISECOND);
+    pthread_mutex_lock(&n->lock);
+    weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+    for (;;) { /* who only says what it has does not ring */
+        count = collect(n, out, began, &missing, kept);
+        if (missing == 0 || weir__ledger_now() >= until)
+            return count;
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+}
+
+/* What one has answered: 1 and bytes, or 0.  The dead have given what they had. */
+static int is_answered(struct weir_neighbours *n, const struct candidate *c, uint64_t sequence,
+                       uint64_t *bytes) {
+    struct weir_ledger_entry entry;
+
+    *bytes = c->idle;
+    if (!weir__ledger_read(&n->ledger, (int)c->slot, &entry) || entry.start != c->start ||
+        entry.pid != c->pid)
+        return 1;
+    for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+        if (entry.answer[i].sequence == sequence) {
+            *bytes = entry.answer[i].bytes;
+            return 1;
+        }
+    return 0;
+}
+
+static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask *asks,
+                         uint64_t sequence, uint64_t until) {
+    pthread_mutex_lock(&n->lock);
+    memcpy(n->entry.ask, asks, sizeof n->entry.ask);
+    n->entry.sequence = sequence;
+    n->entry.until_ns = until;
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* Asks some of them, and waits for their answers: bytes that they gave. */
+static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
+                         const struct weir_ledger_ask *asks, uint64_t until) {
+    static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
+    uint64_t sequence = weir__ledger_now(), given, bytes;
+    size_t open;
+
+    sequence = sequence << 8 ^ (uint64_t)getpid(); /* no other's */
+    put_question(n, asks, sequence, until);
+    weir__ledger_ring(&n->ledger);
+    for (;;) {
+        uint32_t bell = weir__ledger_bell(&n->ledger);
+
+        given = 0;
+        open = 0;
+        for (size_t i = 0; i < count; i++) {
+            if (is_answered(n, some[i], sequence, &bytes))
+                given += bytes;
+            else
+                open++;
+        }
+        if (open == 0 || weir__ledger_now() >= until)
+            break;
+        sleep_until(n, bell, until);
+    }
+    for (size_t i = 0; open > 0 && i < count; i++)
+        if (!is_answered(n, some[i], sequence, &bytes))
+            leave_alone(n, some[i]);
+    put_question(n, nothing, sequence, 0);
+    return given;
+}
+
+/* Picks those that are next; how many. */
+static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct candidate **some,
+                   struct weir_ledger_ask *asks) {
+    size_t picked = 0;
+
+    for (size_t i = 0; i < count && bytes > 0 && picked < WEIR_LEDGER_ASKS; i++) {
+        uint64_t part = all[i].is_late ? bytes : smaller(all[i].idle, bytes);
+
+        if (all[i].is_asked)
+            continue;
+        all[i].is_asked = 1;
+        some[picked] = &all[i];
+        asks[picked++] = (struct weir_ledger_ask){all[i].slot, all[i].start, part};
+        bytes -= all[i].is_late ? 0 : part;
+    }
+    return picked;
+}
+
+uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t deadline,
+                              uint64_t *kept) {
+    struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
+    uint64_t began = weir__ledger_now(), given = 0, round;
+    size_t count, picked;
+
+    pthread_mutex_lock(&n->asking);
+    round = deadline > began ? (deadline - began) / 4 + 1 : 0;
+    count = survey(n, all, deadline, kept);
+    while (given < bytes && weir__ledger_now() < deadline) {
+        struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
+
+        picked = pick(all, count, bytes - given, some, asks);
+        if (picked == 0)
+            break;
+        given += ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round));
+    }
+    pthread_mutex_lock(&n->lock);
+    n->entry.asked += bytes;
+    n->entry.got += given;
+    pthread_mutex_unlock(&n->lock);
+    pthread_mutex_unlock(&n->asking);
+    return given;
+}
+
+/* ---- joining and leaving ------------------------------------------------------------------------- */
+
+/* The file goes with the last process that ends in order. */
+static void leave_at_exit(void) {
+    if (weir__driver_forked())
+        return;
+    pthread_mutex_lock(&stepping);
+    exiting = 1;
+    pthread_mutex_unlock(&stepping);
+    pthread_mutex_lock(&joining);
+    for (struct weir_neighbours *n = first; n; n = n->next) {
+        pthread_mutex_lock(&n->lock);
+        weir__ledger_leave(&n->ledger);
+        pthread_mutex_unlock(&n->lock);
+    }
+    pthread_mutex_unlock(&joining);
+}
+
+static void prepare_exit(void) {
+    (void)atexit(leave_at_exit);
+}
+
+/* Signals of the program are for its own threads. */
+static int start(struct weir_neighbours *n) {
+    sigset_t all, before;
+    int error;
+
+    pthread_once(&once, prepare_exit);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&n->thread, NULL, run, n);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = error;
+    return error == 0;
+}
+
+static void discard(struct weir_neighbours *n) {
+    pthread_mutex_destroy(&n->lock);
+    pthread_mutex_destroy(&n->asking);
+    free(n);
+}
+
+static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
+                                    const struct weir_neighbours_calls *calls,
+                                    const struct weir_holding *holding, const char *name) {
+    struct weir_neighbours *n = calloc(1, sizeof *n);
+
+    if (!n)
+        return NULL;
+    n->own.driver = driver;
+    n->own.device = device;
+    n->calls = *calls;
+    pthread_mutex_init(&n->lock, NULL);
+    pthread_mutex_init(&n->asking, NULL);
+    if (weir__ledger_open(&n->ledger, name) != 0) {
+        discard(n);
+        return NULL;
+    }
+    weir__show_command(n->entry.command, sizeof n->entry.command);
+    write_down(n, holding);
+    if (start(n))
+        return n;
+    weir__ledger_close(&n->ledger);
+    discard(n);
+    return NULL;
+}
+
+struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
+                                              const struct weir_neighbours_calls *calls,
+                                              const struct weir_holding *holding, char *why,
+                                              size_t why_bytes) {
+    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    struct weir_neighbours *n;
+
+    why[0] = '\0';
+    if (!weir__neighbours_device(driver, device, name))
+        return NULL;
+    pthread_mutex_lock(&joining);
+    for (n = first; n; n = n->next)
+        if (n->own.driver == driver && n->own.device == device)
+            break;
+    if (!n) {
+        n = make(driver, device, calls, holding, name);
+        if (!n && !has_failed)
+            snprintf(why, why_bytes, "%s", strerror(errno));
+        has_failed |= !n;
+        if (n) {
+            n->next = first;
+            first = n;
+        }
+    }
+    if (n) {
+        n->allocators++;
+        weir__ledger_ring(&n->ledger);
+    }
+    pthread_mutex_unlock(&joining);
+    return n;
+}
+
+void weir__neighbours_leave(struct weir_neighbours *n, _Atomic uint64_t *shown) {
+    struct weir_neighbours **at = &first;
+
+    pthread_mutex_lock(&joining);
+    if (--n->allocators > 0) {
+        pthread_mutex_unlock(&joining);
+        weir__neighbours_note(n, shown, 0);
+        return;
+    }
+    while (*at != n)
+        at = &(*at)->next;
+    *at = n->next;
+    pthread_mutex_unlock(&joining);
+    atomic_store(&n->stopped, 1);
+    weir__ledger_ring(&n->ledger);
+    pthread_join(n->thread, NULL);
+    weir__ledger_close(&n->ledger);
+    discard(n);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* neighbours.h: what the processes that share a device do for each other, through its ledger (ledger.h).
+ *
+ * A process has one of these for each device, as long as it has an allocator there, with a thread that sleeps until
+ * somebody rings: then it writes down what its allocators have, and gives back what it is asked for.
+ *
+ * Must not know: what an allocator is, settings' names.
+ */
+#ifndef WEIR_NEIGHBOURS_H
+#define WEIR_NEIGHBOURS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "driver.h"
+
+struct weir_neighbours;
+
+/* What one allocator has of the device; bytes. */
+struct weir_holding {
+    uint64_t reserve, in_use, idle; /* idle: that it could give back */
+    uint64_t limit;                 /* UINT64_MAX: none */
+    uint64_t priority;
+    uint64_t weight; /* of its share of the device, in millionths */
+    int shares;      /* its limit or its preallocation is one */
+};
+
+/* What is asked of the process's allocators, which are the owners in the list of siblings.  Called from the thread,
+ * without a lock. */
+struct weir_neighbours_calls {
+    void (*holding)(void *owner, struct weir_holding *out);
+    uint64_t (*give)(void *owner, uint64_t bytes); /* bytes that went */
+    /* There may be other processes than before, or fewer: `weights` is the sum of all. */
+    void (*resize)(void *owner, uint64_t weights);
+};
+
+/* Takes part on that device, once more.  `holding': what the new allocator brings.  NULL and a reason, or NULL and
+ * "": nobody shares the device, or this has been said before. */
+struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
+                                              const struct weir_neighbours_calls *calls,
+                                              const struct weir_holding *holding, char *why,
+                                              size_t why_bytes);
+/* Takes part no more, once less; what an allocator had is given back.  Not to be called with a lock that a call
+ * above may want. */
+void weir__neighbours_leave(struct weir_neighbours *n, _Atomic uint64_t *shown);
+
+/* An allocator's reserve has become another; `shown' is where it keeps what it said last. */
+void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve);
+
+/* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until
+ * `deadline', a time of CLOCK_MONOTONIC.  Bytes that were given.  *kept: bytes that others need themselves, or cannot
+ * be asked for; UINT64_MAX: there are no others. */
+uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t deadline,
+                              uint64_t *kept);
+
+/* The sum of all processes' weights, in millionths. */
+uint64_t weir__neighbours_weights(struct weir_neighbours *n);
+
+#define WEIR_NEIGHBOURS_DEVICE_BYTES 33
+/* The name that a device has in ledgers.  0: nobody else has memory of it, or it has no name. */
+int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
+                            char name[WEIR_NEIGHBOURS_DEVICE_BYTES]);
+
+#endif

@@ -1,0 +1,636 @@
+/* SPDX-License-Identifier: MIT */
+/* test_neighbours.c: processes on one modelled device, which give way to each other.
+ *
+ * The others are this program again, told by lines what to do; each answers with a line.  Time is real here: what
+ * has a deadline in the tests has one that nobody meets by being slow.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ledger.h"
+#include "model/model_shared.h"
+#include "model_device.h"
+#include "allocator_internal.h"
+
+enum { MOST_BLOCKS = 4096, MOST_CHILDREN = 16 };
+
+#define CAPACITY (1024 * MIB)
+
+static char folder[] = "/tmp/weir-neighbours-XXXXXX";
+static const char *program;
+
+static uint64_t now_ms(void) {
+    return weir__ledger_now() / 1000000;
+}
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+/* ---- the other processes ------------------------------------------------------------------------- */
+
+static weir_allocator *own;
+static void *blocks[MOST_BLOCKS];
+static size_t block_count;
+
+/* Check's own words are for its own process. */
+static void must_hold(int holds, int line) {
+    if (holds)
+        return;
+    fprintf(stderr, "process %d: line %d\n", (int)getpid(), line);
+    _exit(9);
+}
+#define must(condition) must_hold(condition, __LINE__)
+
+static void open_device(void) {
+    struct weir_driver_failure failure;
+
+    driver = weir__driver_open("model", &failure);
+    must(driver != NULL);
+    must(weir__model_reset(&(struct weir_model_setup){.capacity = CAPACITY}) == 0);
+    must(driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+    must(driver->cuCtxPushCurrent(primary) == CUDA_SUCCESS);
+    must(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+}
+
+static weir_status take(size_t bytes) {
+    void *block;
+    weir_status status = weir_alloc(own, bytes, A, &block);
+
+    if (status == WEIR_OK)
+        blocks[block_count++] = block;
+    return status;
+}
+
+static weir_status give_all(void) {
+    weir_status status = WEIR_OK;
+
+    while (block_count > 0 && status == WEIR_OK)
+        status = weir_free(own, blocks[--block_count], A);
+    return status;
+}
+
+static void tell_figures(void) {
+    weir_statistics f = {.size = sizeof f};
+
+    must(weir_stats(own, &f) == WEIR_OK);
+    printf("%llu %llu %llu %llu %llu %llu %llu %llu\n", (unsigned long long)(f.reserve / MIB),
+           (unsigned long long)(f.in_use / MIB), (unsigned long long)f.appeals,
+           (unsigned long long)(f.appeal_bytes / MIB), (unsigned long long)f.yields,
+           (unsigned long long)(f.yield_bytes / MIB), (unsigned long long)f.refusals,
+           (unsigned long long)f.growths);
+}
+
+/* Of that cause: how many, and bytes. */
+static void tell_events(int cause) {
+    weir_event events[64];
+    uint64_t bytes = 0;
+    size_t count = 0, found = 0;
+
+    must(weir_events(own, 0, events, sizeof events[0], 64, &count) == WEIR_OK);
+    for (size_t i = 0; i < count; i++)
+        if (events[i].cause == cause) {
+            found++;
+            bytes += events[i].got;
+            must(events[i].shrink == (cause == WEIR_EVENT_YIELD));
+        }
+    printf("%zu %llu\n", found, (unsigned long long)(bytes / MIB));
+}
+
+static void obey(const char *line) {
+    size_t mib = 0;
+
+    if (sscanf(line, "take %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(take(mib * MIB)));
+    } else if (strcmp(line, "give\n") == 0) {
+        printf("%s\n", weir_status_name(give_all()));
+    } else if (strcmp(line, "figures\n") == 0) {
+        tell_figures();
+    } else if (strcmp(line, "yields\n") == 0) {
+        tell_events(WEIR_EVENT_YIELD);
+    } else if (strcmp(line, "appeals\n") == 0) {
+        tell_events(WEIR_EVENT_APPEAL);
+    } else if (strcmp(line, "limit\n") == 0) {
+        weir_refusal r = {.size = sizeof r};
+
+        (void)take(64 * GIB);
+        must(weir_last_refusal(&r) == WEIR_OK);
+        printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
+    } else if (strcmp(line, "end\n") == 0) {
+        must(give_all() == WEIR_OK);
+        must(weir_allocator_destroy(own) == WEIR_OK);
+        exit(0);
+    } else {
+        printf("what?\n");
+    }
+}
+
+/* Works until its input ends: at most one of all is at its peak, who has the lock on that file. */
+static int work(const char *turns, size_t low, size_t peak) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    int turn = open(turns, O_RDWR | O_CLOEXEC);
+    uint64_t random = (uint64_t)getpid() * UINT64_C(2862933555777941757) + 1;
+
+    if (turn < 0)
+        return 2;
+    while (poll(&input, 1, 0) == 0) {
+        int is_peak = flock(turn, LOCK_EX | LOCK_NB) == 0;
+        size_t most = is_peak ? peak : low, held = 0, bytes;
+        weir_status status = WEIR_OK;
+
+        while (status == WEIR_OK && held < most) {
+            random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+            bytes = MIB * (1 + (random >> 33) % 48);
+            bytes = bytes < most - held ? bytes : most - held;
+            status = take(bytes);
+            held += bytes;
+        }
+        if (status == WEIR_OK)
+            status = give_all();
+        if (is_peak)
+            flock(turn, LOCK_UN);
+        if (status != WEIR_OK) {
+            weir_refusal r = {.size = sizeof r};
+
+            must(weir_last_refusal(&r) == WEIR_OK);
+            fprintf(stderr, "%d: %s, %s, held %zu MiB, device free %llu MiB, waited %llu ms\n",
+                    (int)getpid(), weir_status_name(status), is_peak ? "peak" : "low", held / MIB,
+                    (unsigned long long)(r.device_free / MIB),
+                    (unsigned long long)(r.waited_ns / 1000000));
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* child KIND [OPTION VALUE]...; with "work" FILE LOW PEAK behind that. */
+static int be_child(int count, char **words) {
+    weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
+    char line[256], message[320];
+    int i, status;
+
+    open_device();
+    options.recovery_timeout_ms = 20000;
+    for (i = 1; i + 1 < count && strcmp(words[i], "work") != 0; i += 2)
+        if (weir_options_set(&options, words[i], words[i + 1], message, sizeof message) != 0) {
+            fprintf(stderr, "%s\n", message);
+            return 3;
+        }
+    status = weir__allocator_create_on(driver, &options, &own, message, sizeof message);
+    printf("%s\n", status == WEIR_OK ? "ready" : message);
+    fflush(stdout);
+    if (status != WEIR_OK)
+        return 4;
+    if (i < count) {
+        status =
+            work(words[i + 1], (size_t)atol(words[i + 2]) * MIB, (size_t)atol(words[i + 3]) * MIB);
+        return status != 0 || weir_allocator_destroy(own) != WEIR_OK ? 1 : 0;
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        obey(line);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+/* ---- and how they are told ----------------------------------------------------------------------- */
+
+struct child {
+    pid_t pid;
+    FILE *to, *from;
+    char reply[320];
+};
+
+static pid_t living[MOST_CHILDREN]; /* 0: none */
+
+static void hear(struct child *c) {
+    ck_assert_msg(fgets(c->reply, sizeof c->reply, c->from) != NULL, "process %d ended",
+                  (int)c->pid);
+    c->reply[strcspn(c->reply, "\n")] = '\0';
+}
+
+/* `words': KIND and options, with blanks between. */
+static void begin(struct child *c, const char *words) {
+    char copy[256], *argv[32] = {(char *)(uintptr_t)program, (char *)(uintptr_t) "child"}, *at;
+    int in[2], out[2], count = 2;
+
+    snprintf(copy, sizeof copy, "%s", words);
+    for (at = strtok(copy, " "); at; at = strtok(NULL, " "))
+        argv[count++] = at;
+    ck_assert_int_eq(pipe2(in, O_CLOEXEC), 0);
+    ck_assert_int_eq(pipe2(out, O_CLOEXEC), 0);
+    c->pid = fork();
+    if (c->pid == 0) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        execv("/proc/self/exe", argv);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    c->to = fdopen(in[1], "w");
+    c->from = fdopen(out[0], "r");
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i] == 0) {
+            living[i] = c->pid;
+            break;
+        }
+}
+
+static void start(struct child *c, const char *words) {
+    begin(c, words);
+    hear(c);
+    ck_assert_str_eq(c->reply, "ready");
+}
+
+static void say(struct child *c, const char *line) {
+    fprintf(c->to, "%s\n", line);
+    fflush(c->to);
+}
+
+static void expect(struct child *c, const char *line, const char *reply) {
+    say(c, line);
+    hear(c);
+    if (strcmp(c->reply, reply) != 0)
+        ck_abort_msg("process %d: %s: %s, not %s", (int)c->pid, line, c->reply, reply);
+}
+
+struct figures {
+    unsigned long long reserve, in_use, appeals, appeal_mib, yields, yield_mib, refusals, growths;
+};
+
+static struct figures figures_of(struct child *c) {
+    struct figures f = {0};
+
+    say(c, "figures");
+    hear(c);
+    ck_assert_int_eq(sscanf(c->reply, "%llu %llu %llu %llu %llu %llu %llu %llu", &f.reserve,
+                            &f.in_use, &f.appeals, &f.appeal_mib, &f.yields, &f.yield_mib,
+                            &f.refusals, &f.growths),
+                     8);
+    return f;
+}
+
+static int wait_for(struct child *c) {
+    int status;
+
+    ck_assert_int_eq(waitpid(c->pid, &status, 0), c->pid);
+    fclose(c->to);
+    fclose(c->from);
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i] == c->pid)
+            living[i] = 0;
+    c->pid = 0;
+    return status;
+}
+
+static void end_by(struct child *c, int how) {
+    int status;
+
+    ck_assert_int_eq(kill(c->pid, how), 0);
+    status = wait_for(c);
+    if (!WIFSIGNALED(status)) /* it had ended by itself */
+        ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
+}
+
+static void end(struct child *c) {
+    say(c, "end");
+    ck_assert_int_eq(wait_for(c), 0);
+}
+
+/* Holds nothing, and has so much reserve. */
+static void fill(struct child *c, unsigned mib) {
+    char line[32];
+
+    for (unsigned i = 0; i < mib / 64; i++) {
+        snprintf(line, sizeof line, "take 64");
+        expect(c, line, "WEIR_OK");
+    }
+    expect(c, "give", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(c).reserve, mib);
+}
+
+static void set_up(void) {
+    char path[128];
+    FILE *file;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    snprintf(path, sizeof path, "%s/device", folder);
+    ck_assert_int_eq(setenv("WEIR_MODEL_SHARED", path, 1), 0);
+    snprintf(path, sizeof path, "%s/turns", folder);
+    file = fopen(path, "w");
+    fclose(file);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void tear_down(void) {
+    char command[128];
+
+    for (int i = 0; i < MOST_CHILDREN; i++)
+        if (living[i] > 0) {
+            kill(living[i], SIGKILL);
+            waitpid(living[i], NULL, 0);
+            living[i] = 0;
+        }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+static int ledgers(void) {
+    char command[160];
+    int status;
+
+    snprintf(command, sizeof command, "ls %s | grep -q ledger", folder);
+    status = system(command);
+    return status == 0;
+}
+
+/* ---- giving way ---------------------------------------------------------------------------------- */
+
+static const int kinds[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
+
+START_TEST(test_idle_reserve_goes_to_who_needs_it) {
+    struct child idle, needy;
+    struct figures f;
+    char words[64];
+
+    snprintf(words, sizeof words, "%d", kinds[_i]);
+    start(&idle, words);
+    start(&needy, words);
+    fill(&idle, 896);
+    for (int i = 0; i < 6; i++) /* regions grow by more than is asked */
+        expect(&needy, "take 128", "WEIR_OK");
+    f = figures_of(&needy);
+    ck_assert_uint_eq(f.in_use, 768);
+    ck_assert_uint_ge(f.appeals, 1);
+    ck_assert_uint_eq(f.refusals, 0);
+    ck_assert_uint_ge(f.appeal_mib, 640);
+    f = figures_of(&idle);
+    ck_assert_uint_ge(f.yields, 1);
+    ck_assert_uint_ge(f.yield_mib, 640);
+    ck_assert_uint_le(f.reserve, 256);
+    /* the events say the same as the counters */
+    snprintf(words, sizeof words, "%llu %llu", f.yields, f.yield_mib);
+    expect(&idle, "yields", words);
+    f = figures_of(&needy);
+    snprintf(words, sizeof words, "%llu %llu", f.appeals, f.appeal_mib);
+    expect(&needy, "appeals", words);
+    ck_assert(ledgers());
+    end(&idle);
+    end(&needy);
+    ck_assert(!ledgers());
+}
+END_TEST
+
+START_TEST(test_without_the_ledger_it_is_refused) {
+    struct child idle, needy;
+
+    start(&idle, _i == 0 ? "0 ledger off" : "0");
+    start(&needy, _i == 1 ? "0 ledger off" : "0");
+    fill(&idle, 896);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&needy).appeal_mib, 0);
+    ck_assert_uint_ge(figures_of(&idle).reserve, 896);
+}
+END_TEST
+
+START_TEST(test_what_is_in_use_stays) {
+    struct child busy_one, needy;
+
+    start(&busy_one, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&busy_one, "take 64", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&busy_one).in_use, 896);
+    ck_assert_uint_eq(figures_of(&busy_one).yields, 0);
+    ck_assert_uint_eq(figures_of(&needy).refusals, 1);
+    expect(&busy_one, "give", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
+START_TEST(test_lower_priority_gives_first) {
+    struct child low, high, needy;
+
+    start(&high, "0 priority 7");
+    start(&low, "0 priority 2");
+    start(&needy, "0");
+    fill(&high, 512);
+    fill(&low, 384);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&low).yield_mib, 128);
+    ck_assert_uint_eq(figures_of(&high).yield_mib, 0);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&high).yield_mib, 64);
+}
+END_TEST
+
+START_TEST(test_most_idle_gives_first) {
+    struct child little, much, needy;
+
+    start(&little, "0");
+    start(&much, "0");
+    start(&needy, "0");
+    fill(&little, 320);
+    fill(&much, 576);
+    expect(&needy, "take 384", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&much).yield_mib, 224);
+    ck_assert_uint_eq(figures_of(&little).yield_mib, 0);
+}
+END_TEST
+
+START_TEST(test_several_give_together) {
+    struct child idle[3], needy;
+
+    for (int i = 0; i < 3; i++) {
+        start(&idle[i], "0");
+        fill(&idle[i], 320);
+    }
+    start(&needy, "0");
+    expect(&needy, "take 896", "WEIR_OK");
+    for (int i = 0; i < 3; i++)
+        ck_assert_uint_ge(figures_of(&idle[i]).yield_mib, 192);
+}
+END_TEST
+
+/* ---- those that do not answer -------------------------------------------------------------------- */
+
+START_TEST(test_nobody_waits_long_for_a_stopped_one) {
+    struct child stopped, needy;
+    uint64_t began, first, second;
+
+    start(&stopped, "0");
+    start(&needy, "0 recovery-timeout 2s"); /* others have 200 ms */
+    fill(&stopped, 896);
+    ck_assert_int_eq(kill(stopped.pid, SIGSTOP), 0);
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    first = now_ms() - began;
+    ck_assert_uint_le(first, 1900); /* far less, unless the machine is busy */
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY"); /* it is left alone */
+    second = now_ms() - began;
+    ck_assert_uint_le(second, first + 100);
+    ck_assert_uint_eq(figures_of(&needy).appeal_mib, 0);
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+    nap(2100);
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&stopped).yield_mib, 384);
+}
+END_TEST
+
+START_TEST(test_others_give_beside_a_stopped_one) {
+    struct child stopped, idle, needy;
+
+    start(&stopped, "0");
+    start(&idle, "0");
+    start(&needy, "0");
+    fill(&stopped, 512);
+    fill(&idle, 384);
+    ck_assert_int_eq(kill(stopped.pid, SIGSTOP), 0);
+    expect(&needy, "take 320", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 192);
+    end_by(&stopped, SIGKILL);
+    expect(&needy, "take 512", "WEIR_OK"); /* what it had is free */
+}
+END_TEST
+
+START_TEST(test_a_killed_one_leaves_its_memory) {
+    struct child killed, needy;
+    uint64_t began;
+
+    start(&killed, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    began = now_ms();
+    do {
+        say(&needy, "take 512");
+        hear(&needy);
+    } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 1000);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
+START_TEST(test_the_file_is_ruined_meanwhile) {
+    struct child idle, needy;
+    char command[200];
+    uint64_t began;
+
+    start(&idle, "0");
+    start(&needy, "0");
+    fill(&idle, 896);
+    snprintf(command, sizeof command,
+             _i == 0 ? "truncate -s 0 %s/weir-*ledger*" : "rm %s/weir-*ledger*", folder);
+    ck_assert_int_eq(system(command), 0);
+    began = now_ms();
+    do { /* who asks makes it anew, and the other is told of that */
+        say(&needy, "take 512");
+        hear(&needy);
+    } while (strcmp(needy.reply, "WEIR_OK") != 0 && now_ms() - began < 5000);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+END_TEST
+
+/* ---- all at once --------------------------------------------------------------------------------- */
+
+enum { WORKERS = 5, LOW = 48, PEAK = 560 };
+
+static struct child workers[WORKERS];
+
+static void start_worker(struct child *c) {
+    static unsigned started;
+    char words[200];
+
+    snprintf(words, sizeof words, "%d work %s/turns %d %d", kinds[started++ % 3], folder, LOW,
+             PEAK);
+    begin(c, words);
+}
+
+/* One of them, at a time, is stopped: its reserve cannot be had, and there is room for one such beside a peak. */
+static void torment(uint64_t for_ms, unsigned *kills) {
+    uint64_t until = now_ms() + for_ms, step = 0, random = 42;
+
+    for (int i = 0; i < WORKERS; i++)
+        start_worker(&workers[i]);
+    nap(50);
+    while (now_ms() < until) {
+        struct child *c;
+
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        c = &workers[(random >> 33) % WORKERS];
+        if (step++ % 4 == 3) {
+            ck_assert_int_eq(kill(c->pid, SIGSTOP), 0);
+            nap(5);
+            ck_assert_int_eq(kill(c->pid, SIGCONT), 0);
+        } else {
+            end_by(c, SIGKILL);
+            start_worker(c);
+            ++*kills;
+        }
+        nap((long)((random >> 40) % 12));
+    }
+}
+
+static void expect_peace(void) {
+    uint64_t began;
+
+    for (int i = 0; i < WORKERS; i++) {
+        fclose(workers[i].to);
+        workers[i].to = fopen("/dev/null", "w");
+    }
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_int_eq(wait_for(&workers[i]), 0); /* no request of theirs has failed */
+    began = now_ms();
+    start_model(CAPACITY);
+    ck_assert_uint_eq(device_free(), CAPACITY);
+    ck_assert_uint_le(now_ms() - began, 1000);
+}
+
+START_TEST(test_killed_and_stopped_at_random) {
+    const char *seconds = getenv("WEIR_TEST_SECONDS");
+    unsigned kills = 0;
+
+    torment(seconds ? (uint64_t)atol(seconds) * 1000 : 4000, &kills);
+    expect_peace();
+    printf("# %u processes were killed\n", kills);
+    ck_assert_uint_ge(kills, 20);
+}
+END_TEST
+
+int main(int argc, char **argv) {
+    Suite *suite = suite_create("neighbours");
+    TCase *giving = suite_add_case(suite, "giving", 60, set_up, tear_down);
+    TCase *silent = suite_add_case(suite, "silent", 60, set_up, tear_down);
+    TCase *many = suite_add_case(suite, "many", 3600, set_up, tear_down);
+
+    program = argv[0];
+    if (argc > 2 && strcmp(argv[1], "child") == 0)
+        return be_child(argc - 2, argv + 2);
+    tcase_add_loop_test(giving, test_idle_reserve_goes_to_who_needs_it, 0, 3);
+    tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
+    tcase_add_test(giving, test_what_is_in_use_stays);
+    tcase_add_test(giving, test_lower_priority_gives_first);
+    tcase_add_test(giving, test_most_idle_gives_first);
+    tcase_add_test(giving, test_several_give_together);
+    tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
+    tcase_add_test(silent, test_others_give_beside_a_stopped_one);
+    tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
+    tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
+    tcase_add_test(many, test_killed_and_stopped_at_random);
+    return run_suite(suite, CK_FORK);
+}
