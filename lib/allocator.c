@@ -23,6 +23,7 @@
 #include "ahead.h"
 #include "allocator_internal.h"
 #include "budget.h"
+#include "ledger.h"
 #include "log.h"
 #include "nvtx.h"
 #include "recovery.h"
@@ -36,7 +37,11 @@
  * it may lie in. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
-/* Of a process in shares of the device, in millionths. */
+/* Shares are multiples of it: what pools grow by. */
+#define PART_UNIT ((size_t)32 << 20)
+/* How long others have to give up what is above theirs. */
+#define SHARE_NS UINT64_C(100000000)
+/* Of a process that says nothing of shares, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 
 static weir_allocator *allocator_of(struct weir_host *host) {
@@ -121,6 +126,67 @@ static weir_status read_memory(struct weir_host *host, struct weir_device_memory
     return WEIR_OK;
 }
 
+static int is_fixed(const weir_options *options) {
+    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+}
+
+static int relimit(struct weir_host *host);
+
+/* Of shares of the device. */
+static uint64_t weight_of(const weir_options *o) {
+    if (o->limit.kind == WEIR_AMOUNT_SHARE)
+        return o->limit.value;
+    return o->prealloc.kind == WEIR_AMOUNT_SHARE ? o->prealloc.value : WEIGHT;
+}
+
+static int has_share(const weir_options *o) {
+    return o->limit.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_SHARE;
+}
+
+/* What a share of that weight comes to; 0 of 0: nothing. */
+static uint64_t part_of(const weir_allocator *a, uint64_t weight, uint64_t weights) {
+    double all = (double)(a->host.device_total - a->leave), part;
+
+    part = weights > 0 ? all * (double)weight / (double)weights : 0;
+    return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
+}
+
+/* What is left to others, and shares, in bytes. */
+static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
+                              const struct message *message) {
+    struct weir_host *host = &a->host;
+    weir_options *o = &host->options;
+    char asked[32], most[32];
+    uint64_t weights;
+
+    a->leave = weir__budget_bytes(&o->leave, memory, 0);
+    if (a->leave > memory->total || o->leave.kind == WEIR_AMOUNT_MAX) {
+        weir__amount_spell(&o->leave, asked, sizeof asked);
+        weir__bytes_show(memory->total, most, sizeof most);
+        return cannot(message, o->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
+                      "leave '%s' is above the device's %s: nothing could be allocated", asked,
+                      most);
+    }
+    if (a->leave > 0 && !is_fixed(o))
+        host->relimit = relimit;
+    if (!has_share(o))
+        return WEIR_OK;
+    if (!is_fixed(o))
+        host->relimit = relimit;
+    weights = host->neighbours ? weir__neighbours_weights(host->neighbours) : weight_of(o);
+    if (weights == 0)
+        return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
+                      "the weights of all processes on the device sum to 0: give one of them a "
+                      "share above 0");
+    if (o->limit.kind == WEIR_AMOUNT_SHARE && is_fixed(o))
+        host->limit = part_of(a, o->limit.value, weights);
+    else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* it can become that */
+        host->limit = memory->total;
+    if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
+        a->prealloc = weir__size_smaller(part_of(a, o->prealloc.value, weights), host->limit);
+    return WEIR_OK;
+}
+
 /* Amounts become bytes, and are held against each other and the device. */
 static weir_status set_budget(weir_allocator *a, const struct message *message) {
     struct weir_host *host = &a->host;
@@ -142,6 +208,9 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (a->high < a->low) /* shares of different amounts */
         a->high = a->low;
     a->prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
+    status = set_shares(a, &memory, message);
+    if (status != WEIR_OK)
+        return status;
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
     a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
@@ -192,10 +261,23 @@ static int is_behind(const weir_allocator *a) {
     return a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND && a->host.pace > 0;
 }
 
+/* Others have more than their share, as long as they have not heard of this process. */
+static void ask_for_share(weir_allocator *a) {
+    struct weir_host *host = &a->host;
+    uint64_t device_free, kept, until = weir__ledger_now() + SHARE_NS;
+
+    if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
+        return;
+    device_free = weir__engine_device_free(host);
+    if (device_free < a->prealloc)
+        (void)weir__neighbours_ask(host->neighbours, a->prealloc - device_free, until, &kept);
+}
+
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
 static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = WEIR_OK;
 
+    ask_for_share(a);
     weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
     if (!is_behind(a) || a->prealloc_min > 0)
         status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
@@ -420,6 +502,11 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                       weir_status_message(status));
     }
     a->most = host->limit;
+    if (host->relimit &&
+        !is_fixed(&host->options)) { /* the engine knows the most that it can become */
+        a->asked = a->most;
+        (void)relimit(host);
+    }
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
@@ -678,6 +765,8 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
         return status;
     }
     weir__ahead_look(&a->host, grew ? bytes : 0);
+    if (grew && a->host.relimit)
+        (void)relimit(&a->host);
     weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);
     if (grew)
         atomic_fetch_add_explicit(&a->books.growth_allocs, 1, memory_order_release);
@@ -1000,8 +1089,42 @@ weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
     return WEIR_OK;
 }
 
-static int is_fixed(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED;
+static void apply_limit(weir_allocator *a, uint64_t bytes) {
+    if (bytes != UINT64_MAX && a->ops->least_limit) /* its unit */
+        bytes = weir__size_round_down((size_t)bytes, a->ops->least_limit);
+    atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
+    if (a->ops->limited)
+        a->ops->limited(a->engine);
+}
+
+/* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
+ * before. */
+static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
+    struct weir_host *host = &a->host;
+    int result_before = weir__driver_result;
+    uint64_t limit = atomic_load(&a->asked), before = host->limit, device_free;
+
+    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
+        limit = part_of(a, host->options.limit.value,
+                        host->neighbours ? weir__neighbours_weights(host->neighbours)
+                                         : weight_of(&host->options));
+    device_free = a->leave > 0 ? weir__engine_device_free(host) : UINT64_MAX;
+    if (device_free != UINT64_MAX)
+        limit = weir__size_smaller(limit, reserve + weir__size_less(device_free, a->leave));
+    limit = weir__size_larger(limit, in_use);
+    limit = weir__size_larger(limit, a->ops->least_limit);
+    apply_limit(a, weir__size_smaller(limit, a->most));
+    weir__set_driver_result(result_before);
+    return host->limit > before;
+}
+
+/* In a request: what caches hold counts as in use. */
+static int relimit(struct weir_host *host) {
+    weir_allocator *a = allocator_of(host);
+    weir_statistics figures = {.size = sizeof figures};
+
+    a->ops->figures(a->engine, &figures);
+    return limit_anew(a, figures.reserve, figures.in_use);
 }
 
 weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
@@ -1022,11 +1145,12 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     bytes = weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most);
     if (bytes < a->ops->least_limit)
         return misuse(a, WEIR_E_LIMIT, "weir_set_limit: it would leave the engine nothing");
-    if (bytes != UINT64_MAX && a->ops->least_limit) /* its unit */
-        bytes = weir__size_round_down((size_t)bytes, a->ops->least_limit);
-    atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
-    if (a->ops->limited)
-        a->ops->limited(a->engine);
+    atomic_store(&a->asked, bytes);
+    atomic_store(&a->no_share, 1);
+    if (a->host.relimit)
+        (void)relimit(&a->host);
+    else
+        apply_limit(a, bytes);
     return WEIR_OK;
 }
 
@@ -1153,7 +1277,8 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .idle = could_lend(a, 1),
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
         .priority = a->host.options.priority,
-        .weight = WEIGHT,
+        .weight = weight_of(&a->host.options),
+        .shares = a->host.relimit != NULL,
     };
 }
 
@@ -1184,14 +1309,32 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
     return given;
 }
 
+/* Other processes have come or gone, or some time has.  What is above a share goes, as far as it is idle. */
 static void resize(void *allocator, uint64_t weights) {
-    (void)allocator, (void)weights;
+    weir_allocator *a = allocator;
+    struct weir_host *host = &a->host;
+    const weir_amount *prealloc = &host->options.prealloc;
+    weir_statistics figures = {.size = sizeof figures};
+    int result_before = weir__driver_result;
+    size_t released;
+
+    if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST) ||
+        weir_stats(a, &figures) != WEIR_OK)
+        return;
+    (void)limit_anew(a, figures.reserve, figures.in_use);
+    if (prealloc->kind == WEIR_AMOUNT_SHARE)
+        weir__decay_lower_floor(&host->decay, part_of(a, prealloc->value, weights));
+    if (figures.reserve > host->limit && could_lend(a, 1) > 0)
+        (void)relieve(a, figures.reserve - host->limit, WEIR_EVENT_YIELD, &released);
+    weir__set_driver_result(result_before);
 }
 
 static void join_neighbours(weir_allocator *a) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
     struct weir_host *host = &a->host;
-    struct weir_holding holding = {.priority = host->options.priority, .weight = WEIGHT};
+    struct weir_holding holding = {.priority = host->options.priority,
+                                   .weight = weight_of(&host->options),
+                                   .shares = has_share(&host->options)};
     char why[96];
 
     if (host->options.ledger != WEIR_SWITCH_ON)

@@ -38,6 +38,15 @@ void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
     raise(&d->floor, bytes);
 }
 
+void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
+    uint64_t before = atomic_load_explicit(&d->floor, memory_order_relaxed);
+
+    while (bytes < before &&
+           !atomic_compare_exchange_weak_explicit(&d->floor, &before, bytes, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
+}
+
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause) {
     uint64_t last = atomic_exchange_explicit(&d->last, now, memory_order_relaxed);
 

@@ -53,6 +53,8 @@ void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floo
 void weir__decay_close(struct weir_decay *d);
 /* So much stays from now on. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
+/* No more than so much stays, from now on. */
+void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);
 /* The reserve grew because a request did not fit. */
 static inline void weir__decay_grew(struct weir_decay *d) {
     atomic_store_explicit(&d->grew, 1, memory_order_relaxed);

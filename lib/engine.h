@@ -82,8 +82,12 @@ struct weir_host {
      * gone, if all together have `least`; bytes that went.  may_wait 0: only what takes no wait.  Called
      * without a lock. */
     uint64_t (*borrow)(struct weir_host *host, uint64_t least, uint64_t most, int may_wait);
-    struct weir_neighbours *neighbours; /* the device's other processes; NULL: none are known of.  Fixed */
-    _Atomic uint64_t shown;             /* the reserve, as they were told */
+    /* Fixed: sets the limit anew, where it is a share, or something is to be left on the device; 1 if it is higher
+     * than before.  NULL: it stays as it is.  Called without a lock. */
+    int (*relimit)(struct weir_host *host);
+    struct weir_neighbours
+        *neighbours;        /* the device's other processes; NULL: none are known of.  Fixed */
+    _Atomic uint64_t shown; /* the reserve, as they were told */
     /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
      * of a millisecond; 0: the engine does not grow ahead of demand. */
     size_t pace;

@@ -683,6 +683,8 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
         weir__ahead_look(f->host, grew ? bytes : 0);
+        if (grew && f->host->relimit)
+            (void)f->host->relimit(f->host);
         if (grew)
             atomic_fetch_add_explicit(&f->host->books->growth_allocs, 1, memory_order_release);
         look_back(f, c, stream, id);

@@ -52,8 +52,7 @@ struct weir_neighbours {
     struct weir_ledger ledger;
     pthread_t thread;
     atomic_int stopped, shares;
-    uint64_t weights; /* as they were last; the thread's own, as are */
-    uint64_t seen[WEIR_LEDGER_ANSWERS];
+    uint64_t seen[WEIR_LEDGER_ANSWERS]; /* the thread's own, as is */
     unsigned answers;
 
     pthread_mutex_t lock; /* guards the entry */
@@ -204,24 +203,21 @@ static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledg
 static void look(struct weir_neighbours *n) {
     struct weir_sibling *s = NULL;
     struct weir_ledger_entry entry;
-    uint64_t weights = 0, bytes;
+    uint64_t weights, bytes;
     int own;
 
+    weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
+    while (weights > 0 && (s = weir__siblings_next(&n->own, s)))
+        n->calls.resize(s->owner, weights);
     refresh(n);
     own = weir__ledger_slot(&n->ledger);
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         if (!weir__ledger_read(&n->ledger, slot, &entry))
             continue;
-        weights += smaller(entry.weight, UINT64_MAX - weights);
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
         if (bytes > 0)
             answer(n, entry.sequence, bytes);
     }
-    if (weights == n->weights)
-        return;
-    n->weights = weights;
-    while ((s = weir__siblings_next(&n->own, s)))
-        n->calls.resize(s->owner, weights);
 }
 
 static void *run(void *neighbours) {

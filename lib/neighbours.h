@@ -22,7 +22,7 @@ struct weir_holding {
     uint64_t limit;                 /* UINT64_MAX: none */
     uint64_t priority;
     uint64_t weight; /* of its share of the device, in millionths */
-    int shares;      /* its limit or its preallocation is one */
+    int shares;      /* `resize' has something to do */
 };
 
 /* What is asked of the process's allocators, which are the owners in the list of siblings.  Called from the thread,
@@ -30,7 +30,7 @@ struct weir_holding {
 struct weir_neighbours_calls {
     void (*holding)(void *owner, struct weir_holding *out);
     uint64_t (*give)(void *owner, uint64_t bytes); /* bytes that went */
-    /* There may be other processes than before, or fewer: `weights` is the sum of all. */
+    /* Some time has gone by, and there may be other processes: `weights` is the sum of all. */
     void (*resize)(void *owner, uint64_t weights);
 };
 

@@ -29,6 +29,7 @@
 #define LARGEST_ORDINAL 1023
 #define LARGEST_EVENT_RING 1048576
 #define LARGEST_PRIORITY 1000
+#define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
 #define NO_WAIT UINT32_MAX
 #define NEVER UINT32_MAX
 #define NO_DECAY UINT64_MAX
@@ -55,6 +56,7 @@ struct row {
     const struct word *words; /* of kind word, ended by NULL; the first is the default's meaning,
                                * unless fill_defaults knows another */
     int zero_is_wrong;        /* of kind amount: nothing can work with 0 */
+    int may_share;            /* likewise: it may be a share among processes */
 };
 
 static const void *field(const struct row *row, const weir_options *options) {
@@ -195,6 +197,10 @@ static int amount_valid(const struct row *row, const weir_amount *amount, int pe
         break;
     case WEIR_AMOUNT_MAX:
         return 1;
+    case WEIR_AMOUNT_SHARE:
+        if (!row->may_share)
+            return weir__problem(problem, "it is a share among processes, which does not do here");
+        return amount->value <= LARGEST_WEIGHT || weir__problem(problem, "the weight is too large");
     default:
         return weir__problem(problem, "there is no amount of kind %d", amount->kind);
     }
@@ -222,6 +228,28 @@ static int amount_read(const struct row *row, const char *text, weir_options *op
     return amount_read_as(row, text, options, WEIR_AMOUNT_OF_TOTAL, problem);
 }
 
+/* "share", "share:2", or another amount. */
+static int part_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem) {
+    weir_amount amount = {1000000, WEIR_AMOUNT_SHARE, 0};
+    double weight = 1;
+    const char *end;
+
+    if (strncasecmp(text, "share", 5) != 0 || (text[5] != '\0' && text[5] != ':'))
+        return amount_read(row, text, options, problem);
+    if (text[5] == ':') {
+        if (!weir__factor_read(text + 6, &end, &weight, problem))
+            return 0;
+        if (*end != '\0')
+            return weir__problem(problem, "something follows the weight");
+    }
+    amount.value = weight > 1e7 ? UINT64_MAX : (uint64_t)(weight * 1e6 + 0.5);
+    if (!amount_valid(row, &amount, WEIR_AMOUNT_OF_TOTAL, problem))
+        return 0;
+    *(weir_amount *)mutable_field(row, options) = amount;
+    return 1;
+}
+
 static int amount_is_set(const struct row *row, const weir_options *options) {
     return ((const weir_amount *)field(row, options))->kind != WEIR_AMOUNT_DEFAULT;
 }
@@ -237,6 +265,7 @@ static int amount_check(const struct row *row, const weir_options *options,
 }
 
 static const struct kind amount_kind = {amount_read, amount_spell, amount_is_set, amount_check};
+static const struct kind part_kind = {part_read, amount_spell, amount_is_set, amount_check};
 
 static int cache_read(const struct row *row, const char *text, weir_options *options,
                       struct weir_problem *problem) {
@@ -793,6 +822,7 @@ static const struct word hardenings[] = {
 };
 
 #define SIZE_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max)"
+#define PART_ACCEPTS "a size (4GiB, 512MB, 75%, 90%free, max), share or share:WEIGHT"
 #define AT(member) offsetof(weir_options, member)
 
 static const struct row rows[WEIR_SETTING_COUNT] = {
@@ -829,13 +859,14 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          packings,
          0},
     [WEIR_SETTING_PREALLOC] =
-        {{"prealloc", "WEIR_PREALLOC", "SIZE", SIZE_ACCEPTS, "0",
+        {{"prealloc", "WEIR_PREALLOC", "SIZE", PART_ACCEPTS, "0",
           "Reserve taken before the first request.  More makes first iterations fast and leaves "
-          "less to other programs."},
-         &amount_kind,
+          "less to other programs.  share: an equal part, or one by weight, with other processes."},
+         &part_kind,
          AT(prealloc),
          NULL,
-         0},
+         0,
+         1},
     [WEIR_SETTING_PREALLOC_AT] =
         {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
           "When to preallocate: as the allocator is made, or at the first request."},
@@ -851,12 +882,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              AT(growth),
                              policies,
                              0},
-    [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", SIZE_ACCEPTS,
+    [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
                              "max; for a fixed arena 75%",
-                             "The most that the reserve may be.  For a fixed arena: its size."},
-                            &amount_kind,
+                             "The most that the reserve may be.  For a fixed arena: its size.  "
+                             "share: an equal part, or "
+                             "one by weight, with other processes, as they come and go."},
+                            &part_kind,
                             AT(limit),
                             NULL,
+                            1,
                             1},
     [WEIR_SETTING_RELEASE_THRESHOLD] =
         {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", SIZE_ACCEPTS, "max",

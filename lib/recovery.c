@@ -11,7 +11,7 @@
  *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
  *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time.
- * A request that could not fit even if everything idle and pending came free skips 1 to 3.
+ * Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
@@ -140,8 +140,9 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
 
     for (; host->neighbours && why == WEIR_E_NO_MEMORY && began < until; began = now) {
         read_refusal(ops, engine, host, bytes, &figures);
-        if (bytes >
-            figures.reserve - figures.in_use + weir__size_less(figures.limit, figures.reserve))
+        if (bytes > weir__size_less(host->device_total, figures.in_use) ||
+            bytes >
+                figures.reserve - figures.in_use + weir__size_less(figures.limit, figures.reserve))
             break;
         given = weir__neighbours_ask(host->neighbours, most, until, &kept);
         now = weir__ledger_now();
@@ -206,8 +207,12 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     weir_refusal refusal;
     int again = 0;
 
+    if (why == WEIR_E_LIMIT && host->relimit && host->relimit(host)) {
+        again = 1;
+        status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+    }
     read_refusal(ops, engine, host, bytes, &refusal);
-    if (could_fit(&refusal)) {
+    if (is_refusal(status) && could_fit(&refusal)) {
         status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &again);
         if (is_refusal(status) && give_back(ops, engine, host)) {
             again = 1;

@@ -331,6 +331,13 @@ void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
     decimal_spell(whole, hundredths, 2, unit == 0 ? "B" : binary_units[unit], text, text_bytes);
 }
 
+static void share_spell(uint64_t weight, char *text, size_t text_bytes) {
+    char number[WEIR_SPELL_BYTES];
+
+    decimal_spell(weight / 1000000, weight % 1000000, 6, "", number, sizeof number);
+    snprintf(text, text_bytes, "share:%.*s", WEIR_SPELL_BYTES - 8, number);
+}
+
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes) {
     switch (amount->kind) {
     case WEIR_AMOUNT_BYTES:
@@ -341,6 +348,12 @@ void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes
     case WEIR_AMOUNT_OF_IN_USE:
         decimal_spell(amount->value / 10000, amount->value % 10000, 4,
                       amount->kind == WEIR_AMOUNT_OF_FREE ? "%free" : "%", text, text_bytes);
+        break;
+    case WEIR_AMOUNT_SHARE:
+        if (amount->value == 1000000)
+            snprintf(text, text_bytes, "share");
+        else
+            share_spell(amount->value, text, text_bytes);
         break;
     default:
         snprintf(text, text_bytes, amount->kind == WEIR_AMOUNT_MAX ? "max" : "default");

@@ -546,6 +546,150 @@ START_TEST(test_the_file_is_ruined_meanwhile) {
 }
 END_TEST
 
+/* ---- shares -------------------------------------------------------------------------------------- */
+
+/* As soon as the thread has heard of it, or half a second later. */
+static void expect_limit(struct child *c, unsigned mib) {
+    uint64_t began = now_ms();
+    unsigned is;
+
+    do {
+        say(c, "limit");
+        hear(c);
+        is = (unsigned)atoi(c->reply);
+        nap(5);
+    } while (is != mib && now_ms() - began < 10000);
+    ck_assert_uint_eq(is, mib);
+}
+
+START_TEST(test_equal_shares_as_processes_come_and_go) {
+    struct child one, two, three;
+
+    start(&one, "0 limit share");
+    expect_limit(&one, 1024);
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    expect_limit(&two, 512);
+    start(&three, "0"); /* has no share itself, but is there */
+    expect_limit(&one, 320);
+    end_by(&three, SIGKILL);
+    expect_limit(&one, 512);
+    end(&two);
+    expect_limit(&one, 1024);
+}
+END_TEST
+
+START_TEST(test_weighted_shares) {
+    struct child heavy, light, none;
+
+    start(&heavy, "0 limit share:3");
+    start(&light, "0 limit share:0.5 ");
+    start(&none, "0 limit share:0.5");
+    expect_limit(&heavy, 768);
+    expect_limit(&light, 128);
+    expect_limit(&none, 128);
+}
+END_TEST
+
+START_TEST(test_a_share_is_never_below_what_is_in_use) {
+    struct child full, late;
+
+    start(&full, "0 limit share");
+    for (int i = 0; i < 12; i++)
+        expect(&full, "take 64", "WEIR_OK");
+    start(&late, "0 limit share");
+    expect_limit(&late, 512);
+    expect_limit(&full, 768);
+    ck_assert_uint_eq(figures_of(&full).in_use, 768);
+    expect(&full, "give", "WEIR_OK");
+    expect_limit(&full, 512);
+    expect(&late, "take 480", "WEIR_OK");
+}
+END_TEST
+
+START_TEST(test_reserve_above_a_share_goes) {
+    struct child full, late;
+    uint64_t began = now_ms();
+
+    start(&full, "0 limit share");
+    fill(&full, 896);
+    start(&late, "0 limit share");
+    while (figures_of(&full).reserve > 512 && now_ms() - began < 10000)
+        nap(5);
+    ck_assert_uint_le(figures_of(&full).reserve, 512);
+    ck_assert_uint_ge(figures_of(&full).yield_mib, 384);
+}
+END_TEST
+
+START_TEST(test_preallocated_shares) {
+    struct child one, two;
+
+    start(&one, "0 prealloc share");
+    ck_assert_uint_eq(figures_of(&one).reserve, 1024);
+    start(&two, "0 prealloc share");
+    ck_assert_uint_le(figures_of(&one).reserve, 512);
+    ck_assert_uint_eq(figures_of(&two).reserve, 512);
+}
+END_TEST
+
+START_TEST(test_weights_of_nothing) {
+    struct child one, two;
+
+    begin(&one, "0 limit share:0");
+    hear(&one);
+    ck_assert_ptr_nonnull(strstr(one.reply, "weights of all processes on the device sum to 0"));
+    ck_assert_int_eq(WEXITSTATUS(wait_for(&one)), 4);
+    start(&two, "0 limit share");
+    start(&one, "0 limit share:0"); /* none of it, but what it uses */
+    expect_limit(&two, 1024);
+}
+END_TEST
+
+/* ---- what is left on the device ------------------------------------------------------------------ */
+
+START_TEST(test_growth_leaves_room) {
+    struct child c;
+    char words[64];
+    unsigned taken = 0;
+
+    snprintf(words, sizeof words, "%d leave 256MiB", kinds[_i]);
+    start(&c, words);
+    do {
+        say(&c, "take 32");
+        hear(&c);
+        taken += 32;
+    } while (strcmp(c.reply, "WEIR_OK") == 0);
+    ck_assert_str_eq(c.reply, "WEIR_E_LIMIT");
+    ck_assert_uint_ge(taken, 640);
+    ck_assert_uint_le(figures_of(&c).reserve, 768);
+}
+END_TEST
+
+/* A program without weir takes some, and gives it back. */
+START_TEST(test_room_is_measured) {
+    struct child c;
+
+    start_model(CAPACITY);
+    start(&c, "0 leave 256MiB");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 512 * MIB), 0);
+    expect(&c, "take 128", "WEIR_OK");
+    expect(&c, "take 256", "WEIR_E_LIMIT");
+    weir__model_shared_give(0, 512 * MIB);
+    expect(&c, "take 256", "WEIR_OK");
+}
+END_TEST
+
+START_TEST(test_more_than_there_is) {
+    struct child c;
+
+    begin(&c, _i == 0 ? "0 leave 2GiB" : "0 leave max");
+    hear(&c);
+    ck_assert_ptr_nonnull(strstr(c.reply, _i == 0 ? "leave '2GiB' is above the device's 1GiB"
+                                                  : "leave 'max' is above the device's 1GiB"));
+    ck_assert_int_eq(WEXITSTATUS(wait_for(&c)), 4);
+}
+END_TEST
+
 /* ---- all at once --------------------------------------------------------------------------------- */
 
 enum { WORKERS = 5, LOW = 48, PEAK = 560 };
@@ -616,6 +760,7 @@ int main(int argc, char **argv) {
     Suite *suite = suite_create("neighbours");
     TCase *giving = suite_add_case(suite, "giving", 60, set_up, tear_down);
     TCase *silent = suite_add_case(suite, "silent", 60, set_up, tear_down);
+    TCase *shares = suite_add_case(suite, "shares", 60, set_up, tear_down);
     TCase *many = suite_add_case(suite, "many", 3600, set_up, tear_down);
 
     program = argv[0];
@@ -631,6 +776,15 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
+    tcase_add_test(shares, test_equal_shares_as_processes_come_and_go);
+    tcase_add_test(shares, test_weighted_shares);
+    tcase_add_test(shares, test_a_share_is_never_below_what_is_in_use);
+    tcase_add_test(shares, test_reserve_above_a_share_goes);
+    tcase_add_test(shares, test_preallocated_shares);
+    tcase_add_test(shares, test_weights_of_nothing);
+    tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
+    tcase_add_test(shares, test_room_is_measured);
+    tcase_add_loop_test(shares, test_more_than_there_is, 0, 2);
     tcase_add_test(many, test_killed_and_stopped_at_random);
     return run_suite(suite, CK_FORK);
 }

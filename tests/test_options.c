@@ -449,6 +449,12 @@ static const struct {
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
     {"priority", "1001", "too large", "0 to 1000"},
     {"priority", "-1", "negative", "0 to 1000"},
+    {"limit", "share:", "empty", "share:WEIGHT"},
+    {"limit", "share:-1", "negative", "share:WEIGHT"},
+    {"limit", "share:2x", "something follows", "share:WEIGHT"},
+    {"prealloc", "share:1000001", "weight is too large", "share:WEIGHT"},
+    {"prealloc-min", "share", "not a number", "a size"},
+    {"leave", "share", "not a number", "a size"},
     {"ledger", "perhaps", "none of the words", "on or off"},
 };
 
@@ -678,6 +684,11 @@ static const struct {
     {"headroom", "18446744073709551615", "18446744073709551615:18446744073709551615"},
     {"internal-dependencies", "on", NULL},
     {"ledger", "off", NULL},
+    {"prealloc", "share", NULL},
+    {"prealloc", "Share:1", "share"},
+    {"limit", "share:2.5", NULL},
+    {"limit", "share:0", NULL},
+    {"limit", "share:1000000", NULL},
     {"ledger", "ON", "on"},
     {"priority", "1000", NULL},
     {"leave", "1GiB", NULL},
@@ -1033,7 +1044,7 @@ static void break_prealloc_at(weir_options *o) {
     o->prealloc_at = 3;
 }
 static void break_kind(weir_options *o) {
-    o->prealloc.kind = 6;
+    o->prealloc.kind = 7;
 }
 static void break_no_kind(weir_options *o) {
     o->prealloc.value = GIB;

@@ -20,14 +20,20 @@ extern "C" {
  *   OF_FREE     `value` millionths of what is free on the device when the amount is first needed
  *   MAX         no bound, or all there is
  *   OF_IN_USE   `value` millionths of the most bytes that the allocator had in use in this span of
- *               front_idle_ms and the one before; for front_cache alone */
+ *               front_idle_ms and the one before; for front_cache alone
+ *   SHARE       of all processes that the device's ledger knows (see ledger below) this one's part, by weight:
+ *               `value` is its weight in millionths, and others have the weight 1000000 unless they say
+ *               something else; of the device less `leave`.  For prealloc and limit alone.  It changes as processes
+ *               come and go, but a limit is never less than what is in use, and nobody preallocates
+ *               again. */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,
     WEIR_AMOUNT_OF_TOTAL = 2,
     WEIR_AMOUNT_OF_FREE = 3,
     WEIR_AMOUNT_MAX = 4,
-    WEIR_AMOUNT_OF_IN_USE = 5
+    WEIR_AMOUNT_OF_IN_USE = 5,
+    WEIR_AMOUNT_SHARE = 6
 };
 
 typedef struct weir_amount {
