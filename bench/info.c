@@ -17,10 +17,13 @@
 #include "budget.h"
 #include "commands.h"
 #include "flags.h"
+#include "holders.h"
 #include "learn.h"
 #include "text.h"
 
-enum { MOST_DEVICES = 64, JSON_KEY = 0x100 };
+#define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
+
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY };
 
 struct device_facts {
     char name[96];
@@ -38,7 +41,8 @@ struct info {
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int json;         /* asked for */
+    int json;         /* asked for, as is */
+    int processes;    /* who has what, instead of everything else */
     const char *file; /* where the JSON goes; NULL: standard output, instead of the table */
 };
 
@@ -329,14 +333,14 @@ static json_t *json_info(const struct info *info) {
 }
 
 /* To the file, or to standard output; 0, or 1 with a message printed. */
-static int write_json(const struct info *info) {
+static int write_json(const struct info *info, json_t *object) {
     FILE *file = info->file ? fopen(info->file, "w") : stdout;
-    json_t *object = file ? json_info(info) : NULL;
     int failed;
 
     if (file && !object)
         errno = ENOMEM;
-    failed = !object || json_dumpf(object, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF;
+    failed = !file || !object || json_dumpf(object, file, JSON_INDENT(2)) != 0 ||
+             fputc('\n', file) == EOF;
     json_decref(object);
     if (info->file && file && fclose(file) != 0)
         failed = 1;
@@ -355,6 +359,9 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &info->settings;
         return 0;
+    case PROCESSES_KEY:
+        info->processes = 1;
+        return 0;
     case JSON_KEY:
         info->json = 1;
         info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
@@ -372,6 +379,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 int weir_cmd_info(int argc, char **argv) {
     static const struct argp_option options[] = {
+        {"processes", PROCESSES_KEY, NULL, 0, "Show only which processes have what of each device.",
+         0},
         {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
          "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
         {0}};
@@ -382,17 +391,28 @@ int weir_cmd_info(int argc, char **argv) {
         children, NULL,
         NULL};
     static struct info info; /* some kilobytes */
+    struct holders holders = {0};
     int code;
 
     weir_cli_settings_init(&info.settings);
     if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
         return 2;
-    code = gather(&info);
-    if (code != 0)
-        return code;
-    if (!info.json || info.file)
-        print_table(&info);
-    if (info.json && write_json(&info) != 0)
+    if (info.processes) {
+        holders_look(&holders, ANSWER_NS);
+        if (!info.json || info.file)
+            holders_print(stdout, &holders);
+        if (holders.count == 0 && (!info.json || info.file))
+            printf("no process under weir has memory of a device\n");
+    } else {
+        code = gather(&info);
+        if (code != 0)
+            return code;
+        if (!info.json || info.file)
+            print_table(&info);
+    }
+    if (info.json &&
+        write_json(&info, info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
+                                         : json_info(&info)) != 0)
         return 1;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));

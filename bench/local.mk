@@ -30,6 +30,8 @@ weir_SOURCES = \
 	bench/frameworks.h \
 	bench/help.c \
 	bench/help.h \
+	bench/holders.c \
+	bench/holders.h \
 	bench/info.c \
 	bench/jsonfile.c \
 	bench/jsonfile.h \

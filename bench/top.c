@@ -132,6 +132,9 @@ static void forget_ended(void) {
 }
 
 static void look(void) {
+    static int looks;
+
+    holders_look(&command.top.holders, looks++ == 0 ? ANSWER_NS / 4 : 0);
     for (size_t i = 0; i < command.top.count; i++)
         command.top.programs[i]->is_there = 0;
     weir__segment_each(&weir__show_kind, visit, NULL);

@@ -193,6 +193,7 @@ void top_print(FILE *file, const struct top *top) {
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there)
             print_program(file, top, top->programs[i]);
+    holders_print(file, &top->holders);
 }
 
 void top_name(const struct top_program *p, char *text, size_t bytes) {
@@ -306,5 +307,6 @@ json_t *top_json(const struct top *top) {
     json_object_set_new(object, "time",
                         json_real((double)now.tv_sec + (double)(now.tv_nsec / 1000000) / 1e3));
     json_object_set_new(object, "programs", programs);
+    json_object_set_new(object, "devices", holders_json(&top->holders));
     return object;
 }

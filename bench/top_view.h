@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
+#include "holders.h"
 #include "show.h"
 
 struct top_program {
@@ -24,8 +25,9 @@ struct top_program {
 struct top {
     struct top_program **programs;
     size_t count;
-    uint64_t now_ns;    /* CLOCK_MONOTONIC of the last look */
-    char message[1024]; /* under the table on a terminal; "": none */
+    struct holders holders; /* of the devices, as far as they are known */
+    uint64_t now_ns;        /* CLOCK_MONOTONIC of the last look */
+    char message[1024];     /* under the table on a terminal; "": none */
 };
 
 /* A table of all that are there. */

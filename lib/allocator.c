@@ -1276,6 +1276,8 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .in_use = figures.in_use,
         .idle = could_lend(a, 1),
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
+        .device_total = a->host.device_total,
+        .device_free = weir__engine_device_free(&a->host),
         .priority = a->host.options.priority,
         .weight = weight_of(&a->host.options),
         .shares = a->host.relimit != NULL,

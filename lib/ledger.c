@@ -20,6 +20,7 @@
  */
 #include "ledger.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -289,6 +290,22 @@ static int begin(struct weir_ledger *l, const char *device) {
     l->start = weir__process_start(getpid());
     l->namespace = weir__process_namespace();
     return name_file(l, device);
+}
+
+void weir__ledger_each(void (*visit)(const char *device, void *context), void *context) {
+    char run[64], prefix[64];
+    int length = snprintf(prefix, sizeof prefix, "weir-%lu-ledger%d-", (unsigned long)geteuid(),
+                          WEIR_LEDGER_VERSION);
+    DIR *entries = opendir(folder(run, sizeof run));
+    struct dirent *entry;
+
+    if (!entries)
+        return;
+    while ((entry = readdir(entries)))
+        if (strncmp(entry->d_name, prefix, (size_t)length) == 0 &&
+            strlen(entry->d_name) < (size_t)length + WEIR_LEDGER_DEVICE)
+            visit(entry->d_name + length, context);
+    closedir(entries);
 }
 
 int weir__ledger_open(struct weir_ledger *l, const char *device) {

@@ -30,8 +30,9 @@ enum {
     WEIR_LEDGER_SLOTS = 256,
     WEIR_LEDGER_ASKS = 8,    /* of whom one asks at once */
     WEIR_LEDGER_ANSWERS = 8, /* of an entry, the last */
-    WEIR_LEDGER_COMMAND = 64,
-    WEIR_LEDGER_PATH = 256
+    WEIR_LEDGER_COMMAND = 48,
+    WEIR_LEDGER_PATH = 256,
+    WEIR_LEDGER_DEVICE = 64 /* bytes of a device's name */
 };
 
 struct weir_ledger_ask {
@@ -46,15 +47,16 @@ struct weir_ledger_answer {
 
 /* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_ledger_entry {
-    uint64_t pid, start, namespace; /* the ledger fills these in, */
-    uint64_t heartbeat_ns;          /* and when the entry was written */
-    uint64_t priority;              /* whose is lower gives first */
-    uint64_t weight;                /* of its share of the device, in millionths */
-    uint64_t limit;                 /* bytes; UINT64_MAX: none */
-    uint64_t reserve, in_use, idle; /* bytes; idle: that it could give back */
-    uint64_t asked, got, given;     /* bytes so far: of others, from them, to them */
-    uint64_t sequence;              /* of what it asks now; 0: nothing yet */
-    uint64_t until_ns;              /* it waits until then; 0: it asks nothing */
+    uint64_t pid, start, namespace;     /* the ledger fills these in, */
+    uint64_t heartbeat_ns;              /* and when the entry was written */
+    uint64_t priority;                  /* whose is lower gives first */
+    uint64_t weight;                    /* of its share of the device, in millionths */
+    uint64_t limit;                     /* bytes; UINT64_MAX: none */
+    uint64_t reserve, in_use, idle;     /* bytes; idle: that it could give back */
+    uint64_t device_total, device_free; /* bytes, when it looked last; 0: it has not yet */
+    uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
+    uint64_t sequence;                  /* of what it asks now; 0: nothing yet */
+    uint64_t until_ns;                  /* it waits until then; 0: it asks nothing */
     struct weir_ledger_ask ask[WEIR_LEDGER_ASKS];
     struct weir_ledger_answer answer[WEIR_LEDGER_ANSWERS];
     char command[WEIR_LEDGER_COMMAND];
@@ -77,6 +79,8 @@ int weir__ledger_open(struct weir_ledger *l, const char *device);
 int weir__ledger_look(struct weir_ledger *l, const char *device);
 /* Gives the slot up for good; the last one takes the file with it.  What is called afterwards does nothing. */
 void weir__ledger_leave(struct weir_ledger *l);
+/* Visits the names of the devices that have a ledger. */
+void weir__ledger_each(void (*visit)(const char *device, void *context), void *context);
 /* Leaves, and ends.  Nobody may sleep on it. */
 void weir__ledger_close(struct weir_ledger *l);
 /* Puts the entry into the own slot.  A file that was lost, or that somebody wrote over, is made anew first. */

@@ -4,8 +4,8 @@
  * Who asks rings first, so that all write down what they have now: hits change that without a word.  Then it picks of
  * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the
  * answer into their own entry, and ring.  Nobody writes anywhere else, nobody waits but the one who asks, and it waits
- * a quarter of its time for one round; who has not answered by then (it is stopped, or its device is busy for
- * long) is not asked again for a while.
+ * a quarter of its time for one round; who has not been heard of by then is not asked again for a while, unless it
+ * is.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
  * while it does, and it does nothing more once the process has begun to exit.  A child of fork has no thread, and
@@ -40,6 +40,7 @@ enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
 
 struct silent {
     uint64_t start; /* of the process */
+    uint64_t heartbeat_ns;
     uint64_t slot;
     uint64_t until_ns;
 };
@@ -97,6 +98,8 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
     if (h->weight > sum->weight)
         sum->weight = h->weight;
     sum->shares |= h->shares;
+    sum->device_total = h->device_total;
+    sum->device_free = h->device_free;
 }
 
 /* The caller holds the lock. */
@@ -105,6 +108,8 @@ static void write_down(struct weir_neighbours *n, const struct weir_holding *h) 
     n->entry.in_use = h->in_use;
     n->entry.idle = h->idle;
     n->entry.limit = h->limit;
+    n->entry.device_total = h->device_total;
+    n->entry.device_free = h->device_free;
     n->entry.priority = h->priority;
     n->entry.weight = h->weight;
     atomic_store(&n->shares, h->shares);
@@ -239,7 +244,7 @@ static void *run(void *neighbours) {
 /* ---- asking -------------------------------------------------------------------------------------- */
 
 struct candidate {
-    uint64_t slot, start, pid, idle, priority;
+    uint64_t slot, start, pid, idle, priority, heartbeat_ns;
     int is_late; /* it has not said what it has now */
     int is_asked;
 };
@@ -249,7 +254,7 @@ static struct silent *silence_of(struct weir_neighbours *n, const struct candida
 
     for (int i = 0; i < SILENT; i++)
         if (n->silent[i].until_ns > now && n->silent[i].slot == c->slot &&
-            n->silent[i].start == c->start)
+            n->silent[i].start == c->start && n->silent[i].heartbeat_ns == c->heartbeat_ns)
             return &n->silent[i];
     return NULL;
 }
@@ -260,7 +265,7 @@ static void leave_alone(struct weir_neighbours *n, const struct candidate *c) {
     for (int i = 1; i < SILENT; i++)
         if (n->silent[i].until_ns < oldest->until_ns)
             oldest = &n->silent[i];
-    *oldest = (struct silent){c->start, c->slot, weir__ledger_now() + SILENCE_NS};
+    *oldest = (struct silent){c->start, c->heartbeat_ns, c->slot, weir__ledger_now() + SILENCE_NS};
 }
 
 static int in_turn(const void *one, const void *other) {
@@ -293,6 +298,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .pid = entry.pid,
                                 .idle = entry.idle,
                                 .priority = entry.priority,
+                                .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
         *kept = (*kept == UINT64_MAX ? 0 : *kept) + (c->is_late ? entry.reserve : entry.in_use);
         if (silence_of(n, c))
@@ -385,8 +391,8 @@ static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, siz
         sleep_until(n, bell, until);
     }
     for (size_t i = 0; open > 0 && i < count; i++)
-        if (!is_answered(n, some[i], sequence, &bytes))
-            leave_alone(n, some[i]);
+        if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
+            leave_alone(n, some[i]); /* if it has not been heard of since */
     put_question(n, nothing, sequence, 0);
     return given;
 }
@@ -476,6 +482,17 @@ static void discard(struct weir_neighbours *n) {
     free(n);
 }
 
+/* Without the folder that it lies in: there is room for little. */
+static void name_command(char *text, size_t bytes) {
+    char command[WEIR_SHOW_COMMAND], *name = command;
+
+    weir__show_command(command, sizeof command);
+    for (char *at = command; *at && *at != ' '; at++)
+        if (*at == '/')
+            name = at + 1;
+    snprintf(text, bytes, "%.*s", (int)bytes - 1, name);
+}
+
 static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
                                     const struct weir_neighbours_calls *calls,
                                     const struct weir_holding *holding, const char *name) {
@@ -492,7 +509,7 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
         discard(n);
         return NULL;
     }
-    weir__show_command(n->entry.command, sizeof n->entry.command);
+    name_command(n->entry.command, sizeof n->entry.command);
     write_down(n, holding);
     if (start(n))
         return n;

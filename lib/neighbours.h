@@ -20,6 +20,7 @@ struct weir_neighbours;
 struct weir_holding {
     uint64_t reserve, in_use, idle; /* idle: that it could give back */
     uint64_t limit;                 /* UINT64_MAX: none */
+    uint64_t device_total, device_free;
     uint64_t priority;
     uint64_t weight; /* of its share of the device, in millionths */
     int shares;      /* `resize' has something to do */

@@ -32,6 +32,8 @@
 #define UNIT ((uint64_t)32 << 20)
 /* Of the deadline, what others have. */
 #define NEIGHBOURS_PART 10
+/* Of the device, what they are asked for at least: each time costs them a trim. */
+#define ASKED_PART 64
 
 static uint64_t deadline_ns(const struct weir_host *host) {
     return host->options.recovery_timeout_ms == UINT32_MAX
@@ -134,7 +136,9 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
-    uint64_t most = weir__size_larger(bytes, UNIT), now, given, kept;
+    uint64_t most =
+        weir__size_larger(bytes, weir__size_larger(host->device_total / ASKED_PART, UNIT));
+    uint64_t now, given, kept;
     int result_before = weir__driver_result;
     weir_refusal figures;
 

@@ -258,6 +258,7 @@ script_tests = \
 	tests/check-traces \
 	tests/check-run \
 	tests/check-python \
+	tests/check-processes \
 	tests/check-top \
 	tests/check-trace-events \
 	tests/conformance-cuda

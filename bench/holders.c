@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* holders.c: see holders.h.
+ *
+ * What the device has free is what its processes said last; on a machine where nobody else comes or goes all of them
+ * say the same.
+ *
+ * Must not know: drivers; who shows it.
+ */
+#include "holders.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "jsonfile.h"
+#include "settings.h"
+
+enum { CELL = 32 };
+
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
+/* Has plain letters alone: terminals obey others. */
+static void check_text(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || (unsigned char)*text > '~')
+            *text = '?';
+}
+
+static void add(const char *device, void *context) {
+    struct holders *h = context;
+    struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more);
+    struct weir_ledger ledger;
+
+    if (!more)
+        return;
+    h->devices = more;
+    if (weir__ledger_look(&ledger, device) != 0)
+        return;
+    weir__ledger_ring(&ledger);
+    weir__ledger_close(&ledger);
+    memset(&more[h->count], 0, sizeof *more);
+    snprintf(more[h->count].name, sizeof more->name, "%s", device);
+    check_text(more[h->count++].name);
+}
+
+static void read_entries(struct holders_device *d) {
+    uint64_t latest = 0, reserve = 0;
+    struct weir_ledger ledger;
+
+    if (weir__ledger_look(&ledger, d->name) != 0)
+        return;
+    d->entries = calloc(WEIR_LEDGER_SLOTS, sizeof *d->entries);
+    for (int slot = 0; d->entries && slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct weir_ledger_entry *e = &d->entries[d->count];
+
+        if (!weir__ledger_read(&ledger, slot, e))
+            continue;
+        check_text(e->command);
+        d->count++;
+        reserve += e->reserve;
+        if (e->device_total == 0 || e->heartbeat_ns < latest)
+            continue;
+        latest = e->heartbeat_ns;
+        d->total = e->device_total;
+        d->used = less(e->device_total, e->device_free);
+    }
+    d->rest = less(d->used, reserve);
+    weir__ledger_close(&ledger);
+}
+
+void holders_look(struct holders *h, uint64_t wait_ns) {
+    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+
+    for (size_t i = 0; i < h->count; i++)
+        free(h->devices[i].entries);
+    h->count = 0;
+    weir__ledger_each(add, h);
+    if (h->count > 0 && wait_ns > 0)
+        nanosleep(&wait, NULL);
+    for (size_t i = 0; i < h->count; i++)
+        read_entries(&h->devices[i]);
+}
+
+static const char *cell(uint64_t bytes, char text[CELL]) {
+    weir__bytes_show(bytes, text, CELL);
+    return text;
+}
+
+static void print_entry(FILE *file, const struct weir_ledger_entry *e) {
+    char limit[CELL] = "max", reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
+
+    if (e->limit != UINT64_MAX)
+        cell(e->limit, limit);
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s\n", e->pid, limit,
+            cell(e->reserve, reserve), cell(e->in_use, in_use), cell(e->idle, idle), e->priority,
+            cell(e->got, got), cell(e->given, given), e->command);
+}
+
+void holders_print(FILE *file, const struct holders *h) {
+    char total[CELL], used[CELL], rest[CELL];
+
+    for (size_t i = 0; i < h->count; i++) {
+        const struct holders_device *d = &h->devices[i];
+
+        if (d->count == 0)
+            continue;
+        fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
+                d->total ? cell(d->total, total) : "unknown", cell(d->used, used),
+                cell(d->rest, rest));
+        fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
+                "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
+        for (size_t e = 0; e < d->count; e++)
+            print_entry(file, &d->entries[e]);
+    }
+}
+
+static json_t *json_entry(const struct weir_ledger_entry *e) {
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pid", jsonfile_integer(e->pid),
+        "start", jsonfile_integer(e->start), "command", e->command, "limit",
+        e->limit == UINT64_MAX ? json_null() : jsonfile_integer(e->limit), "reserve",
+        jsonfile_integer(e->reserve), "in_use", jsonfile_integer(e->in_use), "can_give",
+        jsonfile_integer(e->idle), "priority", jsonfile_integer(e->priority), "was_given",
+        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given));
+}
+
+json_t *holders_json(const struct holders *h) {
+    json_t *devices = json_array();
+
+    for (size_t i = 0; i < h->count; i++) {
+        const struct holders_device *d = &h->devices[i];
+        json_t *processes = json_array();
+
+        for (size_t e = 0; e < d->count; e++)
+            json_array_append_new(processes, json_entry(&d->entries[e]));
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name, "total",
+                                        d->total ? jsonfile_integer(d->total) : json_null(), "used",
+                                        jsonfile_integer(d->used), "not_by_weir",
+                                        jsonfile_integer(d->rest), "processes", processes));
+    }
+    return devices;
+}

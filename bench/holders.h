@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* holders.h: which processes have what of each device: weir's from the ledgers (lib/ledger.h), the rest as one figure.
+ *
+ * Must not know: drivers; who shows it.
+ */
+#ifndef WEIR_BENCH_HOLDERS_H
+#define WEIR_BENCH_HOLDERS_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "ledger.h"
+
+struct holders_device {
+    char name[WEIR_LEDGER_DEVICE];
+    uint64_t total, used, rest; /* bytes; total 0: nobody has said yet */
+    size_t count;
+    struct weir_ledger_entry *entries;
+};
+
+/* Zeroed: none. */
+struct holders {
+    struct holders_device *devices;
+    size_t count;
+};
+
+/* Asks all to say what they have, gives them so long, and reads it, in the place of what was there. */
+void holders_look(struct holders *h, uint64_t wait_ns);
+/* Tables; nothing where there are no devices. */
+void holders_print(FILE *file, const struct holders *h);
+/* An array; NULL: no memory. */
+json_t *holders_json(const struct holders *h);
+
+#endif
