@@ -5,7 +5,8 @@
  * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
  * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
  * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
- * other in the way.  The slots of the dead count until somebody who finds no room looks who lives.
+ * other in the way.  The slots of the dead count until somebody who finds no room looks who lives, some milliseconds
+ * at most after they died.
  *
  * Must not know: what takes memory.
  */
@@ -26,6 +27,8 @@ enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 
 /* Of a slot that is being cleared: nobody's, and it does not count. */
 #define NOBODY UINT64_C(1)
+/* Between two looks at who lives. */
+#define BURY_NS UINT64_C(5000000)
 
 struct slot {
     _Atomic uint64_t owner;           /* its pid, and when it began, in halves; 0: free */
@@ -61,8 +64,21 @@ static void clear(struct slot *slot) {
     }
 }
 
-/* Clears the slots of the dead. */
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
 static void bury(void) {
+    static _Atomic uint64_t last;
+    uint64_t now = now_ns();
+
+    if (now - atomic_load(&last) < BURY_NS)
+        return;
+    atomic_store(&last, now);
     for (int i = 0; i < SLOTS; i++) {
         struct slot *slot = &shared.file->slots[i];
         uint64_t owner = atomic_load(&slot->owner);
