@@ -102,14 +102,18 @@ endif
 .PHONY: bench
 
 # What is measured beside the program: `make bench-programs', or one by its name.
-developer_programs += bench/bare_driver bench/bare_growth
+developer_programs += bench/bare_driver bench/bare_growth bench/phases
 bench_bare_driver_LDADD = lib/libweir-core.la
 bench_bare_growth_LDADD = lib/libweir-core.la
+bench_phases_LDADD = lib/libweir-core.la
 if WEIR_PROGRAM
 developer_programs += bench/bare_placement
 endif
 bench_bare_placement_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
+
+# Several processes on one device, with and without the ledger.
+EXTRA_DIST += bench/processes
 
 # Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, tests/gpu/record-overhead.
 EXTRA_DIST += \

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* phases.c: one of several processes that share a device, for bench/processes.
+ *
+ *     phases DEVICE FILE NUMBER OF PHASES PEAK   phases by turns: process NUMBER (from 0) of so many
+ *     phases DEVICE cost                         what a hit and a growth step take
+ *
+ * The processes take turns by FILE.  Whose turn it is holds a peak of PEAK thousandths of the device, in blocks of mixed
+ * sizes, and gives it back; the others hold a fiftieth of that meanwhile.  So what lives at one time fits, but
+ * not what all have held once.  Settings are the environment's.  Writes one line of figures.
+ *
+ * Must not know: who compares the lines.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "allocator_internal.h"
+
+enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 20, STEPS = 20 };
+
+#define MIB ((size_t)1 << 20)
+
+struct turns {
+    _Atomic uint64_t next, dead;
+};
+
+static const struct weir_driver *driver;
+static weir_allocator *own;
+static CUstream stream;
+static void *blocks[MOST_BLOCKS];
+static size_t block_count;
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static int fail(const char *what) {
+    fprintf(stderr, "phases: %s\n", what);
+    return 2;
+}
+
+static int open_all(const char *device, size_t *total) {
+    struct weir_driver_failure failure;
+    weir_options options;
+    CUcontext context;
+    size_t device_free;
+    char message[320];
+
+    driver = weir__driver_open(device, &failure);
+    if (!driver)
+        return fail(failure.text);
+    if (driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
+        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+        driver->cuMemGetInfo(&device_free, total) != CUDA_SUCCESS)
+        return fail("the device cannot be used");
+    weir_options_init(&options);
+    if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
+        return fail(message);
+    options.device = device;
+    if (weir__allocator_create_on(driver, &options, &own, message, sizeof message) != WEIR_OK)
+        return fail(message);
+    return 0;
+}
+
+static weir_status hold(size_t bytes) {
+    static uint64_t random = 1;
+    weir_status status = WEIR_OK;
+
+    for (size_t held = 0, part; held < bytes && block_count < MOST_BLOCKS; held += part) {
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        part = MIB * (4 + (random >> 33) % 252);
+        part = part < bytes - held ? part : bytes - held;
+        status = weir_alloc(own, part, stream, &blocks[block_count]);
+        if (status != WEIR_OK)
+            break;
+        block_count++;
+    }
+    return status;
+}
+
+static weir_status let_go(size_t down_to) {
+    weir_status status = WEIR_OK;
+
+    while (block_count > down_to && status == WEIR_OK)
+        status = weir_free(own, blocks[--block_count], stream);
+    return status;
+}
+
+static struct turns *open_turns(const char *path) {
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    void *map = MAP_FAILED;
+
+    if (file >= 0 && ftruncate(file, 4096) == 0)
+        map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    return map == MAP_FAILED ? NULL : map;
+}
+
+/* 1: it is our turn; 0: all is over. */
+static int wait_for_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t phases) {
+    for (;;) {
+        uint64_t next = atomic_load(&t->next);
+
+        if (next >= phases || atomic_load(&t->dead))
+            return 0;
+        if (next % of == number)
+            return 1;
+        nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+}
+
+static int take_turns(char **words, size_t total) {
+    struct turns *t = open_turns(words[0]);
+    uint64_t number = strtoull(words[1], NULL, 10), of = strtoull(words[2], NULL, 10),
+             phases = strtoull(words[3], NULL, 10), done = 0, began = now_ns();
+    size_t peak = total / 1000 * (size_t)strtoull(words[4], NULL, 10), low;
+    weir_statistics f = {.size = sizeof f};
+    weir_status status;
+
+    if (!t || of == 0)
+        return fail("no turns can be taken");
+    status = hold(peak / 50);
+    low = block_count;
+    while (status == WEIR_OK && wait_for_turn(t, number, of, phases)) {
+        status = hold(peak - peak / 50);
+        if (status == WEIR_OK)
+            status = let_go(low);
+        done += status == WEIR_OK;
+        if (status == WEIR_OK)
+            atomic_fetch_add(&t->next, 1);
+    }
+    if (status != WEIR_OK)
+        atomic_store(&t->dead, 1);
+    if (weir_stats(own, &f) != WEIR_OK)
+        return fail("no figures");
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+           " %" PRIu64 " %.1f %s\n",
+           number, done, f.refusals, f.reserve_peak / MIB, f.appeals, f.appeal_bytes / MIB,
+           f.yields, f.yield_bytes / MIB, (double)(now_ns() - began) / 1e9,
+           weir_status_name(status));
+    return status == WEIR_OK ? 0 : 1;
+}
+
+/* Real time of a warm pair of 64 KiB, and of steps of 32 MiB that the reserve grows by. */
+static int measure(void) {
+    uint64_t began, pair = UINT64_MAX, step = UINT64_MAX, is;
+    weir_status status = WEIR_OK;
+    size_t released;
+    void *block;
+
+    for (int round = 0; round < ROUNDS && status == WEIR_OK; round++) {
+        began = now_ns();
+        for (int i = 0; i < PAIRS / ROUNDS && status == WEIR_OK; i++) {
+            status = weir_alloc(own, 65536, stream, &block);
+            if (status == WEIR_OK)
+                status = weir_free(own, block, stream);
+        }
+        is = (now_ns() - began) / (PAIRS / ROUNDS);
+        pair = is < pair ? is : pair;
+        began = now_ns();
+        for (uint64_t i = 1; i <= STEPS && status == WEIR_OK; i++)
+            status = weir_preallocate(own, (i + 4) * 32 * MIB, NULL);
+        is = (now_ns() - began) / STEPS;
+        step = is < step ? is : step;
+        if (status == WEIR_OK)
+            status = weir_trim(own, 128 * MIB, &released);
+    }
+    printf("%" PRIu64 " %" PRIu64 "\n", pair, step);
+    return status == WEIR_OK ? 0 : fail(weir_status_name(status));
+}
+
+int main(int argc, char **argv) {
+    size_t total = 0;
+    int code;
+
+    if (argc != 7 && !(argc == 3 && strcmp(argv[2], "cost") == 0))
+        return fail("DEVICE FILE NUMBER OF PHASES PEAK, or DEVICE cost");
+    code = open_all(argv[1], &total);
+    if (code != 0)
+        return code;
+    code = argc == 7 ? take_turns(argv + 2, total) : measure();
+    if (code == 0 && (let_go(0) != WEIR_OK || weir_allocator_destroy(own) != WEIR_OK))
+        return fail("the allocator does not end");
+    return code;
+}
