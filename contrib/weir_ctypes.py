@@ -17,7 +17,7 @@ _FIGURES = """attempts allocs frees hits growth_allocs refusals retries growths 
     prealloc_got prealloc_kept prealloc_ns host_bytes front_hits front_misses_young front_misses_empty
     front_misses_capture steals event_records deferred_frees front_idle front_streams late_writes overruns
     kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_pending prealloc_waited_ns profile_asked
-    profile_runs""".split()
+    profile_runs appeals appeal_bytes yields yield_bytes""".split()
 
 NO_MEMORY, LIMIT, DEVICE_LOST = -2, -4, -7
 BYTES, OF_TOTAL, MAX = 1, 2, 4

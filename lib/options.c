@@ -56,7 +56,6 @@ struct row {
     const struct word *words; /* of kind word, ended by NULL; the first is the default's meaning,
                                * unless fill_defaults knows another */
     int zero_is_wrong;        /* of kind amount: nothing can work with 0 */
-    int may_share;            /* likewise: it may be a share among processes */
 };
 
 static const void *field(const struct row *row, const weir_options *options) {
@@ -170,6 +169,9 @@ static const struct kind word_kind = {word_read, word_spell, word_is_set, word_c
 
 /* --------------------------------------------------------------- an amount ---- */
 
+static int part_read(const struct row *row, const char *text, weir_options *options,
+                     struct weir_problem *problem);
+
 /* `percent`: the kind that a percentage has where the amount is used. */
 static int share_valid(const weir_amount *amount, int percent, struct weir_problem *problem) {
     if (percent == WEIR_AMOUNT_OF_IN_USE && amount->kind != percent)
@@ -198,7 +200,7 @@ static int amount_valid(const struct row *row, const weir_amount *amount, int pe
     case WEIR_AMOUNT_MAX:
         return 1;
     case WEIR_AMOUNT_SHARE:
-        if (!row->may_share)
+        if (row->kind->read != part_read)
             return weir__problem(problem, "it is a share among processes, which does not do here");
         return amount->value <= LARGEST_WEIGHT || weir__problem(problem, "the weight is too large");
     default:
@@ -865,8 +867,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          &part_kind,
          AT(prealloc),
          NULL,
-         0,
-         1},
+         0},
     [WEIR_SETTING_PREALLOC_AT] =
         {{"prealloc-at", "WEIR_PREALLOC_AT", "WHEN", "create or first", "create",
           "When to preallocate: as the allocator is made, or at the first request."},
@@ -885,12 +886,11 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_LIMIT] = {{"limit", "WEIR_LIMIT", "SIZE", PART_ACCEPTS,
                              "max; for a fixed arena 75%",
                              "The most that the reserve may be.  For a fixed arena: its size.  "
-                             "share: an equal part, or "
-                             "one by weight, with other processes, as they come and go."},
+                             "share: an equal part, or one by weight, with other processes, as "
+                             "they come and go."},
                             &part_kind,
                             AT(limit),
                             NULL,
-                            1,
                             1},
     [WEIR_SETTING_RELEASE_THRESHOLD] =
         {{"release-threshold", "WEIR_RELEASE_THRESHOLD", "SIZE", SIZE_ACCEPTS, "max",
