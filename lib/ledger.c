@@ -206,7 +206,8 @@ static int map_bell(struct weir_ledger *l, int file) {
 
     if (page == MAP_FAILED)
         return -1;
-    l->page = page;
+    if (!l->page) /* else it is where it was, and others may look */
+        l->page = page;
     return 0;
 }
 

@@ -553,10 +553,10 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
 void weir__neighbours_leave(struct weir_neighbours *n, _Atomic uint64_t *shown) {
     struct weir_neighbours **at = &first;
 
+    weir__neighbours_note(n, shown, 0);
     pthread_mutex_lock(&joining);
     if (--n->allocators > 0) {
         pthread_mutex_unlock(&joining);
-        weir__neighbours_note(n, shown, 0);
         return;
     }
     while (*at != n)

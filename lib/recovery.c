@@ -139,7 +139,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
     uint64_t most =
         weir__size_larger(bytes, weir__size_larger(host->device_total / ASKED_PART, UNIT));
     uint64_t now, given, kept;
-    int result_before = weir__driver_result;
+    int result_before = weir__driver_result, has_asked = 0;
     weir_refusal figures;
 
     for (; host->neighbours && why == WEIR_E_NO_MEMORY && began < until; began = now) {
@@ -150,7 +150,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             break;
         given = weir__neighbours_ask(host->neighbours, most, until, &kept);
         now = weir__ledger_now();
-        if (given > 0 || !*asked)
+        if (kept != UINT64_MAX && (given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,
                               figures.reserve);
         if (given == 0 && weir__size_less(host->device_total, figures.in_use + bytes) < kept)
@@ -159,7 +159,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             wait_for_neighbours();
         else if (most < host->device_total) /* it was in parts of units, or others were first */
             most *= 2;
-        *asked = 1;
+        *asked = has_asked = 1;
         why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         result_before = weir__driver_result;
     }

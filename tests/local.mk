@@ -297,6 +297,12 @@ SOAK_SECONDS = 600
 soak: tests/sim
 	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
+# Processes on one device that are killed, stopped and started, likewise.
+.PHONY: soak-processes
+soak-processes: tests/test_neighbours
+	WEIR_TEST_SECONDS=$(SOAK_SECONDS) CK_RUN_CASE=many TEST_TIMEOUT=86400 \
+	$(SHELL) $(top_srcdir)/tests/run-tap env CK_RUN_CASE=many CK_VERBOSITY=normal tests/test_neighbours
+
 # That it finds the mistakes that tests/mutants lists.
 EXTRA_DIST += tests/check-mutants tests/generate-mutants tests/mutants
 .PHONY: check-mutants

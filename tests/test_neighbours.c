@@ -302,6 +302,15 @@ static void end_by(struct child *c, int how) {
         ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
 }
 
+/* And it is. */
+static void stop(const struct child *c) {
+    int status;
+
+    ck_assert_int_eq(kill(c->pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(c->pid, &status, WUNTRACED), c->pid);
+    ck_assert(WIFSTOPPED(status));
+}
+
 static void end(struct child *c) {
     say(c, "end");
     ck_assert_int_eq(wait_for(c), 0);
@@ -465,6 +474,28 @@ START_TEST(test_several_give_together) {
 }
 END_TEST
 
+/* A line of the log, and everything as without it. */
+START_TEST(test_no_ledger_can_be_made) {
+    char path[96], text[512] = "";
+    struct child one, two;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/said", folder);
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    ck_assert_ptr_nonnull(freopen(path, "w", stderr));
+    start(&one, "0 log warning");
+    start(&two, "0 log none");
+    fill(&one, 896);
+    expect(&two, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&two).appeals, 0);
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, file));
+    ck_assert_ptr_nonnull(strstr(text, "no ledger of the device's processes (No such file"));
+    ck_assert_ptr_null(fgets(text, sizeof text, file)); /* one line */
+    fclose(file);
+}
+END_TEST
+
 /* ---- those that do not answer -------------------------------------------------------------------- */
 
 START_TEST(test_nobody_waits_long_for_a_stopped_one) {
@@ -474,7 +505,7 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
     start(&stopped, "0");
     start(&needy, "0 recovery-timeout 2s"); /* others have 200 ms */
     fill(&stopped, 896);
-    ck_assert_int_eq(kill(stopped.pid, SIGSTOP), 0);
+    stop(&stopped);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     first = now_ms() - began;
@@ -499,7 +530,7 @@ START_TEST(test_others_give_beside_a_stopped_one) {
     start(&needy, "0");
     fill(&stopped, 512);
     fill(&idle, 384);
-    ck_assert_int_eq(kill(stopped.pid, SIGSTOP), 0);
+    stop(&stopped);
     expect(&needy, "take 320", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 192);
     end_by(&stopped, SIGKILL);
@@ -749,7 +780,7 @@ START_TEST(test_killed_and_stopped_at_random) {
     const char *seconds = getenv("WEIR_TEST_SECONDS");
     unsigned kills = 0;
 
-    torment(seconds ? (uint64_t)atol(seconds) * 1000 : 4000, &kills);
+    torment(seconds ? (uint64_t)atol(seconds) * 1000 : 3000, &kills);
     expect_peace();
     printf("# %u processes were killed\n", kills);
     ck_assert_uint_ge(kills, 20);
@@ -772,6 +803,7 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_lower_priority_gives_first);
     tcase_add_test(giving, test_most_idle_gives_first);
     tcase_add_test(giving, test_several_give_together);
+    tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
