@@ -578,6 +578,8 @@ static int priority_read(const struct row *row, const char *text, weir_options *
 
     if (!weir__count_read(text, LARGEST_PRIORITY, &value, problem))
         return 0;
+    if (value == 0)
+        return weir__problem(problem, "it is too small");
     *(uint32_t *)mutable_field(row, options) = (uint32_t)value;
     return 1;
 }
@@ -1050,7 +1052,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              switches,
                              0},
     [WEIR_SETTING_PRIORITY] =
-        {{"priority", "WEIR_PRIORITY", "N", "a number from 0 to 1000", "0",
+        {{"priority", "WEIR_PRIORITY", "N", "a number from 1 to 1000", "100",
           "Of the processes on a GPU, those of the lowest priority give idle reserve back first."},
          &priority_kind,
          AT(priority),
@@ -1117,6 +1119,8 @@ static void fill_defaults(weir_options *options) {
         options->prealloc_deadline_ms = NEVER;
     if (options->release_threshold.kind == WEIR_AMOUNT_DEFAULT)
         options->release_threshold.kind = WEIR_AMOUNT_MAX;
+    if (options->priority == 0)
+        options->priority = 100;
     if (options->recovery_timeout_ms == 0)
         options->recovery_timeout_ms = 1000;
     if (options->event_ring == 0)

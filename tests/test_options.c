@@ -447,8 +447,9 @@ static const struct {
     {"event-ring", "0", "too small", "1 to 1048576"},
     {"event-ring", "1048577", "too large", "1 to 1048576"},
     {"event-ring", "1K", "not a whole number", "1 to 1048576"},
-    {"priority", "1001", "too large", "0 to 1000"},
-    {"priority", "-1", "negative", "0 to 1000"},
+    {"priority", "0", "too small", "1 to 1000"},
+    {"priority", "1001", "too large", "1 to 1000"},
+    {"priority", "-1", "negative", "1 to 1000"},
     {"limit", "share:", "empty", "share:WEIGHT"},
     {"limit", "share:-1", "negative", "share:WEIGHT"},
     {"limit", "share:2x", "something follows", "share:WEIGHT"},
@@ -690,6 +691,7 @@ static const struct {
     {"limit", "share:0", NULL},
     {"limit", "share:1000000", NULL},
     {"ledger", "ON", "on"},
+    {"priority", "1", NULL},
     {"priority", "1000", NULL},
     {"leave", "1GiB", NULL},
     {"leave", "5%", NULL},
@@ -824,7 +826,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_DECAY, "off", "off"},
         {WEIR_SETTING_INTERNAL_DEPENDENCIES, "off", "off"},
         {WEIR_SETTING_LEDGER, "on", "on"},
-        {WEIR_SETTING_PRIORITY, "0", "0"},
+        {WEIR_SETTING_PRIORITY, "100", "100"},
         {WEIR_SETTING_LEAVE, "0", "0"},
     };
     char text[128];

@@ -324,7 +324,7 @@ typedef struct weir_options {
      * give back what they hold idle, for a tenth of recovery_timeout_ms at most.  off: none of it.  On a device
      * model nobody else is there, unless WEIR_MODEL_SHARED says so. */
     int ledger;
-    /* From 0, the default, to 1000: of processes that could give, those of the lowest are asked first. */
+    /* From 1 to 1000, 100 by default: of processes that could give, those of the lowest are asked first. */
     uint32_t priority;
     int reserved; /* zero */
     /* Room on the device that growth leaves to others: a display, programs without weir.  Measured by what the
