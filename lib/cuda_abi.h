@@ -77,6 +77,10 @@ typedef struct CUmemAccessDesc_st {
     CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
+typedef struct CUmemPoolPtrExportData_st {
+    unsigned char reserved[64];
+} CUmemPoolPtrExportData;
+
 /* Constants: X(name, value). */
 #define WEIR_CUDA_CONSTANTS(X)                                                                     \
     X(CUDA_SUCCESS, 0)                                                                             \
@@ -110,6 +114,7 @@ typedef struct CUmemAccessDesc_st {
     X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
     X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
+    X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119) /* from 11.3 on */                  \
     X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)   /* int */                              \
     X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)         /* int */                              \
     X(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 3) /* int */                              \
@@ -122,6 +127,7 @@ typedef struct CUmemAccessDesc_st {
     X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
+    X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
     X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                            \
@@ -271,7 +277,27 @@ typedef struct CUmemAccessDesc_st {
       (address, bytes))                                                                            \
     X(VIRTUAL, cuMemSetAccess, "cuMemSetAccess", 10020,                                            \
       (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count),            \
-      (address, bytes, access, count))
+      (address, bytes, access, count))                                                             \
+    X(PEER, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000,                                  \
+      (int *can, CUdevice device, CUdevice peer), (can, device, peer))                             \
+    X(PEER, cuMemPoolSetAccess, "cuMemPoolSetAccess", 11020,                                       \
+      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))     \
+    X(PEER, cuMemPoolGetAccess, "cuMemPoolGetAccess", 11020,                                       \
+      (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location),                      \
+      (flags, pool, location))                                                                     \
+    X(IPC, cuMemPoolExportToShareableHandle, "cuMemPoolExportToShareableHandle", 11020,            \
+      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
+       unsigned long long flags),                                                                  \
+      (handle, pool, type, flags))                                                                 \
+    X(IPC, cuMemPoolImportFromShareableHandle, "cuMemPoolImportFromShareableHandle", 11020,        \
+      (CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,                           \
+       unsigned long long flags),                                                                  \
+      (pool, handle, type, flags))                                                                 \
+    X(IPC, cuMemPoolExportPointer, "cuMemPoolExportPointer", 11020,                                \
+      (CUmemPoolPtrExportData *data, CUdeviceptr address), (data, address))                        \
+    X(IPC, cuMemPoolImportPointer, "cuMemPoolImportPointer", 11020,                                \
+      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
+      (address, pool, data))
 /* clang-format on */
 
 #ifndef WEIR_CUDA_ABI_CHECK

@@ -27,14 +27,18 @@ enum { WEIR_DRIVER_OLDEST = 11020 }; /* memory pools: CUDA 11.2, Linux driver 46
  *   KERNEL         modules, launches, times between events, ranges of blocks; in every driver that is
  *                  complete
  *   VIRTUAL        physical memory by handles, mapped into reserved addresses; in every driver that
- *                  is complete.  Whether a device can, its attribute 102 says */
+ *                  is complete.  Whether a device can, its attribute 102 says
+ *   PEER           who reaches whose memory, and access to pools; in every driver that is complete
+ *   IPC            pools for several processes, by files; in every driver that is complete */
 #define WEIR_CAPABILITIES(X)                                                                       \
     X(STREAM_ID, "stream-id", 12000)                                                               \
     X(POOL_FIGURES, "pool-figures", 11030)                                                         \
     X(POOL_MAX_SIZE, "pool-max-size", 12020)                                                       \
     X(GRAPH, "graph", 11040)                                                                       \
     X(KERNEL, "kernels", WEIR_DRIVER_OLDEST)                                                       \
-    X(VIRTUAL, "virtual-memory", WEIR_DRIVER_OLDEST)
+    X(VIRTUAL, "virtual-memory", WEIR_DRIVER_OLDEST)                                               \
+    X(PEER, "peers", WEIR_DRIVER_OLDEST)                                                           \
+    X(IPC, "ipc", WEIR_DRIVER_OLDEST)
 
 enum weir_driver_capability {
 #define WEIR_CAPABILITY(name, word, version) WEIR_CAPABILITY_##name,

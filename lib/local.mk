@@ -70,6 +70,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_device.c \
 	lib/model/model_graph.c \
 	lib/model/model_host.c \
+	lib/model/model_ipc.c \
+	lib/model/model_ipc.h \
 	lib/model/model_kernel.c \
 	lib/model/model_memory.c \
 	lib/model/model_oracle.c \

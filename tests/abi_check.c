@@ -235,6 +235,8 @@ _Static_assert(__builtin_types_compatible_p(__typeof__(&cuEventElapsedTime),
 #define GROUP_BASE(...) __VA_ARGS__
 #define GROUP_KERNEL(...) __VA_ARGS__
 #define GROUP_VIRTUAL(...) __VA_ARGS__
+#define GROUP_PEER(...) __VA_ARGS__
+#define GROUP_IPC(...) __VA_ARGS__
 #if CUDA_VERSION >= 12000
 #define GROUP_STREAM_ID(...) __VA_ARGS__
 #else

@@ -82,6 +82,8 @@ WEIR_DRIVER_ENTRIES(RESOLVED)
 #define EXPORT_GRAPH(name, symbol, params, args)
 #define EXPORT_KERNEL EXPORT_BASE
 #define EXPORT_VIRTUAL EXPORT_BASE
+#define EXPORT_PEER EXPORT_BASE
+#define EXPORT_IPC EXPORT_BASE
 #define EXPORTED(group, name, symbol, version, params, args)                                       \
     EXPORT_##group(name, symbol, params, args)
 WEIR_DRIVER_ENTRIES(EXPORTED)

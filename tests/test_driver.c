@@ -255,8 +255,9 @@ static const unsigned group_of[WEIR_ENTRY_COUNT] = {
 
 enum {
     EVERY_CAPABILITY = WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_FIGURES | WEIR_CAP_POOL_MAX_SIZE |
-                       WEIR_CAP_GRAPH | WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL,
-    OLDEST_CAPABILITIES = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL
+                       WEIR_CAP_GRAPH | WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER |
+                       WEIR_CAP_IPC,
+    OLDEST_CAPABILITIES = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC
 };
 
 static void assert_driver(const char *text, int version, unsigned capabilities) {
@@ -334,6 +335,8 @@ static const struct {
     {"FAKE_UNRESOLVED=cuGraphLaunch", WEIR_CAP_GRAPH},
     {"FAKE_UNRESOLVED=cuLaunchKernel", WEIR_CAP_KERNEL},
     {"FAKE_UNRESOLVED=cuMemSetAccess", WEIR_CAP_VIRTUAL},
+    {"FAKE_UNRESOLVED=cuDeviceCanAccessPeer", WEIR_CAP_PEER},
+    {"FAKE_UNRESOLVED=cuMemPoolImportPointer", WEIR_CAP_IPC},
 };
 
 START_TEST(missing_optional_entry_clears_its_bit) {

@@ -1827,7 +1827,7 @@ static const struct {
     {12010, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID},
     {12020, WEIR_CAP_POOL_FIGURES | WEIR_CAP_GRAPH | WEIR_CAP_STREAM_ID | WEIR_CAP_POOL_MAX_SIZE},
 };
-enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL };
+enum { EVERY_DRIVER = WEIR_CAP_KERNEL | WEIR_CAP_VIRTUAL | WEIR_CAP_PEER | WEIR_CAP_IPC };
 
 /* The next reset to the built-in profile brings everything back. */
 START_TEST(profile_of_an_older_driver_plays_it) {

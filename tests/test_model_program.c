@@ -200,7 +200,7 @@ static CUmemAccess_flags access_of(CUmemoryPool pool, int device) {
     CUmemLocation place = {CU_MEM_LOCATION_TYPE_DEVICE, device};
     CUmemAccess_flags flags = 77;
 
-    OK(weir__program_cuMemPoolGetAccess(&flags, pool, &place));
+    OK(d->cuMemPoolGetAccess(&flags, pool, &place));
     return flags;
 }
 
@@ -214,16 +214,16 @@ START_TEST(another_device_reaches_a_pools_blocks_once_it_may) {
     ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
     OK(d->cuMemsetD8Async(block, 5, 100, s));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(host, block, 100, on_second));
-    OK(weir__program_cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(pool, &access, 1));
     OK(d->cuMemcpyDtoHAsync(host, block, 100, on_second));
     ck_assert_int_eq(host[99], 5);
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    OK(weir__program_cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(pool, &access, 1));
     OK(d->cuMemsetD8Async(block, 6, 100, on_second));
     ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    OK(weir__program_cuMemPoolSetAccess(pool, &access, 1));
+    OK(d->cuMemPoolSetAccess(pool, &access, 1));
     EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(block, 6, 100, on_second));
     OK(d->cuMemFreeAsync(block, s));
 }
@@ -235,14 +235,14 @@ START_TEST(access_is_changed_whole_or_not_at_all) {
         {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_NONE}};
     CUmemoryPool pool = make_pool(0);
 
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuMemPoolSetAccess(pool, access, 2));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(pool, access, 2));
     access[1].location.id = 2;
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuMemPoolSetAccess(pool, access, 2));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuMemPoolSetAccess(pool, access, 2));
     access[1] = access[0];
     access[1].flags = 2;
-    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolSetAccess(pool, access, 2));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(pool, access, 2));
     ck_assert_uint_eq(access_of(pool, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE);
-    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolSetAccess(NULL, access, 1));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolSetAccess(NULL, access, 1));
 }
 END_TEST
 
@@ -253,19 +253,57 @@ START_TEST(only_a_pool_made_for_it_is_shared) {
     CUmemPoolPtrExportData data, next;
     int file = -1;
 
-    EXPECT(CUDA_ERROR_INVALID_VALUE,
-           weir__program_cuMemPoolExportToShareableHandle(&file, own, 1, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE,
-           weir__program_cuMemPoolExportToShareableHandle(&file, shared, 2, 0));
-    EXPECT(CUDA_ERROR_INVALID_VALUE, weir__program_cuMemPoolExportPointer(&data, block));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, own, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, shared, 2, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportPointer(&data, block));
     ck_assert_int_eq(file, -1);
-    OK(weir__program_cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
+    OK(d->cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
     ck_assert_int_eq(close(file), 0);
-    OK(weir__program_cuMemPoolExportPointer(&data, other));
-    OK(weir__program_cuMemPoolExportPointer(&next, other + 1));
+    OK(d->cuMemPoolExportPointer(&data, other));
+    OK(d->cuMemPoolExportPointer(&next, other + 1));
     ck_assert(memcmp(&data, &next, sizeof data) != 0);
     OK(d->cuMemFreeAsync(block, s));
     OK(d->cuMemFreeAsync(other, s));
+}
+END_TEST
+
+/* In the same process all is as in another: an address of its own, the same bytes, and a free of its own. */
+START_TEST(a_pool_that_is_imported_has_the_same_bytes) {
+    CUmemoryPool shared = make_pool_for(1, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), here = NULL;
+    CUdeviceptr first = alloc(shared, MIB, on_second), block = alloc(shared, 3 * MIB, on_second);
+    CUdeviceptr there = 0, none = 0;
+    CUmemPoolPtrExportData data, wrong = {{0}};
+    unsigned char seen[2] = {0};
+    int file = -1;
+
+    OK(d->cuMemPoolExportToShareableHandle(&file, shared, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           d->cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)0, 1, 0));
+    OK(d->cuMemPoolImportFromShareableHandle(&here, (void *)(intptr_t)file, 1, 0));
+    ck_assert_int_eq(close(file), 0);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemAllocFromPoolAsync(&none, 100, here, on_second));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolExportToShareableHandle(&file, here, 1, 0));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&there, here, &wrong));
+    OK(d->cuMemPoolExportPointer(&data, block + 4096));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&there, shared, &data));
+    OK(d->cuMemPoolImportPointer(&there, here, &data));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemPoolImportPointer(&none, here, &data));
+    ck_assert(there != block + 4096);
+    OK(d->cuMemsetD8Async(block, 9, 3 * MIB, on_second));
+    OK(d->cuMemcpyDtoHAsync(&seen[0], there - 4096, 1, on_second));
+    OK(d->cuMemsetD8Async(there, 8, 1, on_second));
+    OK(d->cuMemcpyDtoHAsync(&seen[1], block + 4096, 1, on_second));
+    ck_assert_uint_eq(seen[0], 9);
+    ck_assert_uint_eq(seen[1], 8);
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemsetD8Async(there, 8, 3 * MIB, on_second));
+    OK(d->cuMemPoolDestroy(here));
+    OK(d->cuMemcpyDtoHAsync(&seen[0], there, 1, on_second)); /* it goes with the last block */
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemFreeAsync(there, on_second));
+    OK(d->cuMemFreeAsync(there - 4096, on_second));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, d->cuMemcpyDtoHAsync(&seen[0], there, 1, on_second));
+    OK(d->cuMemFreeAsync(block, on_second));
+    OK(d->cuMemFreeAsync(first, on_second));
+    OK(d->cuMemPoolDestroy(shared));
 }
 END_TEST
 
@@ -466,11 +504,11 @@ END_TEST
 START_TEST(devices_reach_each_other_and_not_themselves) {
     int can = -1;
 
-    OK(weir__program_cuDeviceCanAccessPeer(&can, 0, 1));
+    OK(d->cuDeviceCanAccessPeer(&can, 0, 1));
     ck_assert_int_eq(can, 1);
-    OK(weir__program_cuDeviceCanAccessPeer(&can, 1, 1));
+    OK(d->cuDeviceCanAccessPeer(&can, 1, 1));
     ck_assert_int_eq(can, 0);
-    EXPECT(CUDA_ERROR_INVALID_DEVICE, weir__program_cuDeviceCanAccessPeer(&can, 0, 2));
+    EXPECT(CUDA_ERROR_INVALID_DEVICE, d->cuDeviceCanAccessPeer(&can, 0, 2));
 }
 END_TEST
 
@@ -503,6 +541,7 @@ int main(void) {
     tcase_add_test(access, another_device_reaches_a_pools_blocks_once_it_may);
     tcase_add_test(access, access_is_changed_whole_or_not_at_all);
     tcase_add_test(access, only_a_pool_made_for_it_is_shared);
+    tcase_add_test(access, a_pool_that_is_imported_has_the_same_bytes);
     tcase_add_test(access, a_shared_pool_gives_nothing_back);
     tcase_add_test(pointers, a_block_of_a_pool_names_its_pool_and_no_context);
     tcase_add_test(pointers, the_next_block_at_an_address_has_another_id);

@@ -911,9 +911,8 @@ START_TEST(devices_have_their_own_memory) {
     address = reserve(CAPACITY + UNIT);
     map(address, CAPACITY, memory);
     map(address + CAPACITY, UNIT, own);
-    GIVES(CUDA_ERROR_INVALID_DEVICE, try_access(address, CAPACITY, 0, access[0].flags));
-    CU(driver->cuMemSetAccess(address, CAPACITY, access, 1));
-    GIVES(CUDA_ERROR_INVALID_DEVICE, driver->cuMemSetAccess(address, CAPACITY + UNIT, access, 1));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, try_access(address, CAPACITY, 2, access[0].flags));
+    CU(driver->cuMemSetAccess(address, CAPACITY + UNIT, access, 1)); /* they are peers */
     access[1] = access[0];
     access[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READ; /* the last one counts */
     CU(driver->cuMemSetAccess(address, CAPACITY, access, 2));
@@ -1384,13 +1383,137 @@ static void add_oracle(TCase *tests) {
     tcase_add_loop_test(tests, access_is_taken_from_no_user, 0, 2);
 }
 
+/* ---- peers ----------------------------------------------------------------------------------- */
+
+static CUcontext second;
+static CUstream far; /* of device 1 */
+
+static void set_up_two(void) {
+    struct weir_driver_failure failure;
+    CUcontext popped;
+
+    unsetenv("WEIR_MODEL_PROFILE");
+    driver = weir__driver_open("model", &failure);
+    MUST(driver != NULL);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.devices = 3, .capacity = CAPACITY}), 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+}
+
+/* V9. */
+START_TEST(access_is_each_devices_own) {
+    CUdeviceptr address = reserve(2 * UNIT);
+    handle memory = create(2 * UNIT);
+    CUmemAccessDesc both[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READ}};
+    unsigned char byte = 0;
+
+    map(address, 2 * UNIT, memory);
+    CU(try_access(address, 2 * UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    GIVES(WRONG, fill(address, 100, 3));
+    CU(driver->cuMemsetD8Async(address, 3, 100, far));
+    CU(driver->cuStreamSynchronize(far));
+    CU(driver->cuMemSetAccess(address, 2 * UNIT, both, 2));
+    CU(fill(address, 1, 4));
+    GIVES(WRONG, driver->cuMemsetD8Async(address, 5, 100, far));
+    CU(driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
+    MUST_EQ(byte, 4);
+    CU(driver->cuStreamSynchronize(A));
+    CU(driver->cuStreamSynchronize(far));
+    CU(try_access(address, 2 * UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    GIVES(WRONG, driver->cuMemcpyDtoHAsync(&byte, address, 1, far));
+    MUST_EQ(read_byte(address), 4);
+    CU(driver->cuMemUnmap(address, 2 * UNIT));
+    map(address, 2 * UNIT, memory); /* anew: nobody's */
+    GIVES(WRONG, fill(address, 100, 3));
+    check_model();
+}
+END_TEST
+
+/* Assumed: all or nothing.  Of three devices, of which two reach each other, the third is no peer. */
+START_TEST(access_of_no_peer_changes_nothing) {
+    CUmemAccessDesc access[2] = {
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE},
+        {{CU_MEM_LOCATION_TYPE_DEVICE, 2}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}};
+    CUdeviceptr address;
+    int can[2] = {-1, -1};
+
+    reset_with("peers = 2\n", 3);
+    CU(driver->cuDeviceCanAccessPeer(&can[0], 1, 0));
+    CU(driver->cuDeviceCanAccessPeer(&can[1], 2, 0));
+    MUST_EQ(can[0], 1);
+    MUST_EQ(can[1], 0);
+    address = reserve(UNIT);
+    map(address, UNIT, create(UNIT));
+    GIVES(CUDA_ERROR_INVALID_DEVICE, driver->cuMemSetAccess(address, UNIT, access, 2));
+    GIVES(WRONG, fill(address, 1, 1));
+    access[1].location.id = 1;
+    CU(driver->cuMemSetAccess(address, UNIT, access, 2));
+    CU(fill(address, 1, 1));
+}
+END_TEST
+
+/* The oracle: a use by a device without access, though its bytes are another's to use. */
+START_TEST(a_use_without_access_is_a_fault) {
+    CUdeviceptr address = reserve(UNIT);
+
+    back(address, UNIT);
+    CU(weir__model_use(A, address, 100, 1, MS));
+    MUST(weir__model_fault() == NULL);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(far, address + 4096, 100, 2, MS));
+    MUST(weir__model_fault() == NULL);
+    if (_i == 0) {
+        CU(driver->cuCtxSynchronize()); /* of the other device alone */
+        CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+        ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "access taken"), "%s",
+                      weir__model_fault());
+        return;
+    }
+    CU(driver->cuStreamSynchronize(far));
+    CU(driver->cuCtxSynchronize());
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_NONE));
+    MUST(weir__model_fault() == NULL);
+    CU(weir__model_use(far, address, 100, 3, MS));
+    ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
+                  weir__model_fault());
+}
+END_TEST
+
+/* A wait for one device says nothing of what another does in the same bytes. */
+START_TEST(a_device_is_seen_alone) {
+    CUdeviceptr address = reserve(UNIT);
+
+    back(address, UNIT);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(_i ? A : far, address, 100, 1, MS));
+    CU(weir__model_use(_i ? far : A, address, 100, 1, MS));
+    CU(driver->cuCtxSynchronize());
+    CU(weir__model_use(A, address, 100, 2, MS));
+    ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "beside another's"), "%s",
+                  weir__model_fault());
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("model-virtual");
+    TCase *tests;
 
     add_addresses(suite_add_case(suite, "addresses", 30, set_up, check_model));
     add_handles(suite_add_case(suite, "handles", 30, set_up, check_model));
     add_mappings(suite_add_case(suite, "mappings", 60, set_up, check_model));
     add_callers(suite_add_case(suite, "callers", 30, set_up, check_model));
     add_oracle(suite_add_case(suite, "oracle", 30, set_up, check_model));
+    tests = suite_add_case(suite, "peers", 10, set_up_two, NULL);
+    tcase_add_test(tests, access_is_each_devices_own);
+    tcase_add_test(tests, access_of_no_peer_changes_nothing);
+    tcase_add_loop_test(tests, a_use_without_access_is_a_fault, 0, 2);
+    tcase_add_loop_test(tests, a_device_is_seen_alone, 0, 2);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -10,6 +10,8 @@
 name = NVIDIA H200
 driver_version = 13000
 devices = 1
+# Devices 0 to peers - 1 reach each other's memory, so do the next as many, and no others: eight by NVLink.
+peers = 8
 # 143,156 MiB, as cuDeviceTotalMem and cuMemGetInfo say.
 capacity = 150109880320
 # total less free, just after the context was made
@@ -52,6 +54,8 @@ pool_trim_ns = 0:0 1:40000 2:73000 8:268000 32:1140000 128:4780000 512:20500000
 pool_refuse_ns = 0:1000 4457:159000000
 pool_create_ns = 20000
 pool_destroy_ns = 20000
+# To give another device access to a pool, or to take it, for each unit that the pool has (not measured yet).
+pool_peer_unit_ns = 21000
 
 # ---- cuMemAlloc and cuMemFree, ns, by KiB ----
 
@@ -80,6 +84,9 @@ cuMemAllocHost = 250000
 virtual_create_gib_ns = 16000
 virtual_access_handle_ns = 21000
 virtual_access_gib_ns = 29000
+# The same access for another device (not measured yet: as for the memory's own).
+virtual_peer_handle_ns = 21000
+virtual_peer_gib_ns = 29000
 virtual_unmap_handle_ns = 14500
 virtual_unmap_gib_ns = 10000
 # Where the memory goes: at the release, or at the last unmap behind it.
@@ -137,6 +144,13 @@ cuMemGetAddressRange = 100
 cuMemFreeHost = 30000
 cuMemPoolTrimTo = 300
 cuMemPoolSetAttribute = 34
+cuMemPoolSetAccess = 300
+cuMemPoolGetAccess = 34
+cuDeviceCanAccessPeer = 100
+cuMemPoolExportToShareableHandle = 2000
+cuMemPoolImportFromShareableHandle = 20000
+cuMemPoolExportPointer = 1000
+cuMemPoolImportPointer = 20000
 cuStreamCreate = 10000
 cuStreamDestroy = 5000
 cuStreamSynchronize = 1000

@@ -261,6 +261,16 @@ CUresult weir__model_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *f
 }
 
 /* Any two reach each other's pools, once a pool says so. */
+int weir__model_reaches(int device, int other) {
+    uint64_t together = weir__model.profile.peers;
+
+    if (weir__model_device_check(device) != CUDA_SUCCESS ||
+        weir__model_device_check(other) != CUDA_SUCCESS)
+        return 0;
+    return device == other ||
+           (together && (uint64_t)device / together == (uint64_t)other / together);
+}
+
 CUresult weir__model_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
     CUresult result = weir__model_device_check(device);
 
@@ -269,7 +279,7 @@ CUresult weir__model_cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice p
     if (result == CUDA_SUCCESS)
         result = weir__model_device_check(peer);
     if (result == CUDA_SUCCESS)
-        *can = device != peer;
+        *can = device != peer && weir__model_reaches(device, peer);
     return result;
 }
 

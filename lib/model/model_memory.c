@@ -318,7 +318,9 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
 
     if (block && block->pool)
         return weir__model_pool_allows(block->pool, device, access);
-    return block || weir__model_virtual_allows(address, bytes, access);
+    if (block)
+        return block->device == device; /* nobody plays cuCtxEnablePeerAccess */
+    return weir__model_virtual_allows(device, address, bytes, access);
 }
 
 static struct model_block *find_block(CUdeviceptr address) {

@@ -32,7 +32,6 @@ struct model_share {
     struct model_node node; /* key: address */
     uint64_t bytes;
     uint64_t owner;
-    int device;
     struct model_orders uses; /* that the host has not seen done, as far as it matters */
 };
 
@@ -40,7 +39,8 @@ static struct {
     struct model_node *shares;
     struct model_node
         *touched; /* mappings that fills and copies used, whoever wanted them: owner 0 */
-    struct model_orders seen; /* by the host; sorted by id, and forgets nothing */
+    struct model_orders seen;  /* by the host; sorted by id, and forgets nothing */
+    struct model_orders homes; /* the device of each stream that used memory, likewise */
     uint64_t uses;
     char fault[1024]; /* "": none */
 } oracle;
@@ -115,14 +115,14 @@ uint64_t weir__model_uses(void) {
 
 /* ---- What the host has seen ---- */
 
-/* Where an id is in the list, or would be. */
-static size_t seen_at(uint64_t id) {
-    size_t low = 0, high = oracle.seen.count;
+/* Where an id is in a sorted list, or would be. */
+static size_t at_in(const struct model_orders *list, uint64_t id) {
+    size_t low = 0, high = list->count;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
 
-        if (oracle.seen.item[middle].id < id)
+        if (list->item[middle].id < id)
             low = middle + 1;
         else
             high = middle;
@@ -131,31 +131,34 @@ static size_t seen_at(uint64_t id) {
 }
 
 static int has_seen(uint64_t id, uint64_t seq) {
-    size_t at = seen_at(id);
+    size_t at = at_in(&oracle.seen, id);
 
     return at < oracle.seen.count && oracle.seen.item[at].id == id &&
            oracle.seen.item[at].seq >= seq;
 }
 
-static void see(uint64_t id, uint64_t seq) {
-    struct model_orders *seen = &oracle.seen;
-    size_t at = seen_at(id), room = seen->room ? 2 * seen->room : 64;
+static void note_in(struct model_orders *list, uint64_t id, uint64_t number) {
+    size_t at = at_in(list, id), room = list->room ? 2 * list->room : 64;
     struct model_order *item;
 
-    if (at < seen->count && seen->item[at].id == id) {
-        if (seen->item[at].seq < seq)
-            seen->item[at].seq = seq;
+    if (at < list->count && list->item[at].id == id) {
+        if (list->item[at].seq < number)
+            list->item[at].seq = number;
         return;
     }
-    if (seen->count == seen->room) {
-        item = realloc(seen->item, room * sizeof *item);
+    if (list->count == list->room) {
+        item = realloc(list->item, room * sizeof *item);
         if (!item)
             abort(); /* an oracle that forgets what was seen accuses the innocent */
-        seen->item = item;
-        seen->room = room;
+        list->item = item;
+        list->room = room;
     }
-    memmove(&seen->item[at + 1], &seen->item[at], (seen->count++ - at) * sizeof *item);
-    seen->item[at] = (struct model_order){id, seq};
+    memmove(&list->item[at + 1], &list->item[at], (list->count++ - at) * sizeof *item);
+    list->item[at] = (struct model_order){id, number};
+}
+
+static void see(uint64_t id, uint64_t seq) {
+    note_in(&oracle.seen, id, seq);
 }
 
 void weir__model_oracle_seen(uint64_t id, uint64_t seq, const struct model_orders *after) {
@@ -188,7 +191,7 @@ static void drop_share(struct model_share *share) {
 
 /* Without host memory a history is lost: a fault may go unseen, none is made up. */
 static struct model_share *add_to(struct model_node **tree, uint64_t address, uint64_t bytes,
-                                  uint64_t owner, int device) {
+                                  uint64_t owner) {
     struct model_share *share = calloc(1, sizeof *share);
 
     if (!share)
@@ -196,12 +199,11 @@ static struct model_share *add_to(struct model_node **tree, uint64_t address, ui
     share->node.key = address;
     share->bytes = bytes;
     share->owner = owner;
-    share->device = device;
     weir__model_tree_insert(tree, &share->node);
     return share;
 }
-static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner, int device) {
-    return add_to(&oracle.shares, address, bytes, owner, device);
+static struct model_share *add_share(uint64_t address, uint64_t bytes, uint64_t owner) {
+    return add_to(&oracle.shares, address, bytes, owner);
 }
 
 /* Cuts the share that holds the byte before `address` and that at it, if one does. */
@@ -211,7 +213,7 @@ static void cut_at(uint64_t address) {
     left = (struct model_share *)(void *)weir__model_tree_floor(oracle.shares, address, 0);
     if (!left || left->node.key == address || left->node.key + left->bytes <= address)
         return;
-    right = add_share(address, left->node.key + left->bytes - address, left->owner, left->device);
+    right = add_share(address, left->node.key + left->bytes - address, left->owner);
     if (right)
         weir__model_learn_all(&right->uses, &left->uses);
     left->bytes = address - left->node.key;
@@ -271,20 +273,41 @@ static void check_alias(void *context, uint64_t address, uint64_t bytes) {
 
 /* ---- Uses ---- */
 
+/* Of memory that the stream's device may not use: nobody's, or another device's. */
+static void accuse_device(const struct model_stream *stream, uint64_t address, uint64_t bytes,
+                          uint64_t owner) {
+    int device = stream->context->device, i;
+    size_t length = 0;
+
+    if (oracle.fault[0])
+        return;
+    for (i = 0; i < weir__model.device_count; i++)
+        if (weir__model_allows(i, address, bytes, CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+            break;
+    say(&length, "use of memory that %s: %" PRIu64 " bytes at %#" PRIx64 " by owner %" PRIu64,
+        i < weir__model.device_count ? "the stream's device has no access to"
+                                     : "the driver has not given out",
+        bytes, address, owner);
+    say(&length, " on stream %" PRIu64 " of device %d",
+        atomic_load_explicit(&stream->slot.id, memory_order_relaxed), device);
+}
+
+static void learn_use(struct model_share *share, const struct model_stream *stream) {
+    uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed);
+
+    note_in(&oracle.homes, id, (uint64_t)stream->context->device);
+    weir__model_learn(&share->uses, id, stream->seq);
+}
+
 void weir__model_oracle_use(const struct model_stream *stream, uint64_t address, uint64_t bytes,
                             uint64_t owner) {
-    uint64_t id = atomic_load_explicit(&stream->slot.id, memory_order_relaxed), at = address;
+    uint64_t at = address;
     struct model_share *share;
-    size_t length = 0;
 
     oracle.uses++;
     if (!weir__model_allows(stream->context->device, address, bytes,
                             CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
-        if (!oracle.fault[0])
-            say(&length,
-                "use of memory that the driver has not given out: %" PRIu64 " bytes at %#" PRIx64
-                " by owner %" PRIu64 " on stream %" PRIu64,
-                bytes, address, owner, id);
+        accuse_device(stream, address, bytes, owner);
         return;
     }
     take_over(address, bytes, "use beside another's", stream, owner);
@@ -296,11 +319,11 @@ void weir__model_oracle_use(const struct model_stream *stream, uint64_t address,
             uint64_t end =
                 share && share->node.key < address + bytes ? share->node.key : address + bytes;
 
-            share = add_share(at, end - at, owner, stream->context->device);
+            share = add_share(at, end - at, owner);
             if (!share)
                 return;
         }
-        weir__model_learn(&share->uses, id, stream->seq);
+        learn_use(share, stream);
         at = share->node.key + share->bytes;
     }
 }
@@ -315,11 +338,9 @@ void weir__model_oracle_touched(const struct model_stream *stream, uint64_t addr
     struct model_share *share = first_from(oracle.touched, address);
 
     if (!share || share->node.key != address)
-        share = add_to(&oracle.touched, address, bytes, 0, stream->context->device);
+        share = add_to(&oracle.touched, address, bytes, 0);
     if (share)
-        weir__model_learn(&share->uses,
-                          atomic_load_explicit(&stream->slot.id, memory_order_relaxed),
-                          stream->seq);
+        learn_use(share, stream);
 }
 
 /* The bytes of whole mappings are out of reach from now on. */
@@ -354,16 +375,21 @@ void weir__model_oracle_forget(uint64_t address, uint64_t bytes) {
 
 /* ---- All of a device, and the end ---- */
 
-/* 1 if there are uses on another device. */
+/* Uses by streams of the device are over: 1 if others are left. */
 static int clear_device(struct model_node *tree, int device) {
     struct model_share *share = first_from(tree, 0);
     int others = 0;
 
-    for (; share; share = first_from(tree, share->node.key + 1))
-        if (share->device == device)
-            share->uses.count = 0;
-        else
-            others = 1;
+    for (; share; share = first_from(tree, share->node.key + 1)) {
+        struct model_orders *uses = &share->uses;
+        size_t kept = 0;
+
+        for (size_t i = 0; i < uses->count; i++)
+            if (oracle.homes.item[at_in(&oracle.homes, uses->item[i].id)].seq != (uint64_t)device)
+                uses->item[kept++] = uses->item[i];
+        uses->count = kept;
+        others |= kept > 0;
+    }
     return others;
 }
 
@@ -381,6 +407,7 @@ void weir__model_oracle_reset(void) {
     while (oracle.touched)
         drop_from(&oracle.touched, first_from(oracle.touched, 0));
     weir__model_forget_all(&oracle.seen);
+    weir__model_forget_all(&oracle.homes);
     oracle.uses = 0;
     oracle.fault[0] = '\0';
 }

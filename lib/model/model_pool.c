@@ -29,11 +29,13 @@
  *
  * Must not know: how spans are cut; callers.
  */
+#include "model/model_ipc.h"
 #include "model/model_span.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct model_pool {
     struct model_slot slot; /* its id is 0 once the pool was destroyed */
@@ -44,6 +46,8 @@ struct model_pool {
     int follow_events, opportunistic, internal; /* the reuse attributes */
     CUmemAccess_flags access[MODEL_DEVICES];    /* of each device's work to the blocks */
     int is_shared;                              /* with other processes, by a file */
+    struct model_identity identity;             /* then */
+    struct model_import *import;                /* it is another process's; NULL: it is not */
     int destroyed;
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
@@ -93,7 +97,8 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
         return NULL;
     pool->device = &weir__model.devices[properties->location.id];
     room = (pool->device->capacity / unit + 1) * unit * profile->room_factor;
-    if (weir__model_range_open(&pool->range, room, unit) != 0) {
+    if (weir__model_range_open(&pool->range, room, unit,
+                               properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) != 0) {
         weir__model_slab_give(&weir__model.pools, pool);
         return NULL;
     }
@@ -101,6 +106,8 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     pool->follow_events = pool->opportunistic = pool->internal = 1;
     pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    pool->identity = (struct model_identity){
+        (uint64_t)getpid(), atomic_load_explicit(&pool->slot.id, memory_order_relaxed)};
     pool->next = weir__model.live_pools;
     if (pool->next)
         pool->next->prev = pool;
@@ -111,6 +118,8 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
 static void drop_pool(struct model_pool *pool) {
     weir__model_give(pool->device, reserved_bytes(pool));
     weir__model_range_close(&pool->range);
+    if (pool->import)
+        weir__model_import_close(pool->import);
     if (pool->prev)
         pool->prev->next = pool->next;
     else
@@ -275,7 +284,7 @@ int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAcce
 
 static CUresult check_access(const struct model_pool *pool, const CUmemAccessDesc *access) {
     if (access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        weir__model_device_check(access->location.id) != CUDA_SUCCESS)
+        !weir__model_reaches(access->location.id, pool->device->context.device))
         return CUDA_ERROR_INVALID_DEVICE;
     if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
         access->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
@@ -285,6 +294,15 @@ static CUresult check_access(const struct model_pool *pool, const CUmemAccessDes
                    access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                ? CUDA_ERROR_INVALID_DEVICE
                : CUDA_SUCCESS;
+}
+
+/* What the pool has now is mapped for the device, or no more; what it grows by later costs no more for it
+ * (assumed). */
+static void set_access(struct model_pool *pool, int device, CUmemAccess_flags access) {
+    if (pool->access[device] == access)
+        return;
+    pool->access[device] = access;
+    weir__model_charge(pool->range.units * weir__model.profile.pool_peer_unit_ns);
 }
 
 /* All or nothing. */
@@ -302,7 +320,7 @@ CUresult weir__model_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDe
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check_access(pool, &access[i]);
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
-        pool->access[access[i].location.id] = access[i].flags;
+        set_access(pool, access[i].location.id, access[i].flags);
     weir__model_unlock();
     return result;
 }
@@ -322,26 +340,60 @@ CUresult weir__model_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
     return CUDA_SUCCESS;
 }
 
-/* A file that stands for the pool; nothing here imports one. */
+/* ---- Pools of several processes ---- */
+
 CUresult weir__model_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool handle,
                                                       CUmemAllocationHandleType type,
                                                       unsigned long long flags) {
     struct model_pool *pool = shared && flags == 0 ? find_pool(handle) : NULL;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
     int file;
 
     if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!pool->is_shared || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        result = CUDA_ERROR_INVALID_VALUE;
-    weir__model_unlock();
-    if (result != CUDA_SUCCESS)
         return result;
-    file = memfd_create("pool of a device model", MFD_CLOEXEC);
-    if (file < 0)
+    if (pool->is_shared && !pool->import && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        file = weir__model_ipc_export(pool->range.file, pool->range.mapping_bytes,
+                                      pool->device->context.device, &pool->identity);
+        result = file < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (file >= 0)
+            memcpy(shared, &file, sizeof file);
+    }
+    weir__model_unlock();
+    return result;
+}
+
+/* The descriptor itself is handed over in the pointer's place. */
+static CUresult import_pool(CUmemoryPool *handle, int file) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                 .maxSize = 1};
+    struct model_import *import = weir__model_import_open(file, &properties.location.id);
+    struct model_pool *pool = NULL;
+
+    if (!import)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (weir__model_device_check(properties.location.id) == CUDA_SUCCESS)
+        pool = make_pool(&properties);
+    if (!pool) {
+        weir__model_import_close(import);
         return CUDA_ERROR_OUT_OF_MEMORY;
-    memcpy(shared, &file, sizeof file);
+    }
+    pool->import = import;
+    *handle = weir__model_pool_handle(pool);
     return CUDA_SUCCESS;
+}
+
+CUresult weir__model_cuMemPoolImportFromShareableHandle(CUmemoryPool *handle, void *shared,
+                                                        CUmemAllocationHandleType type,
+                                                        unsigned long long flags) {
+    CUresult result;
+
+    if (!handle || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    weir__model_lock();
+    result = import_pool(handle, (int)(intptr_t)shared);
+    weir__model_unlock();
+    return result;
 }
 
 CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdeviceptr address) {
@@ -352,14 +404,34 @@ CUresult weir__model_cuMemPoolExportPointer(CUmemPoolPtrExportData *data, CUdevi
         return result;
     weir__model_lock();
     block = weir__model_block_around(address, 1);
-    if (block && block->pool && block->pool->is_shared) {
-        memset(data, 0, sizeof *data);
-        memcpy(data->reserved, &block->id, sizeof block->id);
-        memcpy(data->reserved + 8, &address, sizeof address);
+    if (block && block->pool && block->pool->is_shared && !block->pool->import) {
+        weir__model_ipc_describe(&block->pool->identity,
+                                 block->node.key - (uintptr_t)block->pool->range.mapping,
+                                 block->bytes, address - block->node.key, data);
         result = CUDA_SUCCESS;
     }
     weir__model_unlock();
     return result;
+}
+
+CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool handle,
+                                            CUmemPoolPtrExportData *data) {
+    struct model_pool *pool = address && data ? find_pool(handle) : NULL;
+    struct model_block *block = NULL;
+    uint64_t before = 0;
+
+    if (!pool)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (pool->import)
+        block = weir__model_import_add(pool->import, data, &before);
+    if (block) {
+        block->pool = pool;
+        weir__model_block_enter(block, pool->device->context.device);
+        pool->live++;
+        *address = block->node.key + before;
+    }
+    weir__model_unlock();
+    return block ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- What the host has seen ---- */
@@ -768,7 +840,8 @@ CUresult weir__model_cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes,
     pool = find_pool(handle);
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
-    why = alloc_on(pool, stream, bytes, address);
+    why = pool->import ? CUDA_ERROR_INVALID_VALUE /* assumed */
+                       : alloc_on(pool, stream, bytes, address);
     weir__model_unlock();
     return why;
 }
@@ -807,10 +880,24 @@ static void drop_if_done(struct model_pool *pool) {
         drop_pool(pool);
 }
 
+/* The bytes are the exporter's. */
+static void give_import_back(struct model_block *block) {
+    struct model_pool *pool = block->pool;
+
+    weir__model_tree_remove(&weir__model.blocks, &block->node);
+    weir__model_import_drop(pool->import, block);
+    pool->live--;
+    drop_if_done(pool);
+}
+
 /* The driver assumes that all use of the block is over. */
 void weir__model_pool_free_now(struct model_block *block) {
     struct model_pool *pool = block->pool;
 
+    if (pool->import) {
+        give_import_back(block);
+        return;
+    }
     weir__model_range_free(&pool->range, leave_blocks(block));
     drop_if_done(pool);
 }
@@ -818,8 +905,13 @@ void weir__model_pool_free_now(struct model_block *block) {
 /* Without host memory for a queue the block goes free once its stream is done. */
 void weir__model_pool_free_on(struct model_block *block, struct model_stream *stream) {
     struct model_pool *pool = block->pool;
-    struct model_span *span = leave_blocks(block);
+    struct model_span *span;
 
+    if (pool->import) {
+        give_import_back(block);
+        return;
+    }
+    span = leave_blocks(block);
     if (weir__model_range_provide(&pool->range) != 0) {
         weir__model_wait_until(stream->end_ns);
         weir__model_range_free(&pool->range, span);
@@ -837,6 +929,8 @@ static const char *check_pool(const struct model_pool *pool) {
     const struct model_span *span;
     uint64_t live = 0, used = 0;
 
+    if (pool->import)
+        return NULL;
     for (span = pool->range.first; span; span = span->next)
         if (span->kind == SPAN_USED) {
             live++;

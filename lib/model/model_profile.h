@@ -14,6 +14,7 @@
 #define MODEL_PROFILE_NUMBERS(X)                                                                   \
     X(driver_version)                                                                              \
     X(devices)                                                                                     \
+    X(peers)                                                                                       \
     X(capacity)                                                                                    \
     X(context_bytes)                                                                               \
     X(first_stream_id)                                                                             \
@@ -26,12 +27,15 @@
     X(pool_first_ns)                                                                               \
     X(pool_create_ns)                                                                              \
     X(pool_destroy_ns)                                                                             \
+    X(pool_peer_unit_ns)                                                                           \
     X(small_alloc_ns)                                                                              \
     X(small_free_ns)                                                                               \
     X(virtual_memory)                                                                              \
     X(virtual_create_gib_ns)                                                                       \
     X(virtual_access_handle_ns)                                                                    \
     X(virtual_access_gib_ns)                                                                       \
+    X(virtual_peer_handle_ns)                                                                      \
+    X(virtual_peer_gib_ns)                                                                         \
     X(virtual_unmap_handle_ns)                                                                     \
     X(virtual_unmap_gib_ns)                                                                        \
     X(virtual_release_gib_ns)                                                                      \

@@ -2,7 +2,7 @@
 /* model_program.h: what programs ask of a driver and weir does not, on the device model.
  *
  * weir's own table (driver.h) has what weir calls.  A program beside it has a default pool, asks
- * what a pointer is, gives other devices access to a pool.  These entries let a program run on the
+ * what a pointer is.  These entries let a program run on the
  * model that knows nothing of weir (tests/libcuda).  They have CUDA's own names, types and order of
  * parameters; each counts, fails by plan and costs as the entry of the table that it is like.
  *
@@ -16,10 +16,6 @@
 typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
-
-typedef struct CUmemPoolPtrExportData_st {
-    unsigned char reserved[64];
-} CUmemPoolPtrExportData;
 
 /* What may be asked of a pointer, and kinds of memory: X(name, value). */
 #define WEIR_PROGRAM_CONSTANTS(X)                                                                  \
@@ -35,8 +31,6 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
     X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                     /* unsigned int */                      \
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)       /* unsigned long long */                \
-    X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
-    X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119)                                     \
     X(CU_MEMORYTYPE_HOST, 1)                                                                       \
     X(CU_MEMORYTYPE_DEVICE, 2)
 
@@ -55,8 +49,6 @@ enum {
     X(cuCtxSetCurrent, cuCtxPushCurrent, "cuCtxSetCurrent", 4000, (CUcontext context), (context))  \
     X(cuDevicePrimaryCtxGetState, cuDeviceGetAttribute, "cuDevicePrimaryCtxGetState", 7000,        \
       (CUdevice device, unsigned int *flags, int *active), (device, flags, active))                \
-    X(cuDeviceCanAccessPeer, cuDeviceGetAttribute, "cuDeviceCanAccessPeer", 4000,                  \
-      (int *can, CUdevice device, CUdevice peer), (can, device, peer))                             \
     X(cuDeviceGetDefaultMemPool, cuMemPoolGetAttribute, "cuDeviceGetDefaultMemPool", 11020,        \
       (CUmemoryPool *pool, CUdevice device), (pool, device))                                       \
     X(cuDeviceGetMemPool, cuMemPoolGetAttribute, "cuDeviceGetMemPool", 11020,                      \
@@ -72,18 +64,6 @@ enum {
     X(cuMemSetMemPool, cuMemPoolSetAttribute, "cuMemSetMemPool", 13000,                            \
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \
-    X(cuMemPoolSetAccess, cuMemPoolSetAttribute, "cuMemPoolSetAccess", 11020,                      \
-      (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))     \
-    X(cuMemPoolGetAccess, cuMemPoolGetAttribute, "cuMemPoolGetAccess", 11020,                      \
-      (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location),                      \
-      (flags, pool, location))                                                                     \
-    X(cuMemPoolExportToShareableHandle, cuMemPoolGetAttribute, "cuMemPoolExportToShareableHandle", \
-      11020,                                                                                       \
-      (void *handle, CUmemoryPool pool, CUmemAllocationHandleType type,                            \
-       unsigned long long flags),                                                                  \
-      (handle, pool, type, flags))                                                                 \
-    X(cuMemPoolExportPointer, cuMemGetAddressRange, "cuMemPoolExportPointer", 11020,               \
-      (CUmemPoolPtrExportData *data, CUdeviceptr address), (data, address))                        \
     X(cuMemAllocAsync, cuMemAllocFromPoolAsync, "cuMemAllocAsync", 11020,                          \
       (CUdeviceptr *block, size_t bytes, CUstream stream), (block, bytes, stream))                 \
     X(cuPointerGetAttribute, cuMemGetAddressRange, "cuPointerGetAttribute", 4000,                  \

@@ -9,9 +9,13 @@
  */
 #include "model/model_span.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include "model/model_ipc.h"
 
 /* ---- Structs ---- */
 
@@ -116,6 +120,9 @@ static void unmap_units(struct model_range *range, uint64_t first, uint64_t coun
 
     madvise(base, count * range->unit, MADV_DONTNEED);
     mprotect(base, count * range->unit, PROT_NONE);
+    if (range->file >= 0)
+        (void)!fallocate(range->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         (off_t)(base - range->mapping), (off_t)(count * range->unit));
 }
 
 /* ---- Trees and queues ---- */
@@ -213,11 +220,23 @@ static void requeue(struct model_span *rest, const struct model_span *span) {
 
 /* ---- Opening and closing ---- */
 
-int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit) {
+/* In place of what was reserved.  0 or -1. */
+static int back_by_file(struct model_range *range) {
+    range->file = weir__model_ipc_file(range->mapping_bytes);
+    return range->file >= 0 &&
+                   mmap(range->mapping, range->mapping_bytes, PROT_NONE,
+                        MAP_SHARED | MAP_FIXED | MAP_NORESERVE, range->file, 0) != MAP_FAILED
+               ? 0
+               : -1;
+}
+
+int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit,
+                           int is_shared) {
     uint64_t wanted = bytes;
     void *mapping = MAP_FAILED;
 
     memset(range, 0, sizeof *range);
+    range->file = -1;
     for (;; bytes = bytes / 2 / unit * unit) {
         if (bytes < unit)
             return -1;
@@ -238,7 +257,8 @@ int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t u
     range->bytes = bytes;
     range->unit = unit;
     range->has_memory = calloc(bytes / unit, 1);
-    if (!range->has_memory || weir__model_range_provide(range) != 0) {
+    if (!range->has_memory || weir__model_range_provide(range) != 0 ||
+        (is_shared && back_by_file(range) != 0)) {
         weir__model_range_close(range);
         return -1;
     }
@@ -266,6 +286,8 @@ void weir__model_range_close(struct model_range *range) {
     }
     free(range->has_memory);
     munmap(range->mapping, range->mapping_bytes);
+    if (range->file >= 0)
+        close(range->file);
     memset(range, 0, sizeof *range);
 }
 

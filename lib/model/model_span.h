@@ -53,6 +53,7 @@ struct model_queue {
 };
 
 struct model_range {
+    int file;      /* that has the memory, from `mapping` on; -1: none */
     char *base;    /* aligned to a unit */
     char *mapping; /* what was reserved */
     size_t mapping_bytes;
@@ -69,8 +70,9 @@ struct model_range {
     struct model_queue *spare_queues;
 };
 
-/* Reserves up to `bytes` of address space, less if the process may not have that much.  0 or -1. */
-int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit);
+/* Reserves up to `bytes` of address space, less if the process may not have that much; `is_shared`: its memory is
+ * a file's.  0 or -1. */
+int weir__model_range_open(struct model_range *range, uint64_t bytes, uint64_t unit, int is_shared);
 void weir__model_range_close(struct model_range *range);
 /* Host memory for all that the next operation may need: it cannot fail halfway.  0 or -1. */
 int weir__model_range_provide(struct model_range *range);

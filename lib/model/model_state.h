@@ -333,12 +333,15 @@ const struct model_block *weir__model_block_around(uint64_t address, uint64_t by
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
+/* May the device be given access to memory of the other?  Of its own always; both are checked here. */
+int weir__model_reaches(int device, int other);
 /* May work on the device do that with all of [address, address + bytes)?  It lies in one live block,
- * whose pool lets that device, or in mappings side by side. */
+ * which is the device's own or of a pool that lets it, or in mappings side by side that do. */
 int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess_flags access);
 
 /* Of mappings alone. */
-int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access);
+int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
+                               CUmemAccess_flags access);
 /* The mapping around an address and the device of its memory.  Is there one? */
 int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
 /* Page-locked memory of the host around an address.  Is there any? */

@@ -24,7 +24,9 @@
  *   V7  cuMemUnmap: no part of a mapping; what it leaves is reserved, and a later mapping there
  *       begins without access;
  *   V8  none of these needs a current context (INVALID_CONTEXT is no result of theirs), and the
- *       memory survives the context (cuCtxDestroy).
+ *       memory survives the context (cuCtxDestroy);
+ *   V9  access is given device by device, to the memory's own and to those that reach it as peers
+ *       (cuDeviceCanAccessPeer); what one device has says nothing of another.
  * Measured on the device of the profile (H200, driver 580.159.04):
  *   M1  a reservation's size is a multiple of the granularity: the documented host page is refused;
  *       2^46 bytes may be had, 2^48 are out of memory;
@@ -37,8 +39,8 @@
  *   M5  none of them waits for work on streams, and none is unsafe beside a capture, whatever its
  *       mode and the thread's: that goes on.
  * Assumed: unmapping is refused over a gap beside a mapping, and where nothing is reserved; an
- * address under a mapping is not freed; a device that is not the memory's gets no access (no peers
- * are played); in a child of fork() all are as before cuInit.  All refusals but M2's and those for
+ * address under a mapping is not freed; a device that is no peer of the memory's is an invalid device, and
+ * then nothing has changed; in a child of fork() all are as before cuInit.  All refusals but M2's and those for
  * want of memory are INVALID_VALUE.
  *
  * Must not know: pools, blocks; what a stream or a capture does.
@@ -70,7 +72,7 @@ struct model_reservation {
 struct model_mapping {
     struct model_node node; /* key: address */
     struct model_memory *memory;
-    CUmemAccess_flags access;
+    CUmemAccess_flags access[MODEL_DEVICES]; /* of each device's work */
 };
 
 static struct {
@@ -343,42 +345,68 @@ static int protection_of(CUmemAccess_flags access) {
     }
 }
 
-/* V6, M4.  The caller holds the lock. */
-static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
-                           CUmemAccess_flags access) {
-    uint64_t changed = 0, changed_bytes = 0, at;
-    struct model_mapping *mapping;
+/* V6, V9.  The caller holds the lock. */
+static CUresult check_access(uint64_t address, uint64_t bytes, CUdevice device) {
+    const struct model_mapping *mapping;
 
     if (count_mappings(address, bytes) == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    for (at = address; at < address + bytes; at = end_of(mapping)) {
+    for (uint64_t at = address; at < address + bytes; at = end_of(mapping)) {
         mapping = mapping_from(at);
-        if (mapping->memory->device->context.device != device)
+        if (!weir__model_reaches(device, mapping->memory->device->context.device))
             return CUDA_ERROR_INVALID_DEVICE;
     }
-    if (mprotect(host(address), bytes, protection_of(access)) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-        weir__model_oracle_closed(address, bytes);
-    for (at = address; at < address + bytes; at = end_of(mapping)) {
-        mapping = mapping_from(at);
-        if (mapping->access != access) {
-            mapping->access = access;
-            changed++;
-            changed_bytes += mapping->memory->bytes;
-        }
-    }
-    weir__model_charge(changed * weir__model.profile.virtual_access_handle_ns +
-                       by_gib(changed_bytes, weir__model.profile.virtual_access_gib_ns));
     return CUDA_SUCCESS;
 }
 
-int weir__model_virtual_allows(uint64_t address, uint64_t bytes, CUmemAccess_flags access) {
+/* What some device may do, the host may, who plays all of them. */
+static CUresult protect(const struct model_mapping *mapping) {
+    CUmemAccess_flags any = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+    for (int i = 0; i < MODEL_DEVICES; i++)
+        any |= mapping->access[i];
+    return mprotect(host(mapping->node.key), mapping->memory->bytes, protection_of(any)) == 0
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* M4.  Checked.  The caller holds the lock. */
+static CUresult set_access(uint64_t address, uint64_t bytes, CUdevice device,
+                           CUmemAccess_flags access) {
+    const struct model_profile *profile = &weir__model.profile;
+    CUresult result = CUDA_SUCCESS;
+    struct model_mapping *mapping;
+
+    for (uint64_t at = address; at < address + bytes && result == CUDA_SUCCESS;
+         at = end_of(mapping)) {
+        CUmemAccess_flags before;
+        int is_own;
+
+        mapping = mapping_from(at);
+        before = mapping->access[device];
+        is_own = mapping->memory->device->context.device == device;
+        if (before == access)
+            continue;
+        if (before & ~access)
+            weir__model_oracle_closed(at, mapping->memory->bytes);
+        mapping->access[device] = access;
+        result = protect(mapping);
+        weir__model_charge(is_own
+                               ? profile->virtual_access_handle_ns +
+                                     by_gib(mapping->memory->bytes, profile->virtual_access_gib_ns)
+                               : profile->virtual_peer_handle_ns +
+                                     by_gib(mapping->memory->bytes, profile->virtual_peer_gib_ns));
+    }
+    return result;
+}
+
+int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
+                               CUmemAccess_flags access) {
     const struct model_mapping *mapping = mapping_before(address);
     uint64_t at = address;
 
     while (mapping && mapping->node.key <= at && at < end_of(mapping) &&
-           (mapping->access & access) == access) {
+           (mapping->access[device] & access) == access) {
         at = end_of(mapping);
         if (at - address >= bytes)
             return 1;
@@ -568,6 +596,8 @@ CUresult weir__model_cuMemSetAccess(CUdeviceptr address, size_t bytes,
             return CUDA_ERROR_INVALID_VALUE;
     weir__model_lock();
     result = enter();
+    for (i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = check_access(address, bytes, access[i].location.id);
     for (i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = set_access(address, bytes, access[i].location.id, access[i].flags);
     weir__model_unlock();
