@@ -26,6 +26,7 @@
 #include "ledger.h"
 #include "log.h"
 #include "nvtx.h"
+#include "peers.h"
 #include "recovery.h"
 #include "result.h"
 #include "settings.h"
@@ -318,6 +319,34 @@ static const struct weir_engine *engine_of(const weir_options *options) {
     }
 }
 
+/* Other memory is cuMemAlloc's. */
+static int can_be_opened(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_POOL ||
+           (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED);
+}
+
+static const char not_opened[] =
+    "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "
+    "choose engine pool, or a mapped arena";
+
+static weir_status open_to_peers(struct weir_host *host, const struct message *message) {
+    char why[256] = "";
+    CUresult result;
+    weir_status status = weir__peers_read(host->driver, host->device, host->options.peers,
+                                          &host->access, &result, why, sizeof why);
+
+    if (status == WEIR_OK && host->access.count > 1 && !can_be_opened(&host->options)) {
+        status = WEIR_E_NOT_SUPPORTED;
+        snprintf(why, sizeof why, "peers '%s': %s", host->options.peers, not_opened);
+    }
+    host->options.peers = NULL; /* the caller's need not live on */
+    if (status == WEIR_OK)
+        return WEIR_OK;
+    status =
+        result == CUDA_SUCCESS ? weir__engine_refuse(status) : weir__engine_status(host, result);
+    return cannot(message, host->options.log, status, "%s", why);
+}
+
 /* A fixed arena is one region of its whole size, taken at once or at the first request. */
 static void size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->host.options;
@@ -488,6 +517,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     char why[160] = "";
     int at_create;
 
+    if (status == WEIR_OK)
+        status = open_to_peers(host, message);
     if (status != WEIR_OK)
         return status;
     size_fixed_arena(a);
@@ -1087,6 +1118,35 @@ weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
         return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
     *pool = a->ops->pool(a->engine);
     return WEIR_OK;
+}
+
+weir_status weir_set_access(weir_allocator *a, int device, int access) {
+    CUmemAccessDesc change = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                              .flags = (CUmemAccess_flags)access};
+    weir_status status = gate(a);
+    char why[256] = "";
+    CUresult result = CUDA_SUCCESS;
+
+    if (status != WEIR_OK)
+        return status;
+    if (device < 0 || (access != WEIR_ACCESS_NONE && access != WEIR_ACCESS_READ &&
+                       access != WEIR_ACCESS_READ_WRITE))
+        return misuse(a, WEIR_E_INVALID, "weir_set_access");
+    status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
+    if (status == WEIR_OK && (!a->ops->allow || !can_be_opened(&a->host.options))) {
+        status = WEIR_E_NOT_SUPPORTED;
+        snprintf(why, sizeof why, "%s", not_opened);
+    }
+    if (status != WEIR_OK) {
+        weir__log(a->host.options.log, WEIR_LOG_ERROR, "weir_set_access: %s", why);
+        return result == CUDA_SUCCESS ? weir__engine_refuse(status)
+                                      : weir__engine_status(&a->host, result);
+    }
+    change.location.id = device;
+    if (device == a->host.device) /* nobody can take that */
+        return access == WEIR_ACCESS_READ_WRITE ? WEIR_OK
+                                                : misuse(a, WEIR_E_INVALID, "weir_set_access");
+    return a->ops->allow(a->engine, &change);
 }
 
 static void apply_limit(weir_allocator *a, uint64_t bytes) {

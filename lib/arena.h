@@ -55,6 +55,8 @@ struct weir_arena_backing {
     /* The same, of what is done as far as was observed, and without waiting.  NULL: it cannot, and is not
      * asked. */
     void (*shed)(struct weir_arena *a, size_t keep);
+    /* As of an engine.  NULL: the memory cannot be opened. */
+    weir_status (*allow)(struct weir_arena *a, const CUmemAccessDesc *access);
     /* Bytes of the largest request that `make_room` would surely serve now, or after what the out-of-memory
      * ladder does, for the stream of that id; 0: none that is known. */
     size_t (*largest)(struct weir_arena *a, uint64_t id);

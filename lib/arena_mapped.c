@@ -135,7 +135,8 @@ struct range {
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
-    uint64_t moved; /* bytes since the last growth */
+    uint64_t moved;            /* bytes since the last growth */
+    struct weir_access access; /* to all of it */
     const struct packing *packing;
 };
 
@@ -304,17 +305,15 @@ static void lift_shadows(struct weir_arena *a, int notes) {
                           weir__engine_since(a->host, started), weir__arena_reserve(a));
 }
 
-/* Maps a handle where its base says, for reading and writing.  An error: it is not mapped. */
+/* Maps a handle where its base says, for all who have access.  An error: it is not mapped. */
 static CUresult map_handle(struct weir_arena *a, struct move *m) {
     const struct weir_driver *driver = a->host->driver;
-    CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    const struct weir_access *access = &((struct range *)a->range)->access;
     CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = a->host->device;
-    result = driver->cuMemSetAccess(m->to.base, m->to.bytes, &access, 1);
+    result = driver->cuMemSetAccess(m->to.base, m->to.bytes, access->list, access->count);
     if (result != CUDA_SUCCESS)
         unmap_or_keep(a, m);
     return result;
@@ -1089,6 +1088,37 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
+/* What a device may do now. */
+static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
+    for (size_t i = 0; i < access->count; i++)
+        if (access->list[i].location.id == device)
+            return access->list[i].flags;
+    return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+/* Shadows are left out: no work is to come that uses them. */
+static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *access) {
+    const struct weir_driver *driver = a->host->driver;
+    struct range *g = a->range;
+    CUmemAccessDesc before = *access;
+    struct weir_driver_scope scope;
+    CUresult result = weir__driver_enter(driver, a->host->context, &scope);
+    size_t i;
+
+    if (result != CUDA_SUCCESS)
+        return weir__engine_status(a->host, result);
+    before.flags = flags_of(&g->access, access->location.id);
+    for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
+        result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
+    if (result == CUDA_SUCCESS)
+        weir__peers_note(&g->access, access);
+    else
+        while (i-- > 0)
+            (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
+    weir__driver_leave(driver, &scope);
+    return weir__engine_status(a->host, result);
+}
+
 /* The driver and the device know memory by handles. */
 static weir_status check_device(struct weir_host *host) {
     int can = 0;
@@ -1134,6 +1164,7 @@ static weir_status mapped_open(struct weir_arena *a) {
         return weir__engine_status(a->host, result);
     }
     g->base = base;
+    g->access = a->host->access;
     small = weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
     placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
@@ -1186,5 +1217,6 @@ const struct weir_arena_backing weir__arena_mapped = {
     .grow = mapped_grow,
     .shrink = mapped_shrink,
     .largest = mapped_largest,
+    .allow = mapped_allow,
     .shed = mapped_shed,
 };

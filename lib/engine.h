@@ -22,6 +22,7 @@
 #include "detour.h"
 #include "driver.h"
 #include "neighbours.h"
+#include "peers.h"
 #include "relief.h"
 #include "uses.h"
 
@@ -98,6 +99,8 @@ struct weir_host {
     int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
     /* Set as the engine is opened: the driver's pool that its memory is from; NULL: it has none. */
     CUmemoryPool backing;
+    /* Fixed: who may use the memory from the beginning, the device itself first. */
+    struct weir_access access;
     _Atomic CUdeviceptr
         waited_by; /* a block made for a wait that the driver did not take back; 0: none */
 };
@@ -171,6 +174,9 @@ struct weir_engine {
     void (*limited)(void *engine);
     /* The pool of the driver that the memory is from.  NULL: there is none. */
     CUmemoryPool (*pool)(void *engine);
+    /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
+     * before.  NULL, or E_NOT_SUPPORTED: it cannot. */
+    weir_status (*allow)(void *engine, const CUmemAccessDesc *access);
     /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
     int (*has_blocks)(void *engine);
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:

@@ -330,6 +330,18 @@ static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
         *in_use = atomic_load_explicit(&a->in_use_seen, memory_order_relaxed);
 }
 
+static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
+    struct weir_arena *a = engine;
+    weir_status status;
+
+    if (!a->backing->allow)
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    weir__lock_take(&a->lock);
+    status = a->backing->allow(a, access);
+    weir__lock_give(&a->lock);
+    return status;
+}
+
 static void arena_figures(void *engine, weir_statistics *out) {
     struct weir_arena *a = engine;
 
@@ -359,6 +371,7 @@ const struct weir_engine weir__engine_arena = {
     .blocks = arena_blocks,
     .shed = arena_shed,
     .reclaim = arena_reclaim,
+    .allow = arena_allow,
     .glance = arena_glance,
     .extents = arena_extents,
     .figures = arena_figures,

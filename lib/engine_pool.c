@@ -172,6 +172,9 @@ static CUresult make_pool(struct pool *p) {
     result = set_attribute(p, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
     if (result == CUDA_SUCCESS)
         result = set_attribute(p, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &off);
+    if (result == CUDA_SUCCESS && p->host->access.count > 1)
+        result = driver->cuMemPoolSetAccess(p->pool, p->host->access.list + 1,
+                                            p->host->access.count - 1);
     if (result == CUDA_SUCCESS)
         result = driver->cuStreamCreate(&p->grow_stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
@@ -762,6 +765,21 @@ static CUmemoryPool pool_of(void *engine) {
     return ((struct pool *)engine)->pool;
 }
 
+static weir_status pool_allow(void *engine, const CUmemAccessDesc *access) {
+    struct pool *p = engine;
+    struct weir_driver_scope scope;
+    CUresult result;
+
+    if (!(p->host->driver->capabilities & WEIR_CAP_PEER))
+        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    result = weir__driver_enter(p->host->driver, p->host->context, &scope);
+    if (result == CUDA_SUCCESS) {
+        result = p->host->driver->cuMemPoolSetAccess(p->pool, access, 1);
+        weir__driver_leave(p->host->driver, &scope);
+    }
+    return weir__engine_status(p->host, result);
+}
+
 /* A reserve above the limit is left as it is, and must not rise. */
 static void pool_limited(void *engine) {
     struct pool *p = engine;
@@ -940,6 +958,7 @@ const struct weir_engine weir__engine_pool = {
     .settle = pool_settle,
     .limited = pool_limited,
     .pool = pool_of,
+    .allow = pool_allow,
     .largest = pool_largest,
     .shed = pool_shed,
     .reclaim = pool_reclaim,

@@ -542,6 +542,12 @@ static void spans_tend(void *engine, weir_stream stream, uint64_t id) {
 
 /* ---- reserve --------------------------------------------------------------------------------- */
 
+static weir_status spans_allow(void *engine, const CUmemAccessDesc *access) {
+    struct spans *s = engine;
+
+    return s->inner->allow(s->under, access);
+}
+
 static CUmemoryPool spans_pool(void *engine) {
     struct spans *s = engine;
 
@@ -798,6 +804,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .grow = spans_grow,
     .trim = spans_trim,
     .pool = spans_pool,
+    .allow = spans_allow,
     .limited = spans_limited,
     .largest = spans_largest,
     .survey = spans_survey,

@@ -97,6 +97,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/pagemap.h \
 	lib/neighbours.c \
 	lib/neighbours.h \
+	lib/peers.c \
+	lib/peers.h \
 	lib/order.c \
 	lib/order.h \
 	lib/placement.c \

@@ -27,6 +27,7 @@
 #define LARGEST_SIZE ((size_t)65536)
 
 #define LARGEST_ORDINAL 1023
+#define MOST_PEER 63
 #define LARGEST_EVENT_RING 1048576
 #define LARGEST_PRIORITY 1000
 #define LARGEST_WEIGHT UINT64_C(1000000000000) /* a million, in millionths */
@@ -777,6 +778,67 @@ static int file_check(const struct row *row, const weir_options *options,
 /* Shown and set as a device is. */
 static const struct kind file_kind = {file_read, device_spell, device_is_set, file_check};
 
+/* ------------------------------------------------------------------- peers ---- */
+
+static const char no_peers[] = "none", all_peers[] = "all";
+
+static int peers_scan(const char *text, uint64_t *devices, struct weir_problem *problem) {
+    *devices = 0;
+    if (strcasecmp(text, no_peers) == 0)
+        return 1;
+    *devices = UINT64_MAX;
+    if (strcasecmp(text, all_peers) == 0)
+        return 1;
+    *devices = 0;
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, ",");
+        char digits[24];
+        uint64_t number;
+
+        snprintf(digits, sizeof digits, "%.*s", (int)(length < sizeof digits ? length : 23), at);
+        if (!weir__count_read(digits, MOST_PEER, &number, problem))
+            return 0;
+        *devices |= UINT64_C(1) << number;
+        at += length;
+        if (*at == '\0')
+            return *devices != UINT64_MAX || weir__problem(problem, "write all for all");
+    }
+}
+
+/* One spelling of each list: in order, and each device once. */
+static int peers_read(const struct row *row, const char *text, weir_options *options,
+                      struct weir_problem *problem) {
+    char spelled[256] = "";
+    size_t length = 0;
+    uint64_t devices;
+    const char *kept;
+
+    if (!peers_scan(text, &devices, problem))
+        return 0;
+    for (int i = 0; i <= MOST_PEER && devices != UINT64_MAX; i++)
+        if (devices >> i & 1)
+            length += (size_t)snprintf(spelled + length, sizeof spelled - length, "%s%d",
+                                       length ? "," : "", i);
+    kept = devices == 0            ? no_peers
+           : devices == UINT64_MAX ? all_peers
+                                   : weir__text_keep(spelled, NULL);
+    if (!kept)
+        return weir__problem(problem, "out of host memory");
+    *(const char **)mutable_field(row, options) = kept;
+    return 1;
+}
+
+static int peers_check(const struct row *row, const weir_options *options,
+                       struct weir_problem *problem) {
+    const char *text = *(const char *const *)field(row, options);
+    uint64_t devices;
+
+    return !text || peers_scan(text, &devices, problem);
+}
+
+/* Shown and set as a device is. */
+static const struct kind peers_kind = {peers_read, device_spell, device_is_set, peers_check};
+
 /* ---------------------------------------------------------------- the table ---- */
 
 /* The first word of a value is the one that is shown. */
@@ -1065,6 +1127,15 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(leave),
          NULL,
          0},
+    [WEIR_SETTING_PEERS] = {{"peers", "WEIR_PEERS", "LIST",
+                             "device numbers with commas between (1,2,3), all or none", "none",
+                             "Other devices whose work may use the blocks, as NVLink or PCIe let "
+                             "them; all: those that can.  "
+                             "Pool engine and mapped arena."},
+                            &peers_kind,
+                            AT(peers),
+                            NULL,
+                            0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */
@@ -1075,6 +1146,8 @@ static void fill_defaults(weir_options *options) {
         options->profile = no_file;
     if (!options->verdict)
         options->verdict = no_file;
+    if (!options->peers)
+        options->peers = no_peers;
     if (options->decay_ms == 0)
         options->decay_ms = NO_DECAY;
     if (options->front == WEIR_SWITCH_DEFAULT)
@@ -1331,18 +1404,35 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
     return WEIR_OK;
 }
 
+/* The message about a text that a row does not take. */
+static weir_status no_parse(const struct row *row, const char *text,
+                            const struct weir_problem *problem, char *message,
+                            size_t message_bytes) {
+    char quoted[80];
+
+    weir__quote(text, quoted, sizeof quoted);
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s %s: %s; expected %s", row->text.name, quoted,
+                 problem->text, row->text.accepts);
+    return WEIR_E_PARSE;
+}
+
+weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
+                              size_t message_bytes) {
+    struct weir_problem problem;
+
+    no_message(message, message_bytes);
+    if (peers_scan(text, devices, &problem))
+        return WEIR_OK;
+    return no_parse(&rows[WEIR_SETTING_PEERS], text, &problem, message, message_bytes);
+}
+
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes) {
-    const struct row *row = &rows[WEIR_SETTING_DEVICE];
     struct weir_problem problem;
-    char quoted[80];
 
     no_message(message, message_bytes);
     if (device_scan(text ? text : "cuda", driver, ordinal, &problem))
         return WEIR_OK;
-    weir__quote(text, quoted, sizeof quoted);
-    if (message && message_bytes > 0)
-        snprintf(message, message_bytes, "%s %s: %s; expected %s", row->text.name, quoted,
-                 problem.text, row->text.accepts);
-    return WEIR_E_PARSE;
+    return no_parse(&rows[WEIR_SETTING_DEVICE], text, &problem, message, message_bytes);
 }

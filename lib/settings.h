@@ -45,7 +45,8 @@ enum weir_setting {
     X(VERDICT)                                                                                     \
     X(LEDGER)                                                                                      \
     X(PRIORITY)                                                                                    \
-    X(LEAVE)
+    X(LEAVE)                                                                                       \
+    X(PEERS)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM
@@ -110,6 +111,10 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
  * E_PARSE. */
 weir_status weir__device_parse(const char *text, const char **driver, int *ordinal, char *message,
                                size_t message_bytes);
+
+/* A list of peers as bits, device 0 the lowest; UINT64_MAX: all.  E_PARSE. */
+weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
+                              size_t message_bytes);
 
 /* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
 void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);

@@ -64,6 +64,7 @@ unit_tests = \
 	tests/test_oracle \
 	tests/test_order \
 	tests/test_pagemap \
+	tests/test_peers \
 	tests/test_placement \
 	tests/test_priming \
 	tests/test_process \

@@ -44,7 +44,7 @@ FIELD(weir_amount, value, 0, 8);
 FIELD(weir_amount, kind, 8, 4);
 FIELD(weir_amount, reserved, 12, 4);
 
-STRUCT(weir_options, 304, 8);
+STRUCT(weir_options, 312, 8);
 FIELD(weir_options, size, 0, 8);
 FIELD(weir_options, device, 8, 8);
 FIELD(weir_options, engine, 16, 4);
@@ -84,6 +84,7 @@ FIELD(weir_options, priority, 272, 4);
 FIELD(weir_options, reserved, 276, 4);
 FIELD(weir_options, leave, 280, 16);
 FIELD(weir_options, verdict, 296, 8);
+FIELD(weir_options, peers, 304, 8);
 
 STRUCT(weir_oom, 56, 8);
 FIELD(weir_oom, size, 0, 8);

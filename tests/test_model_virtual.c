@@ -1486,6 +1486,28 @@ START_TEST(a_use_without_access_is_a_fault) {
 }
 END_TEST
 
+/* But what its streams waited for there it has seen. */
+START_TEST(a_device_is_seen_with_what_it_waited_for) {
+    CUdeviceptr address = reserve(UNIT);
+    CUcontext popped;
+    CUevent event;
+
+    back(address, UNIT);
+    CU(try_access(address, UNIT, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    CU(weir__model_use(A, address, 100, 1, MS));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(weir__model_use(far, address, 100, 1, MS));
+    CU(driver->cuEventRecord(event, far));
+    if (_i == 0)
+        CU(driver->cuStreamWaitEvent(A, event, 0));
+    CU(driver->cuCtxSynchronize());
+    CU(weir__model_use(A, address, 100, 2, MS));
+    MUST((weir__model_fault() != NULL) == (_i != 0));
+}
+END_TEST
+
 /* A wait for one device says nothing of what another does in the same bytes. */
 START_TEST(a_device_is_seen_alone) {
     CUdeviceptr address = reserve(UNIT);
@@ -1515,5 +1537,6 @@ int main(void) {
     tcase_add_test(tests, access_of_no_peer_changes_nothing);
     tcase_add_loop_test(tests, a_use_without_access_is_a_fault, 0, 2);
     tcase_add_loop_test(tests, a_device_is_seen_alone, 0, 2);
+    tcase_add_loop_test(tests, a_device_is_seen_with_what_it_waited_for, 0, 2);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -439,6 +439,11 @@ static const struct {
     {"front-idle", "-1", "negative", "or never"},
     {"front-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
+    {"peers", "", "empty", "all or none"},
+    {"peers", "1,", "empty", "all or none"},
+    {"peers", "1 2", "not a", "all or none"},
+    {"peers", "64", "too large", "all or none"},
+    {"peers", "all,1", "not a", "all or none"},
     {"decay", "", "empty", "or off"},
     {"decay", "0", "leaves nothing", "or off"},
     {"decay", "-1", "negative", "or off"},
@@ -696,6 +701,10 @@ static const struct {
     {"leave", "1GiB", NULL},
     {"leave", "5%", NULL},
     {"internal-dependencies", "0", "off"},
+    {"peers", "none", NULL},
+    {"peers", "All", "all"},
+    {"peers", "3,0,003,63", "0,3,63"},
+    {"peers", "1", NULL},
     {"decay", "off", NULL},
     {"decay", "60s", NULL},
     {"decay", "250", "250ms"},
@@ -828,6 +837,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_LEDGER, "on", "on"},
         {WEIR_SETTING_PRIORITY, "100", "100"},
         {WEIR_SETTING_LEAVE, "0", "0"},
+        {WEIR_SETTING_PEERS, "none", "none"},
     };
     char text[128];
 
@@ -895,7 +905,8 @@ START_TEST(test_layout) {
     ck_assert_uint_eq(offsetof(weir_options, ledger), 268);
     ck_assert_uint_eq(offsetof(weir_options, leave), 280);
     ck_assert_uint_eq(offsetof(weir_options, verdict), 296);
-    ck_assert_uint_eq(sizeof(weir_options), 304);
+    ck_assert_uint_eq(offsetof(weir_options, peers), 304);
+    ck_assert_uint_eq(sizeof(weir_options), 312);
 }
 END_TEST
 
@@ -1280,6 +1291,7 @@ static const struct {
     {WEIR_SETTING_LEDGER, "WEIR_LEDGER", "off", "on"},
     {WEIR_SETTING_PRIORITY, "WEIR_PRIORITY", "7", "1000"},
     {WEIR_SETTING_LEAVE, "WEIR_LEAVE", "1GiB", "5%"},
+    {WEIR_SETTING_PEERS, "WEIR_PEERS", "1,3", "all"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -203,6 +203,23 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
+/* What work on a device may do with blocks; the numbers are CUDA's. */
+enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
+
+/* Gives the work of another device access to the allocator's blocks, those that are live and all to come, or
+ * takes it; what options.peers said of that device counts no more.  Access is not order: a stream of the other
+ * device uses a block between its allocation and its free as one of its own would, behind events.  Access
+ * that is taken goes at once, and waits for nothing: the other device must be done with the blocks.  The
+ * allocator's own device always reads and writes.
+ * Not for memory of cuMemAlloc (platform engine, fixed arenas and arenas of regions), which the program opens
+ * with cuCtxEnablePeerAccess, all of a device's at once.
+ * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_ or less than READ_WRITE for the allocator's own
+ * device; E_NO_DEVICE: there is none of that number; E_NOT_SUPPORTED: it is no peer of the allocator's, or the
+ * memory is cuMemAlloc's, or the driver cannot; E_DRIVER; E_DEVICE_LOST; E_FORKED.  On any of them all is as it
+ * was; the log says why.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator, int device,
+                                                       int access);
+
 /* The CUDA memory pool that the pool engine takes its memory from (a cudaMemPool_t), for libraries that want a
  * pool: RMM's cuda_async_view_memory_resource, cudaMallocFromPoolAsync.  What they take from it shares the
  * reserve with weir, its preallocation and, with a driver that limits pools (12.2), its limit; it is served by

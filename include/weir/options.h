@@ -336,6 +336,14 @@ typedef struct weir_options {
      * in then.  NULL or "off": nowhere.  Told in the refused call itself, with what weir_last_verdict takes:
      * the allocator's first refusal of each cause, of its first 16 refusals. */
     const char *verdict;
+
+    /* Other devices whose work may use the blocks, now and whatever the reserve grows by: a list of their
+     * numbers with commas between ("1", "0,2,3"; the allocator's own in it says nothing), "all" that are peers
+     * of the device (cuDeviceCanAccessPeer), or "none".  NULL: "none".  weir_set_access changes it later.  A
+     * device that is not there, or is no peer, makes no allocator.  For the pool engine and the mapped arena:
+     * other memory is cuMemAlloc's, which the program opens with cuCtxEnablePeerAccess.  In a mapped arena each
+     * device makes growth and moves a little slower. */
+    const char *peers;
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is

@@ -393,9 +393,15 @@ static int clear_device(struct model_node *tree, int device) {
     return others;
 }
 
+/* What its streams waited for on other devices is seen too. */
 void weir__model_oracle_seen_device(int device) {
-    int others = clear_device(oracle.shares, device);
+    const struct model_stream *stream = weir__model.devices[device].context.streams;
+    int others;
 
+    for (; stream && (oracle.shares || oracle.touched); stream = stream->next)
+        for (size_t i = 0; i < stream->after.count; i++)
+            see(stream->after.item[i].id, stream->after.item[i].seq);
+    others = clear_device(oracle.shares, device);
     others |= clear_device(oracle.touched, device);
     if (!others)
         oracle.seen.count = 0;

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/* test_peers.c: other devices at an allocator's blocks (options.peers, weir_set_access).
+ *
+ * Three devices, of which 0 and 1 reach each other's memory and 2 nobody's.  The model's oracle tells of every use
+ * by a device without access, and of every use that is not ordered behind another's.
+ */
+#include "model_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "logged.h"
+#include "suite.h"
+
+#define CAPACITY (1 * GIB)
+
+static const struct {
+    int kind, front, packing;
+} worlds[] = {
+    {KIND_POOL, WEIR_SWITCH_ON, 0},
+    {KIND_POOL, WEIR_SWITCH_OFF, 0},
+    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_BALANCED},
+    {KIND_MAPPED, WEIR_SWITCH_OFF, WEIR_PACKING_FIT},
+    {KIND_MAPPED, WEIR_SWITCH_ON, WEIR_PACKING_FIT},
+};
+enum { WORLDS = sizeof worlds / sizeof worlds[0] };
+
+static CUcontext second;
+static CUstream far; /* of device 1 */
+static CUevent event, far_event;
+static weir_allocator *a;
+static uint64_t owner;
+
+static void start(void) {
+    char path[] = "/tmp/weir-profile-XXXXXX";
+    int file = mkstemp(path);
+    struct weir_driver_failure failure;
+    CUcontext popped;
+
+    MUST(file >= 0 && write(file, "peers = 2\n", 10) == 10 && close(file) == 0);
+    driver = weir__driver_open("model", &failure);
+    MUST(driver != NULL);
+    MUST_EQ(weir__model_reset(
+                &(struct weir_model_setup){.devices = 3, .capacity = CAPACITY, .profile = path}),
+            0);
+    MUST(unlink(path) == 0);
+    CU(driver->cuDevicePrimaryCtxRetain(&second, 1));
+    CU(driver->cuCtxPushCurrent(second));
+    CU(driver->cuStreamCreate(&far, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&far_event, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    owner = 0;
+    catch_log();
+}
+
+static weir_options options_for(int world, const char *peers) {
+    weir_options options = options_of(worlds[world].kind, "model", 512 * MIB);
+
+    options.front = worlds[world].front;
+    options.packing = worlds[world].packing;
+    options.peers = peers;
+    options.log = WEIR_LOG_ERROR;
+    return options;
+}
+
+static void make(int world, const char *peers) {
+    weir_options options = options_for(world, peers);
+
+    OK(weir_allocator_create(&options, &a));
+}
+
+static void end(void) {
+    const char *fault = weir__model_fault();
+
+    ck_assert_msg(!fault, "%s", fault);
+    CU(driver->cuStreamSynchronize(far));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_allocator_destroy(a));
+    check_model();
+    MUST_EQ(device_free(), CAPACITY);
+}
+
+static void *take(size_t bytes) {
+    void *block = NULL;
+
+    OK(weir_alloc(a, bytes, A, &block));
+    return block;
+}
+
+/* The far stream uses the block behind its allocation, and A goes on behind that. */
+static void use_from_far(void *block, size_t bytes) {
+    CU(driver->cuEventRecord(event, A));
+    CU(driver->cuStreamWaitEvent(far, event, 0));
+    CU(weir__model_use(far, (uintptr_t)block, bytes, ++owner, MS));
+    CU(driver->cuEventRecord(far_event, far));
+    CU(driver->cuStreamWaitEvent(A, far_event, 0));
+}
+
+static int has_access(void *block) {
+    CUresult result = driver->cuMemsetD8Async((uintptr_t)block, 1, 256, far);
+
+    CU(driver->cuStreamSynchronize(far));
+    MUST(result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE);
+    return result == CUDA_SUCCESS;
+}
+
+/* Blocks of all sizes that come and go, and grow the reserve, and move: each is another device's to use. */
+START_TEST(a_peer_uses_all_that_comes) {
+    static const size_t sizes[] = {300, 5000, 70000, 600000, 3 * MIB, 17 * MIB, 40 * MIB};
+    struct {
+        void *block;
+        size_t bytes;
+    } live[8] = {{0}};
+    uint32_t random = 7;
+
+    make(_i % WORLDS, _i < WORLDS ? "1" : "all");
+    for (int i = 0; i < 400; i++) {
+        int at;
+
+        random = random * 1664525 + 1013904223;
+        at = (int)(random >> 24) % 8;
+        if (live[at].block)
+            OK(weir_free(a, live[at].block, A));
+        live[at].bytes = sizes[(random >> 16) % 7];
+        live[at].block = take(live[at].bytes);
+        use_from_far(live[at].block, live[at].bytes);
+        if (i % 50 == 49)
+            OK(weir_trim(a, 0, NULL));
+    }
+    for (int at = 0; at < 8; at++)
+        if (live[at].block)
+            OK(weir_free(a, live[at].block, A));
+    end();
+}
+END_TEST
+
+START_TEST(without_leave_a_peer_has_no_access) {
+    void *block;
+
+    make(_i, "none");
+    block = take(3 * MIB);
+    MUST(!has_access(block));
+    use_from_far(block, 100);
+    ck_assert_msg(weir__model_fault() && strstr(weir__model_fault(), "device has no access"), "%s",
+                  weir__model_fault());
+}
+END_TEST
+
+START_TEST(access_is_given_and_taken_at_run_time) {
+    void *small, *block, *more;
+
+    make(_i, NULL);
+    small = take(1000);
+    block = take(3 * MIB);
+    MUST(!has_access(small) && !has_access(block));
+    OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
+    more = take(90 * MIB);
+    MUST(has_access(small) && has_access(block) && has_access(more));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
+    MUST(!has_access(small) && !has_access(more));
+    OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
+    OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
+    OK(weir_free(a, more, A));
+    more = take(200 * MIB);
+    MUST(!has_access(small) && !has_access(block) && !has_access(more));
+    CU(driver->cuMemsetD8Async((uintptr_t)more, 1, 200 * MIB, A)); /* its own device's as ever */
+    OK(weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
+    MUST(has_access(small) && has_access(block) && has_access(more));
+    OK(weir_free(a, more, A));
+    OK(weir_free(a, small, A));
+    OK(weir_free(a, block, A));
+    MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+static const struct {
+    const char *peers, *says;
+    weir_status status;
+} refused[] = {
+    {"3", "peer 3: there are 3 devices", WEIR_E_NO_DEVICE},
+    {"1,2", "device 2 cannot reach memory of device 0: they are no peers", WEIR_E_NOT_SUPPORTED},
+    {"2", "no peers", WEIR_E_NOT_SUPPORTED},
+    {"1,,2", "peers: it is empty", WEIR_E_INVALID},
+    {"some", "expected device numbers", WEIR_E_INVALID},
+    {"64", "too large", WEIR_E_INVALID},
+};
+
+START_TEST(a_device_that_is_no_peer_makes_no_allocator) {
+    for (int world = 0; world < WORLDS; world++) {
+        weir_options options = options_for(world, refused[_i].peers);
+
+        a = NULL;
+        EXPECT(refused[_i].status, weir_allocator_create(&options, &a));
+        MUST(!a);
+        MUST(lines() == 1);
+        ck_assert_msg(strstr(logged, refused[_i].says) != NULL, "%s", logged);
+        MUST_EQ(device_free(), CAPACITY);
+        check_model();
+    }
+}
+END_TEST
+
+/* All that can are all; a list may name the device itself, so that one serves several. */
+START_TEST(lists_that_fit_every_device) {
+    static const char *const lists[] = {"0", "0,1", "all", "none"};
+    weir_options options = options_for(2, lists[_i]);
+
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_allocator_destroy(a));
+    options.device = "model:1";
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_allocator_destroy(a));
+    options.device = "model:2";
+    options.peers = "2";
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_allocator_destroy(a));
+    options.peers = "all"; /* which are none */
+    OK(weir_allocator_create(&options, &a));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+START_TEST(what_cannot_be_set) {
+    void *block;
+
+    make(_i, "1");
+    block = take(5000);
+    EXPECT(WEIR_E_INVALID, weir_set_access(NULL, 1, WEIR_ACCESS_NONE));
+    EXPECT(WEIR_E_INVALID, weir_set_access(a, -1, WEIR_ACCESS_NONE));
+    EXPECT(WEIR_E_INVALID, weir_set_access(a, 1, 2));
+    EXPECT(WEIR_E_INVALID, weir_set_access(a, 0, WEIR_ACCESS_NONE));
+    EXPECT(WEIR_E_INVALID, weir_set_access(a, 0, WEIR_ACCESS_READ));
+    OK(weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
+    (void)lines();
+    EXPECT(WEIR_E_NO_DEVICE, weir_set_access(a, 3, WEIR_ACCESS_READ_WRITE));
+    MUST(lines() == 1 && strstr(logged, "there are 3 devices"));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 2, WEIR_ACCESS_READ_WRITE));
+    MUST(lines() == 1 && strstr(logged, "they are no peers"));
+    MUST(has_access(block));
+    OK(weir_free(a, block, A));
+    end();
+}
+END_TEST
+
+static const struct {
+    int kind, front;
+} closed[] = {
+    {KIND_REGIONS, WEIR_SWITCH_ON},
+    {KIND_FIXED, WEIR_SWITCH_ON},
+    {KIND_PLATFORM, WEIR_SWITCH_ON},
+    {KIND_PLATFORM, WEIR_SWITCH_OFF},
+};
+
+START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
+    weir_options options = options_of(closed[_i].kind, "model", 512 * MIB);
+
+    options.front = closed[_i].front;
+    options.log = WEIR_LOG_ERROR;
+    options.peers = "1";
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
+    MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
+    options.peers = "none";
+    OK(weir_allocator_create(&options, &a));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));
+    MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
+    end();
+}
+END_TEST
+
+/* Whichever call of the driver fails, access is as it was, for all that is there and all that comes. */
+START_TEST(a_refused_change_changes_nothing) {
+    int given = _i / WORLDS, failed = 0;
+    void *block[3], *more;
+
+    make(_i % WORLDS, given ? "1" : "none");
+    for (int i = 0; i < 3; i++)
+        block[i] = take((size_t)(i + 1) * 20 * MIB);
+    CU(driver->cuCtxSynchronize());
+    for (uint64_t k = 1;; k++) {
+        weir_status status;
+
+        weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
+        status = weir_set_access(a, 1, given ? WEIR_ACCESS_NONE : WEIR_ACCESS_READ_WRITE);
+        weir__model_faults_clear();
+        for (int i = 0; i < 3; i++)
+            MUST(has_access(block[i]) == (status == WEIR_OK ? !given : given));
+        if (status == WEIR_OK)
+            break;
+        EXPECT(WEIR_E_NO_MEMORY, status);
+        failed++;
+        more = take(100 * MIB);
+        MUST(has_access(more) == given);
+        OK(weir_free(a, more, A));
+        OK(weir_trim(a, 0, NULL));
+    }
+    MUST(failed >= 4);
+    for (int i = 0; i < 3; i++)
+        OK(weir_free(a, block[i], A));
+    end();
+}
+END_TEST
+
+/* Whichever call of a creation fails, nothing is left. */
+START_TEST(a_refused_creation_leaves_nothing) {
+    weir_options options = options_for(_i, "all");
+    weir_status status = WEIR_E_DRIVER;
+    uint64_t k = 0;
+
+    while (status != WEIR_OK) {
+        MUST(++k < 100);
+        weir__model_fail_any(k, 0, CUDA_ERROR_UNKNOWN, 0);
+        status = weir_allocator_create(&options, &a);
+        weir__model_faults_clear();
+        if (status != WEIR_OK)
+            MUST_EQ(device_free(), CAPACITY);
+    }
+    MUST(k > 6);
+    end();
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("peers");
+    TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
+
+    tcase_add_loop_test(tests, a_peer_uses_all_that_comes, 0, 2 * WORLDS);
+    tcase_add_loop_test(tests, without_leave_a_peer_has_no_access, 0, WORLDS);
+    tcase_add_loop_test(tests, access_is_given_and_taken_at_run_time, 0, WORLDS);
+    tcase_add_loop_test(tests, a_device_that_is_no_peer_makes_no_allocator, 0,
+                        sizeof refused / sizeof refused[0]);
+    tcase_add_loop_test(tests, lists_that_fit_every_device, 0, 4);
+    tcase_add_loop_test(tests, what_cannot_be_set, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_cuMemAlloc_is_the_programs_to_open, 0,
+                        sizeof closed / sizeof closed[0]);
+    tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
+    tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
+    return run_suite(suite, CK_FORK_GETENV);
+}
