@@ -51,10 +51,6 @@ void weir__drop_in_renew_peak(weir_allocator *a) {
     weir__front_renew_peak(a->front);
 }
 
-CUmemoryPool weir__drop_in_backing(const weir_allocator *a) {
-    return a->host.backing;
-}
-
 int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
     if (!weir__verdict_is_wanted(a->host.options.verdict) || !weir__verdict_is_news(a, out))
         return 0;

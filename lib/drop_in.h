@@ -55,9 +55,6 @@ int weir__drop_in_knows_peak(const weir_allocator *allocator);
 uint64_t weir__drop_in_peak(weir_allocator *allocator);
 void weir__drop_in_renew_peak(weir_allocator *allocator);
 
-/* The driver's pool that all memory is from; NULL: other memory. */
-CUmemoryPool weir__drop_in_backing(const weir_allocator *allocator);
-
 /* This thread's last refusal by the allocator stands: tells why where options.verdict says, if that is news, and then
  * is 1 with the verdict.  0: it is none, or nothing is to be told. */
 int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);

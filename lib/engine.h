@@ -97,8 +97,6 @@ struct weir_host {
     /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
     void (*refused)(struct weir_host *host);
     int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
-    /* Set as the engine is opened: the driver's pool that its memory is from; NULL: it has none. */
-    CUmemoryPool backing;
     /* Fixed: who may use the memory from the beginning, the device itself first. */
     struct weir_access access;
     _Atomic CUdeviceptr

@@ -211,7 +211,6 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
     pthread_mutex_init(&p->joining, NULL);
     pthread_mutex_init(&p->sizing, NULL);
     p->unit_ns = UNIT_NS;
-    host->backing = p->pool;
     *engine = p;
     return WEIR_OK;
 }

@@ -44,7 +44,8 @@ struct weir_served {
     int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
     size_t most;     /* bytes that its pool may hold, at its maker's wish; 0: any */
     _Atomic int state;
-    _Atomic int has_access;     /* other devices have access to its memory */
+    uint64_t
+        opened; /* bits of other devices that have access to its memory; guarded by that lock */
     _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */
     CUcontext context;          /* the device's primary one */
     CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */

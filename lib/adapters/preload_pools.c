@@ -172,14 +172,10 @@ static void limit_to(weir_options *options, int device, size_t most) {
 }
 
 /* Where the environment names no engine: a mapped arena, which hardly reserves more than is in use while work
- * is pending, when every other way reserves a third more.  But the program may want its pools to be used by other
- * devices, which a pool can.  1 if there was a choice. */
+ * is pending, when every other way reserves a third more.  1 if there was a choice. */
 static int choose_engine(weir_options *options) {
-    int devices = 0;
-
     if (options->engine != 0 || options->arena != 0 ||
-        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT ||
-        REAL(cuDeviceGetCount)(&devices) != CUDA_SUCCESS || devices != 1)
+        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT)
         return 0;
     options->engine = WEIR_ENGINE_ARENA;
     options->arena = WEIR_ARENA_MAPPED;
@@ -305,8 +301,7 @@ void weir__served_rest(struct weir_served *s) {
     if (weir_stats(s->allocator, &figures) != WEIR_OK || figures.blocks > 0)
         return;
     (void)weir_trim(s->allocator, 0, NULL);
-    if (!atomic_load_explicit(&s->has_access, memory_order_relaxed))
-        atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
+    atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
 /* One whose pool has gone, for the same device and of the same size; the caller holds `lock`.  A last free that
@@ -335,39 +330,73 @@ static int is_other(const struct weir_pool *p, const CUmemAccessDesc *access) {
            access->location.id < WEIR_MOST_DEVICES;
 }
 
-/* What was set before there was an allocator: 1, or 0 if its memory cannot be given access to. */
+/* WEIR_ACCESS_ has the driver's numbers.  The caller holds `lock`. */
+static weir_status allow(struct weir_served *s, int device, CUmemAccess_flags flags) {
+    uint64_t bit = UINT64_C(1) << device;
+    weir_status status = weir_set_access(s->allocator, device, (int)flags);
+
+    if (status == WEIR_OK)
+        s->opened = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? s->opened & ~bit : s->opened | bit;
+    return status;
+}
+
+/* What was set before there was an allocator, and nothing that an earlier pool's had: 1, or 0 if its memory
+ * cannot be given so.  The caller holds `lock`. */
 static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
-    CUmemoryPool backing = weir__drop_in_backing(s->allocator);
+    int is_quiet = s->opened == 0;
 
     for (int device = 0; device < WEIR_MOST_DEVICES; device++) {
-        CUmemAccessDesc access = {
-            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-            .flags = atomic_load_explicit(&p->access[device], memory_order_relaxed)};
+        CUmemAccess_flags flags = atomic_load_explicit(&p->access[device], memory_order_relaxed);
 
-        if (access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !(s->opened >> device & 1))
             continue;
-        if (!backing || REAL(cuMemPoolSetAccess)(backing, &access, 1) != CUDA_SUCCESS)
+        if (flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet)
+            is_quiet = weir__drop_in_wait(s->allocator) == CUDA_SUCCESS;
+        if ((flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && !is_quiet) ||
+            allow(s, device, flags) != WEIR_OK)
             return 0;
-        atomic_store_explicit(&s->has_access, 1, memory_order_relaxed);
     }
     return 1;
 }
 
-CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count) {
-    struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
-    CUmemoryPool backing = s ? weir__drop_in_backing(s->allocator) : NULL;
+/* As the program's pool has it now; the caller holds `lock`.  What the driver refuses of weir's memory is as it was
+ * before, all of it. */
+static CUresult change_access(struct weir_pool *p, struct weir_served *s,
+                              const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        weir_status status;
+        int result;
 
-    for (size_t i = 0; i < count; i++)
-        if (is_other(p, &access[i])) {
-            if (s && !backing && access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
-                return CUDA_ERROR_NOT_SUPPORTED;
+        if (!is_other(p, &access[i]))
+            continue;
+        status = allow(s, access[i].location.id, access[i].flags);
+        if (status == WEIR_OK)
+            continue;
+        result = weir_last_driver_result();
+        while (i-- > 0)
+            if (is_other(p, &access[i]))
+                (void)allow(
+                    s, access[i].location.id,
+                    atomic_load_explicit(&p->access[access[i].location.id], memory_order_relaxed));
+        return result != CUDA_SUCCESS ? (CUresult)result : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    struct weir_served *s;
+
+    pthread_mutex_lock(&lock);
+    s = atomic_load_explicit(&p->served, memory_order_relaxed);
+    if (s)
+        result = change_access(p, s, access, count);
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
                                   memory_order_relaxed);
-        }
-    if (!backing)
-        return CUDA_SUCCESS;
-    atomic_store_explicit(&s->has_access, 1, memory_order_relaxed);
-    return REAL(cuMemPoolSetAccess)(backing, access, count);
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
@@ -399,11 +428,7 @@ static struct weir_served *find_served(struct weir_pool *p) {
     if (!s)
         s = make(p->device, p->most);
     if (s && !hand_access_on(p, s)) {
-        atomic_store_explicit(&s->state,
-                              atomic_load_explicit(&s->has_access, memory_order_relaxed)
-                                  ? WEIR_SERVED_ENDING
-                                  : WEIR_SERVED_SPARE,
-                              memory_order_relaxed);
+        atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
         s = NULL;
     }
     if (s)

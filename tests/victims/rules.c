@@ -392,6 +392,12 @@ static void devices(CUstream stream, CUstream far) {
     CU(cuda.cuMemFreeAsync(block, far));
     CU(cuda.cuMemPoolDestroy(early));
     CU(cuda.cuMemPoolDestroy(late));
+    late = make_pool(0, 0);
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 1000, late, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    reach("reached in a later pool, without leave", block, far);
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuMemPoolDestroy(late));
     CU(cuda.cuMemPoolDestroy(there));
 }
 
