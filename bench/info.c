@@ -32,6 +32,7 @@ struct device_facts {
     uint64_t free;
     int has_free; /* what is free can be asked only with a context on the device */
     int has_pools;
+    char peers[MOST_DEVICES]; /* whether this device reaches the memory of that one */
 };
 
 struct info {
@@ -81,6 +82,24 @@ static void gather_device(const struct weir_driver *driver, int ordinal, struct 
     driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
                                  handle);
     out->has_free = ask_free(driver, handle, &out->free);
+}
+
+/* Who reaches whose memory, where the driver tells. */
+static void gather_peers(struct info *info) {
+    const struct weir_driver *driver = info->device.driver;
+    CUdevice handle, other;
+
+    if (!(driver->capabilities & WEIR_CAP_PEER))
+        return;
+    for (int i = 0; i < info->count; i++)
+        for (int j = 0; j < info->count; j++) {
+            int can = 0;
+
+            if (i != j && driver->cuDeviceGet(&handle, i) == CUDA_SUCCESS &&
+                driver->cuDeviceGet(&other, j) == CUDA_SUCCESS &&
+                driver->cuDeviceCanAccessPeer(&can, handle, other) == CUDA_SUCCESS)
+                info->devices[i].peers[j] = (char)(can != 0);
+        }
 }
 
 /* An allocator turns the front off where streams cannot be told apart. */
@@ -142,6 +161,7 @@ static int gather(struct info *info) {
     info->count = info->device.count < MOST_DEVICES ? info->device.count : MOST_DEVICES;
     for (int i = 0; i < info->count; i++)
         gather_device(info->device.driver, i, &info->devices[i]);
+    gather_peers(info);
     return 0;
 }
 
@@ -207,6 +227,22 @@ static void print_device(const struct info *info, int i) {
     printf("    memory pools  %s\n", facts->has_pools ? "yes" : "no");
 }
 
+/* A line for each device, with a column for each whose memory it may reach. */
+static void print_peers(const struct info *info) {
+    if (info->count < 2)
+        return;
+    printf("\npeers (the device of the line reaches memory of that of the column)\n     ");
+    for (int i = 0; i < info->count; i++)
+        printf(" %3d", i);
+    printf("\n");
+    for (int i = 0; i < info->count; i++) {
+        printf("  %3d", i);
+        for (int j = 0; j < info->count; j++)
+            printf(" %3s", i == j ? "." : info->devices[i].peers[j] ? "yes" : "no");
+        printf("\n");
+    }
+}
+
 static void print_settings(const struct info *info) {
     char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
 
@@ -241,6 +277,7 @@ static void print_table(const struct info *info) {
     printf("\n\ndevices\n");
     for (int i = 0; i < info->count; i++)
         print_device(info, i);
+    print_peers(info);
     print_settings(info);
 }
 
@@ -269,9 +306,14 @@ static json_t *json_driver(const struct weir_driver *driver) {
     return object;
 }
 
-static json_t *json_device(const struct device_facts *facts, int ordinal) {
-    json_t *object = json_object();
+static json_t *json_device(const struct info *info, int ordinal) {
+    const struct device_facts *facts = &info->devices[ordinal];
+    json_t *object = json_object(), *peers = json_array();
     int failed = 0;
+
+    for (int i = 0; i < info->count; i++)
+        if (facts->peers[i])
+            failed |= json_array_append_new(peers, json_integer(i));
 
     failed |= json_object_set_new(object, "ordinal", json_integer(ordinal));
     failed |= json_object_set_new(object, "name", json_string(facts->name));
@@ -282,6 +324,7 @@ static json_t *json_device(const struct device_facts *facts, int ordinal) {
         json_object_set_new(object, "free_bytes",
                             facts->has_free ? json_integer((json_int_t)facts->free) : json_null());
     failed |= json_object_set_new(object, "memory_pools", json_boolean(facts->has_pools));
+    failed |= json_object_set_new(object, "peers", peers);
     if (failed) {
         json_decref(object);
         return NULL;
@@ -314,7 +357,7 @@ static json_t *json_info(const struct info *info) {
     int failed = 0;
 
     for (int i = 0; i < info->count; i++)
-        failed |= json_array_append_new(devices, json_device(&info->devices[i], i));
+        failed |= json_array_append_new(devices, json_device(info, i));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         failed |= json_object_set_new(settings, weir__setting_row((enum weir_setting)i)->name,
                                       json_setting(info, i));

@@ -120,6 +120,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/segment.c \
 	lib/segment.h \
 	lib/settings.h \
+	lib/several.c \
 	lib/show.c \
 	lib/show.h \
 	lib/siblings.c \

@@ -327,6 +327,95 @@ START_TEST(a_refused_creation_leaves_nothing) {
 }
 END_TEST
 
+/* ---- several at once --------------------------------------------------------------------------- */
+
+static size_t free_on(int device) {
+    size_t free_bytes = 0, total = 0;
+    CUcontext context, popped;
+
+    CU(driver->cuDevicePrimaryCtxRetain(&context, device));
+    CU(driver->cuCtxPushCurrent(context));
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuCtxPopCurrent(&popped));
+    CU(driver->cuDevicePrimaryCtxRelease(device));
+    return free_bytes;
+}
+
+/* Each on its device, with figures of its own, and with all peers that it has. */
+START_TEST(an_allocator_on_each_device) {
+    static const int backwards[] = {2, 1, 0};
+    weir_options options = options_for(_i, "all");
+    weir_allocator *all[3] = {NULL};
+    void *block = NULL;
+
+    options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    OK(weir_allocators_create(&options, NULL, 2, all));
+    MUST(!all[2]);
+    for (int i = 0; i < 2; i++) {
+        MUST_EQ(stats_of(all[i]).reserve, 64 * MIB);
+        MUST_EQ(free_on(i), CAPACITY - 64 * MIB);
+    }
+    OK(weir_alloc(all[0], 5 * MIB, A, &block));
+    MUST_EQ(stats_of(all[0]).blocks, 1);
+    MUST_EQ(stats_of(all[1]).blocks, 0);
+    MUST(has_access(block));
+    OK(weir_free(all[0], block, A));
+    for (int i = 0; i < 2; i++)
+        OK(weir_allocator_destroy(all[i]));
+    OK(weir_allocators_create(&options, backwards, 3, all));
+    OK(weir_alloc(all[1], 5 * MIB, far, &block));
+    MUST(has_access(block));
+    OK(weir_free(all[1], block, far));
+    for (int i = 0; i < 3; i++)
+        OK(weir_allocator_destroy(all[i]));
+    for (int i = 0; i < 3; i++)
+        MUST_EQ(free_on(i), CAPACITY);
+}
+END_TEST
+
+START_TEST(all_of_them_or_none) {
+    static const int twice[] = {0, 1, 0}, negative[] = {0, -1}, none_there[] = {0, 1, 3};
+    static const struct {
+        const int *devices;
+        size_t count;
+        weir_status status;
+    } wrong[] = {{twice, 3, WEIR_E_INVALID},        {negative, 2, WEIR_E_INVALID},
+                 {none_there, 3, WEIR_E_NO_DEVICE}, {NULL, 4, WEIR_E_NO_DEVICE},
+                 {NULL, 0, WEIR_E_INVALID},         {NULL, WEIR_MOST_DEVICES + 1, WEIR_E_INVALID}};
+    weir_options options = options_for(_i, NULL);
+    weir_allocator *all[3] = {NULL};
+    uint64_t k = 0, met = 1;
+
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        EXPECT(wrong[i].status,
+               weir_allocators_create(&options, wrong[i].devices, wrong[i].count, all));
+        MUST(!all[0]);
+    }
+    EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, NULL));
+    options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    while (met > 0) {
+        weir_status status;
+
+        MUST(++k < 400);
+        weir__model_fail_any(k, 0, CUDA_ERROR_OUT_OF_MEMORY, 0);
+        status = weir_allocators_create(&options, NULL, 3, all);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        for (int i = 0; i < 3; i++)
+            if (status == WEIR_OK) { /* a preallocation may be tried again, or be less */
+                OK(weir_allocator_destroy(all[i]));
+                all[i] = NULL;
+            } else {
+                MUST(!all[i]);
+            }
+        for (int i = 0; i < 3; i++)
+            MUST_EQ(free_on(i), CAPACITY);
+    }
+    MUST(k > 30);
+    check_model();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("peers");
     TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
@@ -342,5 +431,8 @@ int main(void) {
                         sizeof closed / sizeof closed[0]);
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
+    tests = suite_add_case(suite, "several", 30, start, NULL);
+    tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);
+    tcase_add_loop_test(tests, all_of_them_or_none, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }

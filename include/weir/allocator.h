@@ -49,6 +49,20 @@ WEIR_API const char *weir_version(void);
 WEIR_API WEIR_CHECK_RESULT weir_status weir_allocator_create(const weir_options *options,
                                                              weir_allocator **allocator);
 
+/* The most devices that one call makes allocators for. */
+enum { WEIR_MOST_DEVICES = 64 };
+
+/* Makes an allocator on each of `count` devices, by their numbers (devices NULL: 0 to count - 1), and writes them
+ * to allocators[0 .. count - 1]: all of them, or none.  options.device says which driver, and its number nothing;
+ * all else is for each of them: a preallocation of 8 GiB is 8 GiB on each, peers "all" are all others that can.
+ * A profile should be a folder, where each device has a file of its own.  Each is an allocator like any
+ * other, with weir_stats of its own, and destroyed for itself.
+ * E_INVALID: allocators NULL, no devices or more than 64, or one of them twice or negative; else the status of the
+ * first one that cannot be made.  Since 0.1. */
+WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options *options,
+                                                              const int *devices, size_t count,
+                                                              weir_allocator **allocators);
+
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
  * Waits up to the recovery timeout for streams that still have frees pending, and then for the device,
  * however long that takes, but on the platform engine with the front off.

@@ -23,7 +23,6 @@
 #include "interpose.h"
 
 enum {
-    WEIR_MOST_DEVICES = 64,
     WEIR_MOST_SERVED = 256,
     WEIR_DEVICE_TEXT = 16 /* "cuda:63" */
 };

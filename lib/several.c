@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* several.c: an allocator for each of several devices in one call.
+ *
+ * Must not know: what an allocator is made of.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/allocator.h>
+
+#include "log.h"
+#include "result.h"
+#include "settings.h"
+
+/* The driver that the options name, without a device's number.  OK, or why not. */
+static weir_status driver_of(const weir_options *options, const char **name, int *log) {
+    weir_options completed;
+    char message[320];
+    int ordinal;
+    weir_status status = weir__options_complete(options, &completed, message, sizeof message);
+
+    *log = status == WEIR_OK ? completed.log : WEIR_LOG_NONE;
+    if (status == WEIR_OK)
+        status = weir__device_parse(completed.device, name, &ordinal, message, sizeof message);
+    if (status != WEIR_OK)
+        weir__log(*log, WEIR_LOG_ERROR, "%s", message);
+    return status;
+}
+
+static int is_twice(const int *devices, size_t i) {
+    for (size_t before = 0; before < i; before++)
+        if (devices[before] == devices[i])
+            return 1;
+    return 0;
+}
+
+/* The last first, after a failure, which stays the thread's.  Nobody ever had a block, so that only a wait for the
+ * device can be refused, for want of memory: that is tried again. */
+static void destroy(weir_allocator **made, size_t count) {
+    int result = weir__driver_result;
+
+    while (count-- > 0)
+        for (int tries = 0; tries < 3 && weir_allocator_destroy(made[count]) == WEIR_E_BUSY;)
+            tries++;
+    weir__set_driver_result(result);
+}
+
+weir_status weir_allocators_create(const weir_options *options, const int *devices, size_t count,
+                                   weir_allocator **allocators) {
+    weir_allocator *made[WEIR_MOST_DEVICES];
+    const char *name = NULL;
+    weir_options own;
+    weir_status status;
+    int log = WEIR_LOG_NONE;
+
+    if (!allocators || count == 0 || count > WEIR_MOST_DEVICES)
+        return weir__without_driver(WEIR_E_INVALID);
+    status = driver_of(options, &name, &log);
+    if (status != WEIR_OK)
+        return weir__without_driver(status);
+    weir_options_init(&own);
+    if (options)
+        status = weir__options_take(options, &own, NULL, 0);
+    for (size_t i = 0; i < count && status == WEIR_OK; i++) {
+        int device = devices ? devices[i] : (int)i;
+        char text[32];
+
+        snprintf(text, sizeof text, "%s:%d", name, device);
+        own.device = text;
+        status = device < 0 || (devices && is_twice(devices, i))
+                     ? weir__without_driver(WEIR_E_INVALID)
+                     : weir_allocator_create(&own, &made[i]);
+        if (status != WEIR_OK) {
+            weir__log(log, WEIR_LOG_ERROR, "no allocators for %zu devices: %s: %s", count, text,
+                      weir_status_message(status));
+            destroy(made, i);
+        }
+    }
+    if (status == WEIR_OK)
+        memcpy(allocators, made, count * sizeof *made);
+    return status;
+}
