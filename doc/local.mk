@@ -14,4 +14,5 @@ dist_doc_DATA = \
 	doc/jax.md \
 	doc/policy.md \
 	doc/pytorch.md \
+	doc/multi-gpu.md \
 	doc/results.md

@@ -6,6 +6,7 @@ weirinclude_HEADERS = \
 	include/weir/cuda.h \
 	include/weir/growth.h \
 	include/weir/options.h \
+	include/weir/share.h \
 	include/weir/stats.h \
 	include/weir/status.h \
 	include/weir/trace.h \

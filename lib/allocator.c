@@ -347,6 +347,27 @@ static weir_status open_to_peers(struct weir_host *host, const struct message *m
     return cannot(message, host->options.log, status, "%s", why);
 }
 
+/* Only pools of the driver's are for several processes. */
+static weir_status open_exports(weir_allocator *a, const struct message *message) {
+    const struct weir_host *host = &a->host;
+    int kinds = 0;
+
+    if (host->options.exportable != WEIR_SWITCH_ON)
+        return WEIR_OK;
+    if (host->options.engine != WEIR_ENGINE_POOL)
+        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NOT_SUPPORTED),
+                      "export: only memory of a pool can be: choose engine pool");
+    /* Older drivers do not know the question (11.2). */
+    if (!(host->driver->capabilities & WEIR_CAP_IPC) ||
+        (host->driver->cuDeviceGetAttribute(&kinds,
+                                            CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                                            host->device) == CUDA_SUCCESS &&
+         !(kinds & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)))
+        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NOT_SUPPORTED),
+                      "export: neither driver nor device hands pools to other processes");
+    return weir__exports_open(host, &a->exports);
+}
+
 /* A fixed arena is one region of its whole size, taken at once or at the first request. */
 static void size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->host.options;
@@ -519,6 +540,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
 
     if (status == WEIR_OK)
         status = open_to_peers(host, message);
+    if (status == WEIR_OK)
+        status = open_exports(a, message);
     if (status != WEIR_OK)
         return status;
     size_fixed_arena(a);
@@ -528,6 +551,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
     if (status != WEIR_OK) {
+        weir__exports_close(a->exports);
         weir__learn_close(a->learn);
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       weir_status_message(status));
@@ -563,6 +587,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__harden_close(a->harden);
     weir__front_close(a->front);
     a->ops->close(a->engine);
+    weir__exports_close(a->exports);
     weir__learn_close(a->learn);
     return cannot(message, host->options.log, status, "cannot start: %s",
                   why[0] ? why : weir_status_message(status));
@@ -720,6 +745,7 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
     weir__learn_close(a->learn);
     weir__harden_close(a->harden);
     weir__front_close(a->front);
+    weir__exports_close(a->exports);
     a->ops->close(a->engine);
     weir__anywhere_close(a);
     weir__decay_close(&a->host.decay);
@@ -1014,6 +1040,11 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 
     if (status != WEIR_OK || !block)
         return status;
+    if (weir__detour_is(&a->host.detours, WEIR_DETOUR_SHARED)) {
+        status = weir__exports_withdraw(a, (uintptr_t)block);
+        if (status != WEIR_OK)
+            return misuse(a, status, "a free of a block that another process has");
+    }
     started = a->books.latency ? a->host.driver->ticks() : 0;
     status = release(a, (uintptr_t)block, stream);
     if (a->books.latency)
@@ -1027,8 +1058,7 @@ weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
     return free_fully(a, block, stream);
 }
 
-/* As far as it can be told. */
-static int is_live(const weir_allocator *a, CUdeviceptr block) {
+int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block) {
     if (a->harden)
         return weir__harden_is_live(a->harden, block);
     if (a->front)
@@ -1044,7 +1074,7 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
         return status;
     if (!block)
         return misuse(a, WEIR_E_INVALID, "weir_use: block is NULL");
-    if (!is_live(a, (uintptr_t)block))
+    if (!weir__allocator_is_live(a, (uintptr_t)block))
         return misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
         CUresult result = weir__engine_stream_id(&a->host, stream, &id);

@@ -14,15 +14,17 @@
 #include "harden.h"
 #include "learn.h"
 #include "priming.h"
+#include "share.h"
 #include "siblings.h"
 #include "uses.h"
 
 struct weir_allocator {
     const struct weir_engine *ops;
     void *engine;
-    struct weir_front *front;   /* NULL: off */
-    struct weir_harden *harden; /* NULL: off */
-    struct weir_learn *learn;   /* NULL: off; fixed after create */
+    struct weir_front *front;     /* NULL: off */
+    struct weir_harden *harden;   /* NULL: off */
+    struct weir_learn *learn;     /* NULL: off; fixed after create */
+    struct weir_exports *exports; /* NULL: off; likewise */
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
@@ -46,6 +48,9 @@ struct weir_allocator {
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
+
+/* 1 if a live block starts there, as far as it can be told. */
+int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 
 /* anywhere.c: the stream that it made goes, after the engine. */
 void weir__anywhere_close(weir_allocator *a);

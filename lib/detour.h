@@ -15,6 +15,7 @@ enum {
     WEIR_DETOUR_LOST = 2,   /* a fault left the context unusable */
     WEIR_DETOUR_PREALLOC = 4, /* preallocation is still to be done, at the first request */
     WEIR_DETOUR_USES = 8,     /* some block has noted streams */
+    WEIR_DETOUR_SHARED = 32,  /* some block is shared with another process */
     WEIR_DETOUR_OOM = 16 /* a callback is asked when a request fails: no concern of frees; fixed */
 };
 

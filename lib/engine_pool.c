@@ -161,7 +161,9 @@ static CUresult make_pool(struct pool *p) {
 
     memset(&properties, 0, sizeof properties); /* reserved bytes must be zero */
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    properties.handleTypes = p->host->options.exportable == WEIR_SWITCH_ON
+                                 ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                 : CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->host->device;
     if (p->told != UINT64_MAX)

@@ -56,8 +56,11 @@ lib_libweir_core_la_SOURCES = \
 	lib/hostmem.h \
 	lib/ledger.c \
 	lib/ledger.h \
+	lib/import.c \
 	lib/learn.c \
 	lib/learn.h \
+	lib/loans.c \
+	lib/loans.h \
 	lib/lock.c \
 	lib/lock.h \
 	lib/log.c \
@@ -123,6 +126,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/several.c \
 	lib/show.c \
 	lib/show.h \
+	lib/share.c \
+	lib/share.h \
 	lib/siblings.c \
 	lib/siblings.h \
 	lib/size.h \

@@ -1136,6 +1136,14 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                             AT(peers),
                             NULL,
                             0},
+    [WEIR_SETTING_EXPORT] = {{"export", "WEIR_EXPORT", "SWITCH", "on or off", "off",
+                              "Make the pool so that other processes may use blocks of it "
+                              "(weir/share.h); the driver gives nothing of "
+                              "such a pool back.  Pool engine."},
+                             &word_kind,
+                             AT(exportable),
+                             switches,
+                             0},
 };
 
 /* Every field's default replaced by its meaning; no amount says that of front_cache. */

@@ -29,7 +29,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
         return WEIR_E_NOT_SUPPORTED;
     }
     answer = driver->cuDeviceGetCount(&count);
-    if (answer == CUDA_SUCCESS && (device < 0 || device >= count)) {
+    if (answer == CUDA_SUCCESS && (device < 0 || device >= count || device >= WEIR_MOST_PEERS)) {
         snprintf(text, bytes, "peer %d: there %s %d device%s, numbered from 0", device,
                  count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
         return WEIR_E_NO_DEVICE;

@@ -46,7 +46,8 @@ enum weir_setting {
     X(LEDGER)                                                                                      \
     X(PRIORITY)                                                                                    \
     X(LEAVE)                                                                                       \
-    X(PEERS)
+    X(PEERS)                                                                                       \
+    X(EXPORT)
 #define WEIR_SETTING_ENUM(name) WEIR_SETTING_##name,
     WEIR_SETTING_LIST(WEIR_SETTING_ENUM)
 #undef WEIR_SETTING_ENUM

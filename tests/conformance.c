@@ -2912,6 +2912,7 @@ static Suite *make_suite(void) {
     tcase_add_test(alone, the_driver_result_is_of_the_last_failure);
     add_others(add_case(suite, "the rest", open_device_with_front));
     add_driver_points(suite);
+    add_peer_points(suite);
     return suite;
 }
 

@@ -37,6 +37,8 @@ static inline void hog_takes(const struct weir_driver *driver, struct hog *hog, 
 
 /* conformance_driver.c: what is asked of the driver alone. */
 void add_driver_points(Suite *suite);
+/* conformance_peers.c: of several devices. */
+void add_peer_points(Suite *suite);
 /* What is asked in a process of its own, since a driver may crash there (WEIR_TEST_ASK is set): its exit
  * status. */
 int answer_alone(const char *question);

@@ -70,6 +70,7 @@ unit_tests = \
 	tests/test_process \
 	tests/test_profile \
 	tests/test_segment \
+	tests/test_share \
 	tests/test_span \
 	tests/test_spans \
 	tests/test_stats \
@@ -80,7 +81,8 @@ unit_tests = \
 	tests/test_verdict \
 	tests/test_worlds
 
-tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance.h
+tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance_peers.c \
+	tests/conformance.h
 
 tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
@@ -332,8 +334,9 @@ check-generated:
 	done; exit $$bad
 
 # For a machine with a GPU (tests/gpu/bundle).
-developer_programs += tests/lifetimes
+developer_programs += tests/lifetimes tests/peers
 tests_lifetimes_LDADD = lib/libweir-core.la
+tests_peers_LDADD = lib/libweir-core.la
 
 # Threads under load, which goes on for as long as it is told: four seconds here.
 stress_tests = tests/stress

@@ -702,6 +702,7 @@ static const struct {
     {"leave", "5%", NULL},
     {"internal-dependencies", "0", "off"},
     {"peers", "none", NULL},
+    {"export", "on", NULL},
     {"peers", "All", "all"},
     {"peers", "3,0,003,63", "0,3,63"},
     {"peers", "1", NULL},
@@ -838,6 +839,7 @@ START_TEST(test_defaults_are_shown) {
         {WEIR_SETTING_PRIORITY, "100", "100"},
         {WEIR_SETTING_LEAVE, "0", "0"},
         {WEIR_SETTING_PEERS, "none", "none"},
+        {WEIR_SETTING_EXPORT, "off", "off"},
     };
     char text[128];
 
@@ -1292,6 +1294,7 @@ static const struct {
     {WEIR_SETTING_PRIORITY, "WEIR_PRIORITY", "7", "1000"},
     {WEIR_SETTING_LEAVE, "WEIR_LEAVE", "1GiB", "5%"},
     {WEIR_SETTING_PEERS, "WEIR_PEERS", "1,3", "all"},
+    {WEIR_SETTING_EXPORT, "WEIR_EXPORT", "on", "off"},
 };
 
 static void assert_shown(enum weir_setting setting, const char *expected) {

@@ -228,9 +228,9 @@ enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
  * Not for memory of cuMemAlloc (platform engine, fixed arenas and arenas of regions), which the program opens
  * with cuCtxEnablePeerAccess, all of a device's at once.
  * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_ or less than READ_WRITE for the allocator's own
- * device; E_NO_DEVICE: there is none of that number; E_NOT_SUPPORTED: it is no peer of the allocator's, or the
- * memory is cuMemAlloc's, or the driver cannot; E_DRIVER; E_DEVICE_LOST; E_FORKED.  On any of them all is as it
- * was; the log says why.  Since 0.1. */
+ * device; E_NO_DEVICE: there is none of that number, or it is above 63; E_NOT_SUPPORTED: it is no peer of the
+ * allocator's, or the memory is cuMemAlloc's, or the driver cannot; E_DRIVER; E_DEVICE_LOST; E_FORKED.  On any of
+ * them all is as it was; the log says why.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator, int device,
                                                        int access);
 

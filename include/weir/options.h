@@ -326,7 +326,10 @@ typedef struct weir_options {
     int ledger;
     /* From 1 to 1000, 100 by default: of processes that could give, those of the lowest are asked first. */
     uint32_t priority;
-    int reserved; /* zero */
+    /* WEIR_SWITCH_; default off.  On: the pool is made so that other processes may use blocks of it
+     * (weir/share.h).  The driver gives nothing of such a pool back but with the pool: a trim and decay find
+     * nothing, and a release threshold does nothing.  Pool engine only; else no allocator is made. */
+    int exportable;
     /* Room on the device that growth leaves to others: a display, programs without weir.  Measured by what the
      * device says is free, which a step of another process may take in the same moment.  Default: none. */
     weir_amount leave;

@@ -34,7 +34,8 @@ extern "C" {
  *   E_DEVICE_LOST      A fault on the device or a reset left its context unusable.  Blocks are gone;
  *                      only weir_stats and weir_allocator_destroy still work.
  *   E_BUSY             weir_allocator_destroy met live blocks, or pending frees past its deadline.
- *                      Nothing changed; free them and call again.
+ *                      Nothing changed; free them and call again.  weir/share.h: a block is in use by another
+ *                      process, or its stream is still at work.
  *   E_NOT_OWNED        The pointer is not a live block of this allocator: foreign, interior, or
  *                      freed before.  Nothing changed.
  *   E_STREAM           The driver does not know the stream, or (front on) it is another device's.

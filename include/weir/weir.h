@@ -6,6 +6,7 @@
 #include <weir/allocator.h>
 #include <weir/growth.h>
 #include <weir/options.h>
+#include <weir/share.h>
 #include <weir/stats.h>
 #include <weir/status.h>
 #include <weir/trace.h>

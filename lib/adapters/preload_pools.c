@@ -359,6 +359,15 @@ static int hand_access_on(const struct weir_pool *p, struct weir_served *s) {
     return 1;
 }
 
+/* Access that only the driver's own pools can have, as that of the host. */
+static int is_the_drivers(const CUmemAccessDesc *access, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+            access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            return 1;
+    return 0;
+}
+
 /* As the program's pool has it now; the caller holds `lock`.  What the driver refuses of weir's memory is as it was
  * before, all of it. */
 static CUresult change_access(struct weir_pool *p, struct weir_served *s,
@@ -390,7 +399,10 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     pthread_mutex_lock(&lock);
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     if (s)
-        result = change_access(p, s, access, count);
+        result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
+                                               : change_access(p, s, access, count);
+    else if (is_the_drivers(access, count)) /* so is what it will have */
+        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,
