@@ -87,11 +87,12 @@ static uint64_t now_ns(void) {
 
 /* ---- processes ----------------------------------------------------------------------------------- */
 
+/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
 uint64_t weir__process_start(pid_t pid) {
     char path[32], text[1024], state, *at;
     uint64_t start;
     ssize_t length;
-    int file;
+    int file, threads;
 
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
     file = open(path, O_RDONLY | O_CLOEXEC);
@@ -104,11 +105,11 @@ uint64_t weir__process_start(pid_t pid) {
     text[length] = '\0';
     at = strrchr(text, ')'); /* a name may have anything in it */
     if (!at || sscanf(at + 1,
-                      " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+                      " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
                       "%" SCNu64,
-                      &state, &start) != 2)
+                      &state, &threads, &start) != 3)
         return UINT64_MAX;
-    return state == 'Z' || state == 'X' ? 0 : start;
+    return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : start;
 }
 
 uint64_t weir__process_namespace(void) {

@@ -424,6 +424,52 @@ START_TEST(test_the_dead_are_cleared_away_by_a_writer) {
 }
 END_TEST
 
+static void *show_one(void *ready) {
+    struct weir_segment own;
+    char letter;
+
+    while (weir__segment_create(&own, &kind) != 0) /* the first thread may be on its way */
+        usleep(1000);
+    letter = 'y';
+    if (write(*(int *)ready, &letter, 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* The kernel tells of it what it tells of the dead. */
+START_TEST(test_a_process_whose_first_thread_has_ended_lives) {
+    char path[64], text[512] = "", letter;
+    pthread_t thread;
+    int way[2], file;
+    pid_t child;
+
+    ck_assert_int_eq(pipe(way), 0);
+    child = fork();
+    if (child == 0) {
+        if (pthread_create(&thread, NULL, show_one, &way[1]) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    ck_assert_int_gt(child, 0);
+    ck_assert_int_eq(read(way[0], &letter, 1), 1);
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)child);
+    while (!strstr(text, ") Z ")) {
+        file = open(path, O_RDONLY);
+        ck_assert_int_ge(file, 0);
+        ck_assert_int_gt(read(file, text, sizeof text - 1), 0);
+        close(file);
+    }
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitid(P_PID, (id_t)child, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+    ck_assert_uint_eq(look().count, 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    close(way[0]);
+    close(way[1]);
+}
+END_TEST
+
 START_TEST(test_a_child_of_fork_has_none) {
     int status, way[2];
     pid_t child;
@@ -555,6 +601,7 @@ int main(void) {
     tcase_add_test(tests, test_what_is_not_ours_to_judge_stays);
     tcase_add_test(tests, test_the_dead_are_cleared_away_by_a_reader);
     tcase_add_test(tests, test_the_dead_are_cleared_away_by_a_writer);
+    tcase_add_test(tests, test_a_process_whose_first_thread_has_ended_lives);
     tcase_add_test(tests, test_a_child_of_fork_has_none);
     tests = suite_add_case(suite, "threads", 60, set_up, tear_down);
     tcase_add_test(tests, test_a_body_is_of_one_time);
