@@ -23,6 +23,7 @@
 enum {
     TEXT_BYTES = 400,
     LINE_BYTES = 262144,
+    FIGURES_BYTES = 65536, /* of them, for what is no event */
     VERDICT_BYTES = 4096,
     MOST_EVENTS = 256,
     EVENTS_AT_ONCE = 64
@@ -116,13 +117,16 @@ static void add_event(struct line *line, const weir_event *event, int is_first) 
         event->shrink ? "true" : "false");
 }
 
-/* Of many each so many-th, and each that rises above all before.  As many as the ring still has. */
+/* Of many each so many-th; each that rises above all before, too, as long as these are no more than MOST_EVENTS.
+ * As many as the ring still has.  All or none: figures need the room that is left. */
 static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
+    size_t before = line->length, count = EVENTS_AT_ONCE;
     weir_event events[EVENTS_AT_ONCE];
     uint64_t last = 0, most = 0;
-    size_t count = EVENTS_AT_ONCE;
-    int any = 0;
+    int any = 0, rising = 0;
 
+    if (line->is_full)
+        return;
     add(line, ",\"events\":[");
     while (count == EVENTS_AT_ONCE) {
         if (weir_events(s->allocator, last, events, sizeof events[0], EVENTS_AT_ONCE, &count) !=
@@ -130,7 +134,7 @@ static void add_events(struct line *line, const struct weir_served *s, uint64_t 
             break;
         for (size_t i = 0; i < count; i++) {
             last = events[i].sequence;
-            if (last % each != 0 && events[i].reserve_after <= most)
+            if (last % each != 0 && (events[i].reserve_after <= most || rising++ >= MOST_EVENTS))
                 continue;
             most = events[i].reserve_after > most ? events[i].reserve_after : most;
             add_event(line, &events[i], !any);
@@ -138,6 +142,10 @@ static void add_events(struct line *line, const struct weir_served *s, uint64_t 
         }
     }
     add(line, "]");
+    if (line->is_full || line->length > sizeof line->text - FIGURES_BYTES) {
+        line->length = before;
+        line->is_full = 0;
+    }
 }
 
 /* How many events there are in all. */
@@ -208,6 +216,9 @@ static void report_json(const char *path) {
     add(&line, "}}\n");
     if (!line.is_full)
         put_line(path, &line);
+    else
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "statistics are too long to be written to %s",
+                  path);
 }
 
 static double mebibytes(uint64_t bytes) {
