@@ -138,7 +138,7 @@ static int write_to(struct conversion *conversion, const struct format *from) {
                 command.from, conversion->left_out, command.format->name, command.format->lacks);
         return 0;
     }
-    if (lstat(command.to, &status) == 0 && S_ISREG(status.st_mode))
+    if (strcmp(command.to, "-") != 0 && lstat(command.to, &status) == 0 && S_ISREG(status.st_mode))
         (void)unlink(command.to); /* half a file is none */
     if (conversion->failed)
         return fail(command.to, strerror(conversion->failed));
