@@ -281,28 +281,12 @@ static void *serve_signals(void *unused) {
     return NULL;
 }
 
-/* A thread that takes no signals of the program's. */
-static int start_thread(void) {
-    sigset_t all, before;
-    pthread_t thread;
-    int started;
-
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return 0;
-    started = pthread_create(&thread, NULL, serve_signals, NULL) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started)
-        (void)pthread_detach(thread);
-    return started;
-}
-
 /* A program that has a use for the signal itself keeps it. */
 void weir__heap_start(void) {
     struct sigaction action, before;
 
     if (!weir__heap_on || sigaction(SIGNAL, NULL, &before) != 0 || before.sa_handler != SIG_DFL ||
-        sem_init(&asked, 0, 0) != 0 || !start_thread())
+        sem_init(&asked, 0, 0) != 0 || weir__start_thread(serve_signals, "weir-heap") != 0)
         return;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
