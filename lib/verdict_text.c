@@ -153,10 +153,10 @@ static void put_settings(struct out *out, const weir_verdict *v) {
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, " --%s %s", v->settings[i].name, v->settings[i].value);
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, "%s%s=%s", i ? " " : "  (", variable_of(v->settings[i].name),
+        put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
             v->settings[i].value);
     if (v->settings[0].name)
-        put(out, ")\n");
+        put(out, "\n");
     else if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
     else

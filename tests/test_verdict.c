@@ -99,22 +99,30 @@ static weir_verdict verdict_now(void) {
     return v;
 }
 
+static void check_lines(const char *text) {
+    for (size_t length; *text; text += length + 1) {
+        length = strcspn(text, "\n");
+        MUST(text[length] == '\n');
+        if (length >= 90)
+            ck_abort_msg("%zu letters: %.*s", length, (int)length, text);
+    }
+}
+
 /* A request that must be refused, for that cause; what can be had is as weir_last_refusal has it. */
 static weir_verdict refused_for(int line, int cause, size_t bytes, CUstream stream) {
     weir_refusal r = {.size = sizeof r};
     void *none = NULL;
     weir_status status = weir_alloc(a, bytes, stream, &none);
+    char text[4096];
     weir_verdict v;
 
     MUST(is_refusal(status));
     v = verdict_now();
-    if (v.cause != cause) {
-        char text[4096];
-
-        weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text);
+    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    if (v.cause != cause)
         ck_abort_msg("line %d: %s, not %s\n%s", line, weir_verdict_cause_word(v.cause),
                      weir_verdict_cause_word(cause), text);
-    }
+    check_lines(text);
     MUST_EQ(v.status, status);
     MUST_EQ(v.asked, bytes);
     MUST_EQ(v.stream, id_of(stream));

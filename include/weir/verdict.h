@@ -108,7 +108,7 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_verdict(weir_allocator *allocator,
                                                          weir_verdict *out);
 
-/* Writes a verdict: as text, some lines of less than 80 letters that each end with a newline, or as one JSON object
+/* Writes a verdict: as text, some lines of less than 90 letters that each end with a newline, or as one JSON object
  * without a newline (bytes as integers, null for what is not known).  At most `text_bytes` bytes go to `text`,
  * the last of them NUL; with 0 bytes text may be NULL.  The length that all of it has, without the NUL: 4096
  * bytes are enough.  0: verdict is NULL, its size is less than that of version 1, or the format is none.  Takes no
