@@ -366,14 +366,15 @@ static int write_all(int file, const struct bytes *b) {
     return 0;
 }
 
-/* Beside its place, and moved there. */
+/* Beside its place, and moved there.  The folder may be everybody's: a link that waits there is not followed. */
 static int put_file(const char *path, const struct bytes *b) {
     char beside[PATH_MAX];
     int length = snprintf(beside, sizeof beside, "%s.%ld~", path, (long)getpid()), file, why;
 
     if (length < 0 || (size_t)length >= sizeof beside)
         return ENAMETOOLONG;
-    file = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    (void)unlink(beside);
+    file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0)
         return errno;
     why = write_all(file, b);
