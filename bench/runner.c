@@ -28,6 +28,9 @@ void job_make(struct job *job, const char *contestant, double busy_factor,
     job->options.profile = NULL;
     if (options->profile)
         snprintf(job->profile, sizeof job->profile, "%s", options->profile);
+    job->options.verdict = NULL;
+    if (options->verdict)
+        snprintf(job->verdict, sizeof job->verdict, "%s", options->verdict);
     if (device_source)
         snprintf(job->device_source, sizeof job->device_source, "%s", device_source);
 }
@@ -163,6 +166,7 @@ int job_read(struct job *job) {
         return 0;
     job->options.device = job->device[0] ? job->device : NULL;
     job->options.profile = job->profile[0] ? job->profile : NULL;
+    job->options.verdict = job->verdict[0] ? job->verdict : NULL;
     return 1;
 }
 
