@@ -186,6 +186,7 @@ static int make_tapes(struct contest *contest) {
             continue;
         fprintf(stderr, "weir: %s: %s\n", strcmp(trace->path, "-") == 0 ? "stdin" : trace->path,
                 message);
+        shipped_advise(trace->path);
         good = 0;
     }
     return good;

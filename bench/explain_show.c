@@ -13,6 +13,7 @@
 #include "contest.h"
 #include "jsonfile.h"
 #include "settings.h"
+#include "shipped.h"
 #include "table.h"
 
 /* Who preallocates, and what turns it off. */
@@ -347,6 +348,7 @@ int explain_run(struct contest *contest, size_t most) {
             json_array_append_new(array, object);
         } else {
             fprintf(stderr, "weir: %s: %s\n", strcmp(path, "-") == 0 ? "stdin" : path, message);
+            shipped_advise(path);
             good = 0;
         }
         explain_end(&explain);

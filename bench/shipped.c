@@ -104,3 +104,20 @@ char *shipped_resolve(const char *argument) {
     free(path);
     return strdup(argument);
 }
+
+void shipped_advise(const char *path) {
+    size_t count, length;
+    char **paths;
+
+    if (strcmp(path, "-") == 0 || strchr(path, '/') || access(path, F_OK) == 0)
+        return;
+    paths = shipped_list(&count);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = strrchr(paths[i], '/') + 1;
+
+        length = strlen(name) - (sizeof ending - 1);
+        fprintf(stderr, "%s%.*s%s", i ? ", " : "weir: the traces that come with it: ", (int)length,
+                name, i + 1 < count ? "" : "\n");
+    }
+    shipped_free(paths, count);
+}

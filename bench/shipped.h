@@ -17,4 +17,8 @@ void shipped_free(char **paths, size_t count);
  * be freed; NULL: out of memory. */
 char *shipped_resolve(const char *argument);
 
+/* If the path that came of it is a word alone, and no file: which words would have done, as a line of
+ * standard error. */
+void shipped_advise(const char *path);
+
 #endif
