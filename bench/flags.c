@@ -263,6 +263,8 @@ static int complain_of_device(const struct weir_cli_settings *settings, const ch
                  device->driver->name, device->count - 1);
     else if (device->driver && device->count == 1)
         snprintf(expected, sizeof expected, "%s", device->driver->name);
+    else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */
+        return complain("%s '%s': %s", label, text, why);
     else
         snprintf(expected, sizeof expected, "a machine with a GPU and its driver, or model");
     return complain("%s '%s': %s; expected %s", label, text, why, expected);
