@@ -160,7 +160,7 @@ static int run(void) {
     else if (from == weirs_own && command.format == weirs_own)
         code =
             fail(command.from, "this is a trace of weir's, or of no known format; --to says what "
-                               "it is to become");
+                               "it is to become, rmm or minimalloc");
     else if (from != weirs_own && command.format != weirs_own)
         code = fail(command.from, "this is no trace of weir's, which --to needs");
     else
