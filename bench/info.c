@@ -253,7 +253,7 @@ static void print_settings(const struct info *info) {
         weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
         weir__bytes_show(share, bytes, sizeof bytes);
         snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
-        printf("  %-18s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
+        printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));
     }
 }
