@@ -208,6 +208,26 @@ START_TEST(above_a_lowered_limit) {
 }
 END_TEST
 
+/* An idle region of another kind is the answer: given back for one of its own, it would be lost. */
+START_TEST(in_what_is_above_a_lowered_limit) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *small, *live;
+
+    if (worlds[_i].kind == KIND_FIXED)
+        return; /* its region is its limit */
+    options.growth = WEIR_GROWTH_EXACT;
+    make(&options);
+    small = take(256 * KIB, A);
+    live = take(20 * MIB, B);
+    OK(weir_free(a, small, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_limit(a, bytes_amount(32 * MIB)));
+    check_largest(refused(60 * MIB, A), A, 0);
+    OK(weir_free(a, live, B));
+    end();
+}
+END_TEST
+
 /* Regions that lie idle here and there, all of it seen done, are given back for a larger one on a stream at
  * work, where the driver moves nothing before that is done: the trim waits for it. */
 START_TEST(behind_work_of_its_own) {
@@ -615,6 +635,7 @@ int main(void) {
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
     tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, in_what_is_above_a_lowered_limit, 0, WORLDS);
     tcase_add_test(tests, behind_work_of_its_own);
     tcase_add_loop_test(tests, less_than_a_slab, 0, WORLDS);
     tcase_add_loop_test(tests, a_region_of_another_kind_will_do, 0, WORLDS);
