@@ -1002,14 +1002,10 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     return status;
 }
 
-/* 1 if a handle is idle, or went with its old place, but was not seen done. */
-static int has_unseen(const struct weir_arena *a) {
-    const struct range *g = a->range;
+/* 1 if a handle is idle that was not seen done.  The survey is of now. */
+static int has_unseen(const struct range *g) {
     size_t i = 0;
 
-    for (size_t at = 0; at < g->shadow_count; at++)
-        if (g->shadows[at].last && !is_seen(a, &g->shadows[at]))
-            return 1;
     for (size_t at = 0; at < g->handle_count; at++) {
         const struct handle *h = &g->handles[at];
         size_t unseen;
@@ -1022,8 +1018,19 @@ static int has_unseen(const struct weir_arena *a) {
     return 0;
 }
 
-/* Gives idle handles back, the highest first, until at most `keep` bytes are left. */
-static weir_status give_idle(struct weir_arena *a, size_t keep) {
+/* 1 if a handle went with its old place, but that was not seen done. */
+static int has_unseen_shadow(const struct weir_arena *a) {
+    const struct range *g = a->range;
+
+    for (size_t at = 0; at < g->shadow_count; at++)
+        if (g->shadows[at].last && !is_seen(a, &g->shadows[at]))
+            return 1;
+    return 0;
+}
+
+/* Gives idle handles back, the highest first, until at most `keep` bytes are left.  *unseen: 1 if more would be idle
+ * once it was seen done, else as it was. */
+static weir_status give_idle(struct weir_arena *a, size_t keep, int *unseen) {
     struct range *g = a->range;
     const struct window none = {0};
     struct weir_driver_scope scope;
@@ -1034,6 +1041,7 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
     lift_shadows(a, 0);
     if (!survey(a, 0))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    *unseen |= has_unseen(g);
     find_spares(g, &none, CLEAN);
     if (!make_place(g, 0, g->spare_count))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -1049,21 +1057,25 @@ static weir_status give_idle(struct weir_arena *a, size_t keep) {
         if (status == WEIR_OK)
             release_handle(a, h);
     }
+    *unseen |= has_unseen_shadow(a);
     weir__driver_leave(a->host->driver, &scope);
     return status;
 }
 
 static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
-    weir_status status = give_idle(a, keep);
+    int unseen = 0;
+    weir_status status = give_idle(a, keep, &unseen);
 
-    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !survey(a, 0) || !has_unseen(a))
+    if (status != WEIR_OK || weir__arena_reserve(a) <= keep || !unseen)
         return status;
     status = weir__engine_status(a->host, weir__suballoc_wait(&a->blocks, 1));
-    return status == WEIR_OK ? give_idle(a, keep) : status;
+    return status == WEIR_OK ? give_idle(a, keep, &unseen) : status;
 }
 
 static void mapped_shed(struct weir_arena *a, size_t keep) {
-    (void)give_idle(a, keep);
+    int unseen = 0;
+
+    (void)give_idle(a, keep, &unseen);
 }
 
 /* Behind the last of the memory: what is free there, what is idle elsewhere, and what is new. */
