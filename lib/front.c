@@ -1932,7 +1932,7 @@ void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *o
         size_t idle = atomic_load_explicit(&c->idle, memory_order_relaxed);
         uint64_t of = atomic_load_explicit(&c->id, memory_order_relaxed);
 
-        if (idle > 0 && (of != id || id == 0))
+        if (idle > 0 && of != id)
             weir__engine_pends(out, of, idle);
     }
     pthread_mutex_unlock(&f->lock);

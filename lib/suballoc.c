@@ -818,7 +818,7 @@ static int tell_of_span(void *context, const struct weir_placement_span *span) {
         t->out->hole_at_rest = t->run;
     if (pending)
         weir__engine_pends(t->out, 0, span->size);
-    else if (span->sequence != 0 && (span->stream != t->id || t->id == 0))
+    else if (span->sequence != 0 && span->stream != t->id)
         weir__engine_pends(t->out, span->stream == QUARANTINE ? 0 : span->stream, span->size);
     return WEIR_PLACEMENT_GO_ON;
 }

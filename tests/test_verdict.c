@@ -352,7 +352,10 @@ START_TEST(what_is_idle_waits_for_several) {
     OK(weir_use(a, block[3], C));
     OK(weir_free(a, block[3], B));
     blocks = 0;
+    take(MIB, A);
     v = REFUSED(PENDING, 150 * MIB, A);
+    MUST_EQ(v.group_count, 1); /* what is pending is live no more */
+    MUST_EQ(v.groups[0].total, MIB);
     MUST_EQ(v.pending_streams, 3);
     MUST_EQ(v.pending_by[0].stream, id_of(C));
     MUST_LE(120 * MIB, v.pending_by[0].bytes);
@@ -360,6 +363,29 @@ START_TEST(what_is_idle_waits_for_several) {
     MUST_LE(32 * MIB, v.pending_by[1].bytes);
     MUST_EQ(v.pending_by[2].stream, id_of(B));
     MUST_LE(30 * MIB, v.pending_by[2].bytes);
+    end();
+}
+END_TEST
+
+/* What the caches of other streams hold waits for those, what its own holds for nobody. */
+START_TEST(what_is_idle_is_its_own) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    for (int i = 0; i < 100; i++) {
+        take(3000, A);
+        take(3000, B);
+        give(0, 2, A);
+        give(1, 2, B);
+        blocks = 0;
+    }
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.pending_streams, 1);
+    MUST_EQ(v.pending_by[0].stream, id_of(B));
     end();
 }
 END_TEST
@@ -596,6 +622,41 @@ START_TEST(streams_tell_groups_apart) {
     MUST_EQ(v.group_count, 2);
     expect_group(&v, 0, 20 * MIB, 2, id_of(B));
     expect_group(&v, 1, 20 * MIB, 1, id_of(A));
+    end();
+}
+END_TEST
+
+/* Small ones of a stream that has ended are nobody's, once its handle is another's, and what it freed waits for the
+ * device. */
+START_TEST(blocks_outlive_their_stream) {
+    weir_options options = options_for(_i, 256 * MIB);
+    CUstream stream, next;
+    weir_verdict v;
+    uint32_t at = 0;
+
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    take(3000, stream);
+    take(300 * KIB, stream);
+    OK(weir_free(a, block[--blocks], stream));
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.group_count, 1);
+    expect_group(&v, 0, 3000, 1, id_of(stream));
+    CU(driver->cuStreamDestroy(stream));
+    CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
+    MUST(next == stream);
+    take(5000, next);
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.group_count, 2);
+    expect_group(&v, 0, 5000, 1, id_of(next));
+    expect_group(&v, 1, 3000, 1, 0);
+    while (at < v.pending_streams && v.pending_by[at].stream != 0)
+        at++;
+    MUST(at < v.pending_streams);
+    MUST_LE(300 * KIB, v.pending_by[at].bytes);
     end();
 }
 END_TEST
@@ -932,6 +993,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_is_its_own, 0, WORLDS);
     tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_there_is, 0, WORLDS);
@@ -943,6 +1005,7 @@ int main(void) {
     tests = suite_add_case(suite, "live blocks", 60, start_device, NULL);
     tcase_add_loop_test(tests, live_blocks_by_size_and_stream, 0, WORLDS);
     tcase_add_loop_test(tests, streams_tell_groups_apart, 0, WORLDS);
+    tcase_add_loop_test(tests, blocks_outlive_their_stream, 0, WORLDS);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory, 0, WORLDS);
 #endif
