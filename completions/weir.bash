@@ -3,25 +3,25 @@
 _weir_flags() { # COMMAND
     case $1 in
     bench)
-        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit-sweep --limit= --log= --micro --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --report= --samples --scenario= --stream-checks= --subject= --threads= --threshold-sweep --trace-events= --verdict= --help'
+        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --leave= --ledger= --limit-sweep --limit= --log= --micro --pace= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --report= --samples --scenario= --stream-checks= --subject= --threads= --threshold-sweep --trace-events= --verdict= --help'
         ;;
     convert)
         echo '--to= --help'
         ;;
     info)
-        echo '--arena= --decay= --device= --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --limit= --log= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --stream-checks= --verdict= --help'
+        echo '--arena= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --leave= --ledger= --limit= --log= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --release-threshold= --stream-checks= --verdict= --help'
         ;;
     record)
         echo '--limit= --mark-at-nvtx= --mark-at-sync --output= --help'
         ;;
     replay)
-        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --explain --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --limit= --log= --pace= --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --repeat= --report= --samples --stream-checks= --trace-events= --verdict= --help'
+        echo '--arena= --busy= --decay= --device= --engine= --event-ring= --explain --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --leave= --ledger= --limit= --log= --pace= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --release-threshold= --repeat= --report= --samples --stream-checks= --trace-events= --verdict= --help'
         ;;
     report)
         echo '--output= --help'
         ;;
     run)
-        echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --heap-profile= --internal-dependencies= --json= --latency= --limit= --log= --no-children --no-env --no-top --packing= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --profile= --recovery-timeout= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --verdict= --help'
+        echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --heap-profile= --internal-dependencies= --json= --latency= --leave= --ledger= --limit= --log= --no-children --no-env --no-top --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --verdict= --help'
         ;;
     top)
         echo '--interval= --json --once --pid= --help'
@@ -36,11 +36,13 @@ _weir_values() { # COMMAND FLAG
     bench--subject) echo 'loop driver pool arena pool-bound arena-bound malloc mimalloc tcmalloc' ;;
     bench--arena) echo 'fixed regions mapped' ;;
     bench--engine) echo 'pool arena platform' ;;
+    bench--export) echo 'on off' ;;
     bench--front) echo 'on off' ;;
     bench--growth) echo 'exact step geometric remaining bfc' ;;
     bench--harden) echo 'off poison guard zero-stream zero-always' ;;
     bench--internal-dependencies) echo 'on off' ;;
     bench--latency) echo 'on off' ;;
+    bench--ledger) echo 'on off' ;;
     bench--log) echo 'none error warning info debug' ;;
     bench--packing) echo 'fit balanced fast' ;;
     bench--prealloc-at) echo 'create first' ;;
@@ -50,11 +52,13 @@ _weir_values() { # COMMAND FLAG
     info--arena) echo 'fixed regions mapped' ;;
     info--device) echo 'cuda model' ;;
     info--engine) echo 'pool arena platform' ;;
+    info--export) echo 'on off' ;;
     info--front) echo 'on off' ;;
     info--growth) echo 'exact step geometric remaining bfc' ;;
     info--harden) echo 'off poison guard zero-stream zero-always' ;;
     info--internal-dependencies) echo 'on off' ;;
     info--latency) echo 'on off' ;;
+    info--ledger) echo 'on off' ;;
     info--log) echo 'none error warning info debug' ;;
     info--packing) echo 'fit balanced fast' ;;
     info--prealloc-at) echo 'create first' ;;
@@ -63,11 +67,13 @@ _weir_values() { # COMMAND FLAG
     replay--arena) echo 'fixed regions mapped' ;;
     replay--device) echo 'cuda model' ;;
     replay--engine) echo 'pool arena platform' ;;
+    replay--export) echo 'on off' ;;
     replay--front) echo 'on off' ;;
     replay--growth) echo 'exact step geometric remaining bfc' ;;
     replay--harden) echo 'off poison guard zero-stream zero-always' ;;
     replay--internal-dependencies) echo 'on off' ;;
     replay--latency) echo 'on off' ;;
+    replay--ledger) echo 'on off' ;;
     replay--log) echo 'none error warning info debug' ;;
     replay--packing) echo 'fit balanced fast' ;;
     replay--prealloc-at) echo 'create first' ;;
@@ -76,11 +82,13 @@ _weir_values() { # COMMAND FLAG
     run--arena) echo 'fixed regions mapped' ;;
     run--device) echo 'cuda model' ;;
     run--engine) echo 'pool arena platform' ;;
+    run--export) echo 'on off' ;;
     run--front) echo 'on off' ;;
     run--growth) echo 'exact step geometric remaining bfc' ;;
     run--harden) echo 'off poison guard zero-stream zero-always' ;;
     run--internal-dependencies) echo 'on off' ;;
     run--latency) echo 'on off' ;;
+    run--ledger) echo 'on off' ;;
     run--log) echo 'none error warning info debug' ;;
     run--packing) echo 'fit balanced fast' ;;
     run--prealloc-at) echo 'create first' ;;
@@ -128,7 +136,7 @@ _weir() {
     esac
     case $command in
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict' -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict ledger priority leave peers export' -- "$word")
         return
         ;;
     esac

@@ -15,6 +15,8 @@ function_pages = \
 	man/weir_alloc.3 \
 	man/weir_bind.3 \
 	man/weir_reserve.3 \
+	man/weir_access.3 \
+	man/weir_share.3 \
 	man/weir_options.3 \
 	man/weir_growth.3 \
 	man/weir_stats.3 \
@@ -27,6 +29,7 @@ function_pages = \
 # Each function's name leads to its page.
 function_links = \
 	weir_allocator_create.3:weir_allocator \
+	weir_allocators_create.3:weir_allocator \
 	weir_allocator_destroy.3:weir_allocator \
 	weir_default_allocator.3:weir_allocator \
 	weir_device_allocator.3:weir_allocator \
@@ -46,6 +49,12 @@ function_links = \
 	weir_decay.3:weir_reserve \
 	weir_low_memory.3:weir_reserve \
 	weir_profile_save.3:weir_reserve \
+	weir_set_access.3:weir_access \
+	weir_export.3:weir_share \
+	weir_import_create.3:weir_share \
+	weir_import_block.3:weir_share \
+	weir_import_free.3:weir_share \
+	weir_import_destroy.3:weir_share \
 	weir_options_init_sized.3:weir_options \
 	weir_options_init.3:weir_options \
 	weir_options_from_env.3:weir_options \

@@ -105,7 +105,7 @@ tests_test_merge_SOURCES = tests/test_merge.c bench/jsonfile.c bench/jsonfile.h 
 tests_test_merge_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 tests_test_merge_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 tests_test_merge_LDADD = $(LDADD) $(JANSSON_LIBS)
-tests_test_top_SOURCES = tests/test_top.c bench/jsonfile.c bench/jsonfile.h bench/top_view.c \
+tests_test_top_SOURCES = tests/test_top.c bench/holders.c bench/holders.h bench/jsonfile.c bench/jsonfile.h bench/top_view.c \
 	bench/top_view.h
 tests_test_top_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench
 tests_test_top_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
