@@ -300,9 +300,12 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .priority = entry.priority,
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
-        *kept = (*kept == UINT64_MAX ? 0 : *kept) + (c->is_late ? entry.reserve : entry.in_use);
-        if (silence_of(n, c))
+        *kept = *kept == UINT64_MAX ? 0 : *kept;
+        if (silence_of(n, c)) {
+            *kept += entry.reserve;
             continue;
+        }
+        *kept += c->is_late ? 0 : entry.in_use;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
     }

@@ -32,6 +32,8 @@
 #define UNIT ((uint64_t)32 << 20)
 /* Of the deadline, what others have. */
 #define NEIGHBOURS_PART 10
+/* How long those who have just left may take to be gone. */
+#define ALONE_NS UINT64_C(10000000)
 /* Of the device, what they are asked for at least: each time costs them a trim. */
 #define ASKED_PART 64
 
@@ -138,7 +140,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most =
         weir__size_larger(bytes, weir__size_larger(host->device_total / ASKED_PART, UNIT));
-    uint64_t now, given, kept;
+    uint64_t now, given, kept, alone = began + ALONE_NS;
     int result_before = weir__driver_result, has_asked = 0;
     weir_refusal figures;
 
@@ -153,7 +155,9 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
         if (kept != UINT64_MAX && (given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,
                               figures.reserve);
-        if (given == 0 && weir__size_less(host->device_total, figures.in_use + bytes) < kept)
+        if (given == 0 && (kept == UINT64_MAX ? now > alone
+                                              : weir__size_less(host->device_total,
+                                                                figures.in_use + bytes) < kept))
             break;
         if (given == 0)
             wait_for_neighbours();
