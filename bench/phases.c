@@ -24,7 +24,7 @@
 
 #include "allocator_internal.h"
 
-enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 20, STEPS = 20 };
+enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
 
 #define MIB ((size_t)1 << 20)
 

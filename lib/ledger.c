@@ -39,6 +39,8 @@
 #include "segment.h"
 
 #define MAGIC "weirledg"
+/* Between two looks at the file: growth comes in bursts. */
+#define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 16 };
 
@@ -381,13 +383,18 @@ static void look_after(struct weir_ledger *l) {
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry) {
     struct slot slot;
     int saved_errno = errno;
+    uint64_t now;
 
     pthread_mutex_lock(&l->lock);
-    look_after(l);
+    now = weir__ledger_now();
+    if (l->file < 0 || now - l->looked_ns > LOOK_NS) {
+        look_after(l);
+        l->looked_ns = now;
+    }
     entry->pid = (uint64_t)getpid();
     entry->start = l->start;
     entry->namespace = l->namespace;
-    entry->heartbeat_ns = weir__ledger_now();
+    entry->heartbeat_ns = now;
     slot.entry = *entry;
     slot.sum = sum_of(entry);
     if (l->file >= 0)

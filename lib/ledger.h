@@ -70,6 +70,7 @@ struct weir_ledger {
     int has_left;
     void *page; /* of the bell, which is never touched; fixed while it is open */
     uint64_t start, namespace;
+    uint64_t looked_ns; /* when the file was last seen to be sound */
     char path[WEIR_LEDGER_PATH];
 };
 

@@ -50,6 +50,7 @@ static void nap(long ns) {
 static void publish(struct weir_ledger *l, uint64_t reserve) {
     struct weir_ledger_entry e = {.reserve = reserve, .in_use = ~reserve, .command = "a test"};
 
+    nap(1200000); /* so that it looks at its file */
     weir__ledger_publish(l, &e);
 }
 
