@@ -852,8 +852,8 @@ START_TEST(strays_find_home) {
 END_TEST
 
 /* Strays of a stream that ended come home after a wait for the device.  For much of it a growing request
- * waits, for little it does not; and never where no waiting at all was asked for. */
-static void strand(int kind, int much, int patient) {
+ * waits, for little it does not; and never where no waiting at all was asked for.  `fails`: so does the wait. */
+static void strand(int kind, int much, int patient, int fails) {
     static const size_t of_a_class[] = {512 * KIB, 448 * KIB, 384 * KIB, 320 * KIB, 256 * KIB};
     int count = much ? 300 : 60; /* no class has enough to be sent home behind an event */
     weir_options options = plain(kind);
@@ -878,16 +878,26 @@ static void strand(int kind, int much, int patient) {
     MUST(s == first);
     pair(a, 512, s); /* nobody knows any more whose they are */
     reserve = stats_of(a).reserve;
+    if (fails)
+        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_INVALID_VALUE, 0);
     large = take(a, 300 * MIB, A);
     MUST_LE(reserve + MIB, stats_of(a).reserve);
-    MUST_EQ(weir__model_now_ns() >= 50 * MS, much && patient);
+    if (fails)
+        MUST_EQ(weir__model_faults_met(NULL), 1);
+    else
+        MUST_EQ(weir__model_now_ns() >= 50 * MS, much && patient);
     give(a, large, A);
     CU(driver->cuStreamDestroy(s));
     end(a);
 }
 
 START_TEST(what_is_stranded_is_waited_for_if_it_is_much) {
-    strand(_i / 3, _i % 3 != 0, _i % 3 != 2);
+    strand(_i / 3, _i % 3 != 0, _i % 3 != 2, 0);
+}
+END_TEST
+
+START_TEST(what_is_stranded_stays_if_it_cannot_be_waited_for) {
+    strand(_i, 1, 1, 1);
 }
 END_TEST
 
@@ -961,6 +971,22 @@ START_TEST(a_use_of_a_destroyed_stream) {
         give(a, block, A);
         EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
     }
+    end(a);
+}
+END_TEST
+
+/* Where streams are vouched for it has its cache at once. */
+START_TEST(freed_twice_on_a_new_stream) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *block;
+
+    options.stream_checks = WEIR_SWITCH_OFF;
+    a = make(&options);
+    warm(a, A);
+    block = take(a, 3000, A);
+    give(a, block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, B));
     end(a);
 }
 END_TEST
@@ -1077,6 +1103,32 @@ END_TEST
 /* The driver does not say which one it is then. */
 START_TEST(frees_under_capture_of_a_default_stream) {
     free_under_capture(_i, PER_THREAD, 0, 0);
+}
+END_TEST
+
+/* Of a stream without a cache, with a cell or none, and of one that has no room yet for such slots. */
+START_TEST(slots_of_others_are_freed_under_capture) {
+    weir_allocator *a = make_plain(_i);
+    CUstream stream[] = {make_stream(), B, C};
+    void *block[3];
+
+    warm(a, A);
+    warm(a, C);
+    give(a, take(a, 3000, B), B);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, 3000, A);
+    for (int i = 0; i < 3; i++) {
+        uint64_t before = stats_of(a).deferred_frees;
+
+        begin_capture(stream[i]);
+        give(a, block[i], stream[i]);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block[i], stream[i]));
+        MUST_EQ(check_identities(a).deferred_frees, before + 1);
+        expect_capturing(stream[i]);
+        end_capture(stream[i], 0);
+    }
+    CU(driver->cuStreamDestroy(stream[0]));
+    end(a);
 }
 END_TEST
 
@@ -2567,6 +2619,9 @@ static void add_streams(TCase *tests) {
     LOOP(tests, strays_find_home, ENGINES);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 0, 3);
     tcase_add_loop_test(tests, what_is_stranded_is_waited_for_if_it_is_much, 6, 9);
+    tcase_add_loop_test(tests, what_is_stranded_stays_if_it_cannot_be_waited_for, KIND_POOL,
+                        KIND_POOL + 1);
+    LOOP(tests, freed_twice_on_a_new_stream, ENGINES);
     LOOP(tests, noted_uses_hold_small_and_whole_blocks, ENGINES);
     LOOP(tests, few_are_asked_about_at_a_time, ENGINES);
     LOOP(tests, a_use_of_a_destroyed_stream, ENGINES);
@@ -2578,6 +2633,7 @@ static void add_capture(TCase *tests) {
     tcase_add_test(tests, a_graphs_block_where_there_was_another);
     LOOP(tests, frees_under_capture, ENGINES * 4);
     LOOP(tests, frees_under_capture_of_a_default_stream, ENGINES);
+    LOOP(tests, slots_of_others_are_freed_under_capture, ENGINES);
     LOOP(tests, used_blocks_wait_for_the_end_of_a_capture, ENGINES);
     tcase_add_test(tests, a_graphs_block_is_freed_outside);
 }
