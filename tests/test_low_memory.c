@@ -245,6 +245,23 @@ START_TEST(not_in_vain) {
 }
 END_TEST
 
+/* As much as was asked for, and then all, does not do where the driver refuses what is free. */
+START_TEST(all_of_it_may_not_do) {
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(9);
+    fill(rich, 4);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    MUST(is_refused(poor, 256 * MIB, B));
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(rich).reserve, 0);
+    OK(weir_free(poor, take(poor, 256 * MIB, B), B));
+    end(poor);
+    end(rich);
+}
+END_TEST
+
 /* Its own limit is in the way. */
 START_TEST(not_for_a_limit) {
     weir_options options = options_for(_i);
@@ -567,6 +584,7 @@ int main(void) {
     tcase_add_loop_test(siblings, the_rest_stays, 0, WORLDS);
     tcase_add_test(siblings, more_than_one_gives);
     tcase_add_loop_test(siblings, not_in_vain, 0, WORLDS);
+    tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
     tcase_add_loop_test(siblings, what_was_preallocated_stays, 0, WORLDS);
     tcase_add_loop_test(siblings, not_by_a_wait, 0, WORLDS);
