@@ -552,6 +552,7 @@ START_TEST(a_base_serves_behind_another_stream) {
     block = take(50 * MIB, A);
     large = take(400 * MIB, A);
     give(take(MIB, B), B);
+    give(take(100 * KIB, B), B); /* which the base does not serve */
     before = reserve();
     busy(A, 50 * MS);
     give(large, A);
@@ -621,6 +622,32 @@ START_TEST(little_that_is_idle_makes_no_base) {
     for (int i = 0; i < REGIONS; i++)
         if (i != 2 && i != 7)
             give(block[i], A);
+    end();
+}
+END_TEST
+
+/* Nor are they down from a peak, where most of what is free lies beside blocks. */
+START_TEST(little_of_a_valley_is_idle) {
+    enum { REGIONS = 12 };
+    CUdeviceptr large[REGIONS], small[REGIONS], more;
+
+    begin(tables[_i]);
+    for (int i = 0; i < REGIONS; i++) {
+        large[i] = take(40 * MIB, A);
+        small[i] = take(20 * MIB, A);
+    }
+    MUST_EQ(reserve(), REGIONS * 64 * MIB);
+    for (int i = 0; i < REGIONS; i++)
+        give(large[i], A);
+    give(small[2], A);
+    give(small[7], A);
+    count_from_here();
+    more = take(30 * MIB, A);
+    MUST_EQ(regions_given() + regions_taken(), 0);
+    give(more, A);
+    for (int i = 0; i < REGIONS; i++)
+        if (i != 2 && i != 7)
+            give(small[i], A);
     end();
 }
 END_TEST
@@ -1060,6 +1087,7 @@ static void add_growth(TCase *tests) {
     BOTH(the_first_valley_makes_a_base);
     BOTH(a_base_serves_behind_another_stream);
     BOTH(little_that_is_idle_makes_no_base);
+    BOTH(little_of_a_valley_is_idle);
     tcase_add_test(tests, what_cannot_be_shed_stays);
     tcase_add_test(tests, no_base_is_made_while_work_is_pending);
     BOTH(several_streams_make_no_base);
