@@ -750,13 +750,14 @@ static void a_hole_below(struct scene *s) {
     CU(driver->cuCtxSynchronize());
 }
 
-static weir_status take_into_it(struct scene *s) {
-    return want(s, SLOTS - 2, 20 * MIB, A);
+/* The handle is not idle any more, and nothing moves. */
+static void blocks_beside_a_hole(struct scene *s) {
+    a_hole_below(s);
+    OK(want_some(s, SLOTS - 16, SLOTS - 13, MIB, A));
 }
 
-/* The handle that is idle beside the hole stays where it is. */
-static weir_status take_over_its_end(struct scene *s) {
-    return want(s, SLOTS - 2, 28 * MIB, A);
+static weir_status take_into_it(struct scene *s) {
+    return want(s, SLOTS - 2, 20 * MIB, A);
 }
 
 static weir_status take_across(struct scene *s) {
@@ -833,7 +834,7 @@ static const struct situation of_pieces[] = {
     {"moves of handles between halves", ALLOC_MAY, SHORT, with_moves, halves_are_idle, take_across},
     {"trim of handles between halves", TRIM_MAY, 0, with_moves, halves_are_idle, trim},
     {"into a hole", ALLOC_MAY, SHORT, with_moves, a_hole_below, take_into_it},
-    {"over the end of a hole", ALLOC_MAY, SHORT, with_moves, a_hole_below, take_over_its_end},
+    {"into a hole beside blocks", ALLOC_MAY, SHORT, with_moves, blocks_beside_a_hole, take_into_it},
     {"trim beside a hole", TRIM_MAY, 0, with_moves, a_hole_below, trim},
 };
 enum { OF_PIECES = sizeof of_pieces / sizeof of_pieces[0] };
