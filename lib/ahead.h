@@ -15,7 +15,8 @@
 struct weir_ahead;
 
 /* Preallocates, where `priming` is not NULL (as weir__ahead_prime), and then starts to keep `high` bytes idle as
- * soon as less than `low` are; 0: never.  The host, `ops` and the engine,
+ * soon as less than `low` are; 0: never.  Where it does not preallocate, it has the reserve grow until `low` is
+ * idle before it returns, as far as that can be had.  The host, `ops` and the engine,
  * which is open and whose host's pace is not 0, outlive it.  OK; E_HOST_MEMORY: there is no memory, or no
  * thread to be had. */
 weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *ops, void *engine,
