@@ -84,6 +84,7 @@ struct spans {
     uint64_t looked_at;             /* and when a base was last thought of */
     uint64_t threshold;             /* bytes in idle regions that are kept after a free */
     int awaits;                     /* regions went back behind work that nobody has seen done */
+    struct weir_fence *behind;      /* of these the last that others may wait for; or NULL */
 };
 
 struct request {
@@ -128,6 +129,22 @@ static int find_spare(const struct spans *s, uint64_t missing, size_t *at) {
     return best != NULL;
 }
 
+static void forget_work_behind(struct spans *s) {
+    if (s->behind)
+        weir__order_fence_drop(&s->blocks.order, s->behind);
+    s->behind = NULL;
+}
+
+/* With one stream alone nobody waits for what it gives back. */
+static void note_work_behind(struct spans *s, weir_stream stream) {
+    struct weir_use_list none = {0};
+
+    if (!s->blocks.order.several)
+        return;
+    forget_work_behind(s);
+    (void)weir__order_fence(&s->blocks.order, stream, &none, &s->behind);
+}
+
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
  * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
@@ -140,11 +157,13 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     if (result != CUDA_SUCCESS)
         return weir__engine_status(s->host, result);
     status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
-    weir__driver_unrelax(driver, &scope);
-    if (status == WEIR_OK) {
-        weir__suballoc_remove(&s->blocks, at, id);
-        s->awaits |= stream != s->resting && s->inner->hides_pending;
+    if (status == WEIR_OK && stream != s->resting && s->inner->hides_pending) {
+        s->awaits = 1;
+        note_work_behind(s, stream);
     }
+    weir__driver_unrelax(driver, &scope);
+    if (status == WEIR_OK)
+        weir__suballoc_remove(&s->blocks, at, id);
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
@@ -589,8 +608,10 @@ static weir_status give_idle_back(struct spans *s, size_t keep) {
     for (size_t i = 0; i < s->blocks.region_count; i++)
         dirty |= s->blocks.regions[i].idle && !s->blocks.regions[i].serves;
     status = weir__engine_status(s->host, weir__suballoc_wait(&s->blocks, dirty));
-    if (status == WEIR_OK && dirty)
+    if (status == WEIR_OK && dirty) {
         s->awaits = 0;
+        forget_work_behind(s);
+    }
     weir__suballoc_survey(&s->blocks, WEIR_ENGINE_UNKNOWN);
     while (status == WEIR_OK && s->blocks.total > keep &&
            find_spare(s, s->blocks.total - keep, &at))
@@ -674,6 +695,10 @@ static size_t spans_reclaim(void *engine, size_t *silent) {
     weir__lock_take(&s->lock);
     waiting = weir__suballoc_reclaim(&s->blocks, silent);
     waiting += s->inner->reclaim(s->under, NULL);
+    if (s->behind && weir__order_fence_done(&s->blocks.order, s->behind))
+        forget_work_behind(s);
+    if (silent && s->behind)
+        ++*silent;
     weir__lock_give(&s->lock);
     return waiting;
 }
@@ -775,6 +800,7 @@ static void spans_close(void *engine) {
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }
+    forget_work_behind(s);
     weir__suballoc_close(&s->blocks);
     s->inner->close(s->under);
     free(s);
@@ -790,7 +816,6 @@ static weir_status open_over_platform(struct weir_host *host, void **engine) {
 
 const struct weir_engine weir__engine_spans_pool = {
     .least_limit = UNIT,
-    .hides_pending = 1,
     .trim_waits = 1,
     .shed = spans_shed,
     .open = open_over_pool,

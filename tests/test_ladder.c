@@ -144,6 +144,28 @@ START_TEST(within_a_limit) {
 }
 END_TEST
 
+/* All that was freed is known to be done: a wait can bring nothing. */
+START_TEST(without_a_wait) {
+    weir_options options = options_for(_i, 256 * MIB, 1000);
+    weir_refusal r = {.size = sizeof r};
+
+    if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_FIXED))
+        return; /* only a try tells there; or whole regions come free, and serve */
+    make(&options);
+    fill_up(9 * MIB, A);
+    give_back(0, 4, A);
+    give_back(2, 4, B); /* several streams */
+    CU(driver->cuCtxSynchronize());
+    for (int i = 0; i < 2; i++) { /* the first finds regions to give back, perhaps */
+        (void)refused(16 * MIB, A);
+        OK(weir_last_refusal(&r));
+        MUST_LE(r.waited_ns, UINT64_C(100000000));
+    }
+    give_rest_back(A);
+    end();
+}
+END_TEST
+
 START_TEST(on_a_full_device) {
     CUdeviceptr others;
 
@@ -632,6 +654,7 @@ int main(void) {
     TCase *tests = suite_add_case(suite, "largest", 60, start_device, NULL);
 
     tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, without_a_wait, 0, WORLDS);
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
     tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
