@@ -146,7 +146,7 @@ static int has_share(const weir_options *o) {
 
 /* What a share of that weight comes to; 0 of 0: nothing. */
 static uint64_t part_of(const weir_allocator *a, uint64_t weight, uint64_t weights) {
-    double all = (double)(a->host.device_total - a->leave), part;
+    double all = (double)(a->host.device_total - a->host.leave), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
     return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
@@ -160,15 +160,15 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     char asked[32], most[32];
     uint64_t weights;
 
-    a->leave = weir__budget_bytes(&o->leave, memory, 0);
-    if (a->leave > memory->total || o->leave.kind == WEIR_AMOUNT_MAX) {
+    host->leave = weir__budget_bytes(&o->leave, memory, 0);
+    if (host->leave > memory->total || o->leave.kind == WEIR_AMOUNT_MAX) {
         weir__amount_spell(&o->leave, asked, sizeof asked);
         weir__bytes_show(memory->total, most, sizeof most);
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
                       "leave '%s' is above the device's %s: nothing could be allocated", asked,
                       most);
     }
-    if (a->leave > 0 && !is_fixed(o))
+    if (host->leave > 0 && !is_fixed(o))
         host->relimit = relimit;
     if (!has_share(o))
         return WEIR_OK;
@@ -1198,9 +1198,11 @@ static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
         limit = part_of(a, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
-    device_free = a->leave > 0 ? weir__engine_device_free(host) : UINT64_MAX;
+    atomic_store_explicit(&host->own_limit, weir__size_smaller(limit, a->most),
+                          memory_order_relaxed);
+    device_free = host->leave > 0 ? weir__engine_device_free(host) : UINT64_MAX;
     if (device_free != UINT64_MAX)
-        limit = weir__size_smaller(limit, reserve + weir__size_less(device_free, a->leave));
+        limit = weir__size_smaller(limit, reserve + weir__size_less(device_free, host->leave));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, a->ops->least_limit);
     apply_limit(a, weir__size_smaller(limit, a->most));

@@ -31,7 +31,6 @@ struct weir_allocator {
     uint64_t prealloc;      /* bytes to preallocate, */
     uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;  /* and to get; fixed after create */
-    uint64_t leave;         /* bytes of the device that are others'; likewise */
     _Atomic uint64_t asked; /* the limit, before shares and what is left */
     atomic_int no_share;    /* the program has set it since */
     uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */

@@ -69,7 +69,9 @@ struct weir_host {
     uint64_t device_total;  /* bytes */
     weir_detours detours;   /* why requests do not go straight to the front */
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
-    uint64_t threshold;     /* bytes of idle reserve kept at a synchronisation */
+    uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
+    _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
+    uint64_t threshold;         /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
     struct weir_decay decay;
     struct weir_relief relief;

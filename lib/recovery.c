@@ -72,6 +72,25 @@ static int could_fit(const weir_refusal *r) {
     return r->asked <= idle + weir__size_smaller(device, weir__size_less(r->limit, r->reserve));
 }
 
+/* The limit, but for what it is lowered by so that something is left on the device. */
+static uint64_t own_limit(const struct weir_host *host) {
+    return host->relimit ? atomic_load_explicit(&host->own_limit, memory_order_relaxed)
+                         : host->limit;
+}
+
+/* Is it the device that is short, or what is to be left on it? */
+static int is_short(const struct weir_host *host, weir_status why) {
+    return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && host->leave > 0);
+}
+
+/* Another try, after others have given. */
+static weir_status try_again(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                             size_t bytes, weir_stream stream, CUdeviceptr *block, int *grew) {
+    if (host->relimit)
+        (void)host->relimit(host);
+    return ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+}
+
 /* Rung 3: 1 if there may be room that was not there before. */
 static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host) {
     size_t released = 0;
@@ -113,15 +132,17 @@ static weir_status ask_others(const struct weir_engine *ops, void *engine, struc
     weir_refusal now;
     uint64_t idle, most = weir__size_larger(bytes, UNIT);
 
-    for (int i = 0; i < 2 && why == WEIR_E_NO_MEMORY; i++, most = UINT64_MAX) {
+    for (int i = 0; i < 2 && is_short(host, why); i++, most = UINT64_MAX) {
         read_refusal(ops, engine, host, bytes, &now);
         idle = now.reserve - now.in_use;
         if (now.device_free == UINT64_MAX ||
-            bytes > idle + weir__size_less(now.limit, now.reserve) ||
-            host->borrow(host, weir__size_less(bytes, idle + now.device_free), most, may_wait) == 0)
+            bytes > idle + weir__size_less(own_limit(host), now.reserve) ||
+            host->borrow(
+                host, weir__size_less(bytes, idle + weir__size_less(now.device_free, host->leave)),
+                most, may_wait) == 0)
             break;
         *asked = 1;
-        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        why = try_again(ops, engine, host, bytes, stream, block, grew);
         result_before = weir__driver_result;
     }
     weir__set_driver_result(result_before);
@@ -140,31 +161,31 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most =
         weir__size_larger(bytes, weir__size_larger(host->device_total / ASKED_PART, UNIT));
-    uint64_t now, given, kept, alone = began + ALONE_NS;
+    uint64_t now, given, kept, alone = began + ALONE_NS, all = host->device_total - host->leave;
     int result_before = weir__driver_result, has_asked = 0;
     weir_refusal figures;
 
-    for (; host->neighbours && why == WEIR_E_NO_MEMORY && began < until; began = now) {
+    for (; host->neighbours && is_short(host, why) && began < until; began = now) {
         read_refusal(ops, engine, host, bytes, &figures);
-        if (bytes > weir__size_less(host->device_total, figures.in_use) ||
-            bytes >
-                figures.reserve - figures.in_use + weir__size_less(figures.limit, figures.reserve))
+        if (bytes > weir__size_less(all, figures.in_use) ||
+            bytes > figures.reserve - figures.in_use +
+                        weir__size_less(own_limit(host), figures.reserve))
             break;
         given = weir__neighbours_ask(host->neighbours, most, until, &kept);
         now = weir__ledger_now();
         if (kept != UINT64_MAX && (given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,
                               figures.reserve);
-        if (given == 0 && (kept == UINT64_MAX ? now > alone
-                                              : weir__size_less(host->device_total,
-                                                                figures.in_use + bytes) < kept))
+        if (given == 0 &&
+            (kept == UINT64_MAX ? now > alone
+                                : weir__size_less(all, figures.in_use + bytes) < kept))
             break;
         if (given == 0)
             wait_for_neighbours();
         else if (most < host->device_total) /* it was in parts of units, or others were first */
             most *= 2;
         *asked = has_asked = 1;
-        why = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        why = try_again(ops, engine, host, bytes, stream, block, grew);
         result_before = weir__driver_result;
     }
     weir__set_driver_result(result_before);

@@ -696,6 +696,26 @@ START_TEST(test_growth_leaves_room) {
 }
 END_TEST
 
+/* What others hold idle is no reason to refuse a request for the room's sake. */
+START_TEST(test_idle_reserve_goes_to_who_leaves_room) {
+    struct child idle, needy;
+    struct figures f;
+    char words[64];
+
+    snprintf(words, sizeof words, "%d leave 128MiB", kinds[_i]);
+    start(&idle, words);
+    start(&needy, words);
+    fill(&idle, 768);
+    for (int i = 0; i < 4; i++)
+        expect(&needy, "take 128", "WEIR_OK");
+    f = figures_of(&needy);
+    ck_assert_uint_eq(f.refusals, 0);
+    ck_assert_uint_ge(f.appeal_mib, 384);
+    ck_assert_uint_le(f.reserve + figures_of(&idle).reserve, 896);
+    expect(&needy, "take 512", "WEIR_E_LIMIT");
+}
+END_TEST
+
 /* A program without weir takes some, and gives it back. */
 START_TEST(test_room_is_measured) {
     struct child c;
@@ -815,6 +835,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
+    tcase_add_loop_test(shares, test_idle_reserve_goes_to_who_leaves_room, 0, 3);
     tcase_add_test(shares, test_room_is_measured);
     tcase_add_loop_test(shares, test_more_than_there_is, 0, 2);
     tcase_add_test(many, test_killed_and_stopped_at_random);
