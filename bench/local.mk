@@ -115,7 +115,7 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 # Several processes on one device, with and without the ledger.
 EXTRA_DIST += bench/processes
 
-# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, tests/gpu/record-overhead.
+# Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, several, record-overhead.
 EXTRA_DIST += \
 	bench/record-cost \
 	bench/record-jax \
@@ -123,10 +123,13 @@ EXTRA_DIST += \
 	bench/drop-in/cupy_arrays.py \
 	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
+	bench/drop-in/jax_room.py \
+	bench/drop-in/jax_train.py \
 	bench/drop-in/torch_common.py \
 	bench/drop-in/torch_counted.py \
 	bench/drop-in/torch_distributed.py \
 	bench/drop-in/torch_gpt2.py \
+	bench/drop-in/torch_idle.py \
 	bench/drop-in/torch_model.py \
 	bench/drop-in/torch_streams.py
 
