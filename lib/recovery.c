@@ -78,6 +78,11 @@ static uint64_t own_limit(const struct weir_host *host) {
                          : host->limit;
 }
 
+/* Of what is free on the device, what may be taken; 0: that is not known. */
+static uint64_t usable(const struct weir_host *host, uint64_t device_free) {
+    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, host->leave);
+}
+
 /* Is it the device that is short, or what is to be left on it? */
 static int is_short(const struct weir_host *host, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && host->leave > 0);
@@ -159,9 +164,9 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
-    uint64_t most =
-        weir__size_larger(bytes, weir__size_larger(host->device_total / ASKED_PART, UNIT));
-    uint64_t now, given, kept, alone = began + ALONE_NS, all = host->device_total - host->leave;
+    uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
+    uint64_t now, given, kept, missing, alone = began + ALONE_NS,
+                                        all = host->device_total - host->leave;
     int result_before = weir__driver_result, has_asked = 0;
     weir_refusal figures;
 
@@ -171,6 +176,8 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             bytes > figures.reserve - figures.in_use +
                         weir__size_less(own_limit(host), figures.reserve))
             break;
+        missing = weir__size_less(bytes, usable(host, figures.device_free)) + UNIT;
+        most = weir__size_larger(most, weir__size_smaller(missing, host->device_total));
         given = weir__neighbours_ask(host->neighbours, most, until, &kept);
         now = weir__ledger_now();
         if (kept != UINT64_MAX && (given > 0 || !has_asked))
