@@ -804,12 +804,25 @@ static void release_leftovers(struct weir_arena *a) {
     }
 }
 
+/* What the plan needs of the device at least. */
+static uint64_t least_new(const struct range *g) {
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < g->move_count; i++)
+        if (g->moves[i].from == NOWHERE)
+            bytes += weir__size_smaller(g->moves[i].to.bytes, g->moves[i].least);
+    return bytes;
+}
+
 /* Makes all handles that are new, before any of them is mapped: else those that the device had for a
  * request that it cannot serve would be held by what lies beside them. */
 static weir_status make_new(struct weir_arena *a) {
     struct range *g = a->range;
     CUresult result = CUDA_SUCCESS;
+    uint64_t least = least_new(g);
 
+    if (least >= WEIR_ENGINE_LARGE && weir__engine_would_refuse(a->host, least, 0))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = 0; i < g->move_count && result == CUDA_SUCCESS; i++) {
         struct move *m = &g->moves[i];
 

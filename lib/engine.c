@@ -169,6 +169,28 @@ uint64_t weir__engine_device_free(struct weir_host *host) {
     return result == CUDA_SUCCESS ? free_bytes : UINT64_MAX;
 }
 
+static _Thread_local int insists, is_foretold;
+
+int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t idle) {
+    uint64_t device;
+
+    if (insists)
+        return 0;
+    device = weir__engine_device_free(host);
+    if (device == UINT64_MAX || bytes <= device + idle)
+        return 0;
+    is_foretold = 1;
+    return 1;
+}
+
+int weir__engine_insist(int on) {
+    int was = is_foretold;
+
+    insists = on;
+    is_foretold = 0;
+    return was;
+}
+
 size_t weir__engine_room(struct weir_host *host, uint64_t most, uint64_t back) {
     uint64_t device = weir__engine_device_free(host);
     size_t pages =

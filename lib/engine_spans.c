@@ -103,6 +103,11 @@ static uint64_t reserve_of(const struct spans *s) {
     return figures.reserve;
 }
 
+/* Bytes of the reserve that are in no region. */
+static uint64_t room_in(const struct spans *s, uint64_t reserve) {
+    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
+}
+
 /* Is it better to give `a` back than `b`, for `missing` bytes?  Of equals the newer one is. */
 static int is_better_spare(const struct weir_suballoc_region *a,
                            const struct weir_suballoc_region *b, uint64_t missing) {
@@ -190,7 +195,11 @@ static weir_status extend_by(struct spans *s, const struct request *r, size_t by
 
     if (result != CUDA_SUCCESS)
         return weir__engine_status(s->host, result);
-    status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
+    if (bytes >= WEIR_ENGINE_LARGE &&
+        weir__engine_would_refuse(s->host, bytes, room_in(s, reserve_of(s))))
+        status = weir__engine_status(s->host, CUDA_ERROR_OUT_OF_MEMORY);
+    else
+        status = s->inner->alloc(s->under, bytes, r->stream, r->id, r->may_grow, &base, grew);
     if (status == WEIR_OK)
         placed = take_in(s, r, base, bytes, kind);
     weir__driver_unrelax(s->host->driver, &scope);
@@ -239,11 +248,6 @@ static void count_swap(struct spans *s, uint64_t reserve) {
     } else if (is_out_of_patience(&s->wasteful_swaps, PATIENCE_WASTEFUL)) {
         s->reluctance *= 1.5;
     }
-}
-
-/* Bytes of the reserve that are in no region. */
-static uint64_t room_in(const struct spans *s, uint64_t reserve) {
-    return reserve > s->blocks.total ? reserve - s->blocks.total : 0;
 }
 
 /* Gives regions back until `needed` bytes of the reserve are in none, or none is left that may go. */

@@ -257,6 +257,9 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     }
     status = ask_others(ops, engine, host, status, bytes, stream, block, grew, &again);
     status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, &again);
+    if (weir__engine_insist(1) && is_refusal(status)) /* the driver may have more than it says */
+        status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+    (void)weir__engine_insist(0);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
     refusal.waited_ns = weir__engine_since(host, started);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "calls.h"
 #include "every_kind.h"
 
 static weir_allocator *a;
@@ -163,6 +164,28 @@ START_TEST(without_a_wait) {
     }
     give_rest_back(A);
     end();
+}
+END_TEST
+
+/* The driver takes long to refuse much, or to give a part of it: one try in the end asks it, by two requests, or by
+ * handles of 64 MiB for the GiB that there is, and two that it has not. */
+START_TEST(without_asking_the_driver) {
+    weir_options options = options_for(_i, 0, 1000);
+    CUdeviceptr others;
+    void *none;
+
+    if (is_driver_pool(_i) || (worlds[_i].kind != KIND_POOL && worlds[_i].kind != KIND_MAPPED))
+        return;
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    make(&options);
+    OK(weir_free(a, take(MIB, A), A));
+    count_from_here();
+    MUST_EQ(weir_alloc(a, 2 * GIB, A, &none), WEIR_E_NO_MEMORY);
+    MUST_LE(calls(WEIR_ENTRY_cuMemAllocFromPoolAsync), 2);
+    MUST_LE(calls(WEIR_ENTRY_cuMemCreate), 18);
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_OUT_OF_MEMORY);
+    end();
+    CU(driver->cuMemFree(others));
 }
 END_TEST
 
@@ -655,6 +678,7 @@ int main(void) {
 
     tcase_add_loop_test(tests, within_a_limit, 0, WORLDS);
     tcase_add_loop_test(tests, without_a_wait, 0, WORLDS);
+    tcase_add_loop_test(tests, without_asking_the_driver, 0, WORLDS);
     tcase_add_loop_test(tests, on_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, beside_pending_frees, 0, WORLDS);
     tcase_add_loop_test(tests, above_a_lowered_limit, 0, WORLDS);
