@@ -1423,8 +1423,15 @@ static void resize(void *allocator, uint64_t weights) {
     weir__set_driver_result(result_before);
 }
 
-static void join_neighbours(weir_allocator *a) {
+struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                             const struct weir_holding *holding, char *why,
+                                             size_t why_bytes) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
+
+    return weir__neighbours_join(driver, device, &calls, holding, why, why_bytes);
+}
+
+static void join_neighbours(weir_allocator *a) {
     struct weir_host *host = &a->host;
     struct weir_holding holding = {.priority = host->options.priority,
                                    .weight = weight_of(&host->options),
@@ -1433,8 +1440,7 @@ static void join_neighbours(weir_allocator *a) {
 
     if (host->options.ledger != WEIR_SWITCH_ON)
         return;
-    host->neighbours =
-        weir__neighbours_join(host->driver, host->device, &calls, &holding, why, sizeof why);
+    host->neighbours = weir__allocator_join(host->driver, host->device, &holding, why, sizeof why);
     if (!host->neighbours && why[0])
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "no ledger of the device's processes (%s): they are not asked for memory", why);

@@ -13,6 +13,7 @@
 #include "front.h"
 #include "harden.h"
 #include "learn.h"
+#include "neighbours.h"
 #include "priming.h"
 #include "share.h"
 #include "siblings.h"
@@ -41,6 +42,11 @@ struct weir_allocator {
     _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
+
+/* As weir__neighbours_join, for the process's allocators. */
+struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
+                                             const struct weir_holding *holding, char *why,
+                                             size_t why_bytes);
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */

@@ -3,6 +3,7 @@
 #include "drop_in.h"
 
 #include "allocator_internal.h"
+#include "ledger.h"
 #include "result.h"
 #include "verdict.h"
 
@@ -60,4 +61,29 @@ int weir__drop_in_tell(weir_allocator *a, weir_verdict *out) {
 
 CUresult weir__drop_in_wait(weir_allocator *a) {
     return weir__engine_wait_for_device(&a->host);
+}
+
+/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it. */
+#define CONTEXT_BYTES ((uint64_t)1 << 30)
+#define CONTEXT_NS UINT64_C(200000000)
+
+int weir__drop_in_ask_for_context(CUdevice device) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
+    _Atomic uint64_t shown = 0;
+    weir_options options;
+    struct weir_neighbours *n;
+    uint64_t given, kept;
+    char why[96];
+
+    weir_options_init(&options);
+    if (!driver || weir_options_from_env(&options, why, sizeof why) != WEIR_OK ||
+        options.ledger == WEIR_SWITCH_OFF)
+        return 0;
+    n = weir__allocator_join(driver, device, &(struct weir_holding){0}, why, sizeof why);
+    if (!n)
+        return 0;
+    given = weir__neighbours_ask(n, CONTEXT_BYTES, weir__ledger_now() + CONTEXT_NS, &kept);
+    weir__neighbours_leave(n, &shown);
+    return given > 0;
 }

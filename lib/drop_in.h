@@ -59,6 +59,10 @@ void weir__drop_in_renew_peak(weir_allocator *allocator);
  * is 1 with the verdict.  0: it is none, or nothing is to be told. */
 int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
+/* A context of the device was out of memory: asks other processes for room for one, unless the environment has
+ * turned the ledger off.  1 if somebody gave.  May take as long as an allocation that is refused. */
+int weir__drop_in_ask_for_context(CUdevice device);
+
 /* Waits until the device has finished all work, and harms no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);
 

@@ -775,18 +775,49 @@ static CUresult note_context(CUresult result) {
     return result;
 }
 
+/* A program that comes to a device which others have filled with idle memory has nothing yet by which to ask for
+ * it, and its context does not fit. */
+static int may_have_context(CUresult result, CUdevice device) {
+    int any = 0;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
+        any = weir__drop_in_ask_for_context(device);
+        leave();
+    }
+    return any;
+}
+
+CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+
+    return may_have_context(result, device) ? REAL(cuDevicePrimaryCtxRetain)(context, device)
+                                            : result;
+}
+
 CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
-    return note_context(REAL(cuCtxCreate_v2)(context, flags, device));
+    CUresult result = REAL(cuCtxCreate_v2)(context, flags, device);
+
+    if (may_have_context(result, device))
+        result = REAL(cuCtxCreate_v2)(context, flags, device);
+    return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
                                     unsigned int flags, CUdevice device) {
-    return note_context(REAL(cuCtxCreate_v3)(context, affinities, count, flags, device));
+    CUresult result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+
+    if (may_have_context(result, device))
+        result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+    return note_context(result);
 }
 
 CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
                                     CUdevice device) {
-    return note_context(REAL(cuCtxCreate_v4)(context, parameters, flags, device));
+    CUresult result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+
+    if (may_have_context(result, device))
+        result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+    return note_context(result);
 }
 
 CUresult weir__serve_cuGreenCtxCreate(void **context, void *resources, CUdevice device,

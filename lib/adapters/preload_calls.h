@@ -53,6 +53,8 @@
     X(cuMemSetMemPool, cuMemSetMemPool, 13000,                                                     \
       (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool),                      \
       (location, type, pool))                                                                      \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
+      (CUcontext *context, CUdevice device), (context, device))                                    \
     X(cuCtxCreate, cuCtxCreate_v2, 3020,                                                           \
       (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device))         \
     X(cuCtxCreate, cuCtxCreate_v3, 11040,                                                          \
@@ -71,8 +73,6 @@
     X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (CUcontext *context), (context))                     \
     X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (CUcontext context), (context))                 \
     X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (CUcontext *context), (context))                  \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000,                                    \
-      (CUcontext *context, CUdevice device), (context, device))                                    \
     X(cuStreamCreate, cuStreamCreate, 2000, (CUstream *stream, unsigned int flags),                \
       (stream, flags))                                                                             \
     X(cuStreamSynchronize, cuStreamSynchronize, 2000, (CUstream stream), (stream))                 \
