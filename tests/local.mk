@@ -180,6 +180,7 @@ victims = \
 	tests/victims/fails \
 	tests/victims/fills \
 	tests/victims/forks \
+	tests/victims/hangs \
 	tests/victims/linked \
 	tests/victims/older \
 	tests/victims/plain \
@@ -208,6 +209,8 @@ tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)
 tests_victims_fills_LDADD =
 tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
 tests_victims_forks_LDADD =
+tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
+tests_victims_hangs_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
 tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)

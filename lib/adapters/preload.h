@@ -217,7 +217,11 @@ void weir__show_end(void);
 void weir__trace_begin(void);
 /* A request was refused. */
 void weir__trace_refused(const struct weir_served *s, size_t bytes);
-/* Before weir__show_end: the file is written. */
+/* 1 while anything is noted. */
+int weir__trace_is_on(void);
+/* Asks for figures, and may be long: 1, or 0: it is over. */
+int weir__trace_look(void);
+/* Before weir__show_end: the file is written, of what was seen so far. */
 void weir__trace_end(void);
 
 #endif

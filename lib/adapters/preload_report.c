@@ -5,22 +5,30 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
+ * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
+ * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
+ * seconds.  What is not there by then is said to be missing.
+ *
  * Must not know: how anything is served.
  */
 #include "preload.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drop_in.h"
 #include "log.h"
 
 enum {
+    FIGURES_S = 2, /* that they are waited for */
+    PROFILES_S = 10,
     TEXT_BYTES = 400,
     LINE_BYTES = 262144,
     FIGURES_BYTES = 65536, /* of them, for what is no event */
@@ -87,10 +95,16 @@ static __attribute__((format(printf, 2, 3))) void add(struct line *line, const c
         line->length += (size_t)length;
 }
 
-/* 1, or 0 if it cannot tell. */
-static int read_figures(const struct weir_served *s, weir_statistics *f) {
-    *f = (weir_statistics){.size = sizeof *f};
-    return weir_stats(s->allocator, f) == WEIR_OK;
+/* Of each that is served, as the process ends. */
+static struct at_end {
+    atomic_int is_known; /* set when the figures are there */
+    weir_statistics figures;
+} at_end[WEIR_MOST_SERVED];
+
+/* NULL: it has not told. */
+static const weir_statistics *figures_of(unsigned i) {
+    return atomic_load_explicit(&at_end[i].is_known, memory_order_acquire) ? &at_end[i].figures
+                                                                           : NULL;
 }
 
 /* Nothing unless latencies are kept: WEIR_LATENCY. */
@@ -162,11 +176,8 @@ static uint64_t count_events(const struct weir_served *s) {
     return last;
 }
 
-static void add_served(struct line *line, const struct weir_served *s, int is_first) {
-    weir_statistics f;
-
-    if (!read_figures(s, &f))
-        return;
+static void add_served(struct line *line, const struct weir_served *s, const weir_statistics *f,
+                       int is_first) {
     add(line,
         "%s{\"device\":\"%s\",\"serves\":\"%s\",\"allocs\":%llu,\"frees\":%llu,\"hits\":%llu,"
         "\"front_hits\":%llu,\"front_misses_young\":%llu,\"front_misses_empty\":%llu,"
@@ -176,17 +187,18 @@ static void add_served(struct line *line, const struct weir_served *s, int is_fi
         "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
         "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
         is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool",
-        (unsigned long long)f.allocs, (unsigned long long)f.frees, (unsigned long long)f.hits,
-        (unsigned long long)f.front_hits, (unsigned long long)f.front_misses_young,
-        (unsigned long long)f.front_misses_empty, (unsigned long long)f.front_misses_capture,
-        (unsigned long long)f.steals, (unsigned long long)f.event_records,
-        (unsigned long long)f.retries, (unsigned long long)f.refusals, (unsigned long long)f.blocks,
-        (unsigned long long)f.requested, (unsigned long long)f.requested_peak,
-        (unsigned long long)f.in_use_peak, (unsigned long long)f.reserve,
-        (unsigned long long)f.reserve_peak, (unsigned long long)f.growths,
-        (unsigned long long)f.growth_bytes, (unsigned long long)f.stall_ns,
-        (unsigned long long)f.trims, (unsigned long long)f.prealloc_asked,
-        (unsigned long long)f.prealloc_got, (unsigned long long)f.prealloc_ns);
+        (unsigned long long)f->allocs, (unsigned long long)f->frees, (unsigned long long)f->hits,
+        (unsigned long long)f->front_hits, (unsigned long long)f->front_misses_young,
+        (unsigned long long)f->front_misses_empty, (unsigned long long)f->front_misses_capture,
+        (unsigned long long)f->steals, (unsigned long long)f->event_records,
+        (unsigned long long)f->retries, (unsigned long long)f->refusals,
+        (unsigned long long)f->blocks, (unsigned long long)f->requested,
+        (unsigned long long)f->requested_peak, (unsigned long long)f->in_use_peak,
+        (unsigned long long)f->reserve, (unsigned long long)f->reserve_peak,
+        (unsigned long long)f->growths, (unsigned long long)f->growth_bytes,
+        (unsigned long long)f->stall_ns, (unsigned long long)f->trims,
+        (unsigned long long)f->prealloc_asked, (unsigned long long)f->prealloc_got,
+        (unsigned long long)f->prealloc_ns);
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
     if (weir__run_flag("WEIR_RUN_SAMPLES"))
@@ -206,10 +218,12 @@ static void put_line(const char *path, const struct line *line) {
 /* A line for each process. */
 static void report_json(const char *path) {
     static struct line line; /* one thread, once */
+    int any = 0;
 
     add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
-        add_served(&line, weir__served_at(i), i == 0);
+        if (figures_of(i))
+            add_served(&line, weir__served_at(i), figures_of(i), !any++);
     add(&line, "],\"left\":{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
@@ -231,18 +245,18 @@ static void report_text(void) {
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
-        weir_statistics f;
+        const weir_statistics *f = figures_of(i);
 
-        if (!read_figures(s, &f))
+        if (!f)
             continue;
         weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
                   "%s, %s: %llu requests served, %llu of them from caches, %llu frees; at most "
                   "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
                   s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
-                  (unsigned long long)f.allocs, (unsigned long long)f.front_hits,
-                  (unsigned long long)f.frees, mebibytes(f.requested_peak),
-                  mebibytes(f.reserve_peak), (unsigned long long)f.growths,
-                  (double)f.stall_ns / 1e6);
+                  (unsigned long long)f->allocs, (unsigned long long)f->front_hits,
+                  (unsigned long long)f->frees, mebibytes(f->requested_peak),
+                  mebibytes(f->reserve_peak), (unsigned long long)f->growths,
+                  (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
@@ -270,28 +284,96 @@ __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
     free(line);
 }
 
+/* ---- the end ------------------------------------------------------------------------------------- */
+
+static sem_t has_figures, has_profiles; /* posted when they are there */
+static atomic_int is_over;              /* nobody waits any more */
+
 /* What cannot be written is in weir's log. */
 static void save_profiles(void) {
-    for (unsigned i = 0; i < weir__served_known(); i++)
+    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
         if (weir__served_at(i)->learns &&
             weir_profile_save(weir__served_at(i)->allocator, NULL) != WEIR_OK)
             weir__run_tell("the profile of %s was not written", weir__served_at(i)->device_text);
 }
 
+static void *gather(void *unused) {
+    weir__inside++;
+    (void)weir__trace_look();
+    for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++) {
+        at_end[i].figures = (weir_statistics){.size = sizeof at_end[i].figures};
+        if (weir_stats(weir__served_at(i)->allocator, &at_end[i].figures) == WEIR_OK)
+            atomic_store_explicit(&at_end[i].is_known, 1, memory_order_release);
+    }
+    (void)sem_post(&has_figures);
+    save_profiles();
+    (void)sem_post(&has_profiles);
+    weir__inside--;
+    return unused;
+}
+
+static int comes(sem_t *what, int seconds) {
+    struct timespec until;
+    int failed;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    do
+        failed = sem_timedwait(what, &until);
+    while (failed && errno == EINTR);
+    return !failed;
+}
+
+static int any_learns(void) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->learns)
+            return 1;
+    return 0;
+}
+
+static void say_missing(int has_all_figures, int wants_figures, int learns) {
+    if (has_all_figures)
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                  "a profile was not written within %d s: the process ends without it", PROFILES_S);
+    else
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                  "no answer from the driver within %d s: without%s%s%s the process ends",
+                  FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
+                  wants_figures ? " its statistics," : "", learns ? " its profile," : "");
+}
+
+/* Where no thread can be had this one does it. */
+static void gather_in_time(int wants_figures) {
+    int learns = any_learns(), figures = 0, profiles = 0;
+
+    if (!wants_figures && !learns && !weir__trace_is_on())
+        return;
+    if (sem_init(&has_figures, 0, 0) != 0 || sem_init(&has_profiles, 0, 0) != 0)
+        return;
+    if (weir__start_thread(gather, "weir-end") != 0)
+        (void)gather(NULL);
+    figures = comes(&has_figures, FIGURES_S);
+    profiles = figures && comes(&has_profiles, PROFILES_S);
+    atomic_store(&is_over, 1);
+    if (!figures || !profiles)
+        say_missing(figures, wants_figures, learns);
+}
+
 /* Before the driver goes. */
 static void report(void) {
     const char *path = getenv("WEIR_RUN_JSON");
+    int has_path = path && *path, has_text = weir__run_flag("WEIR_RUN_STATS");
 
     if (weir__drop_in_forked())
         return;
     weir__inside++;
+    gather_in_time(has_path || has_text);
     weir__trace_end();
     weir__show_end();
-    save_profiles();
     weir__heap_write();
-    if (weir__run_flag("WEIR_RUN_STATS"))
+    if (has_text)
         report_text();
-    if (path && *path)
+    if (has_path)
         report_json(path);
     weir__inside--;
 }

@@ -2,12 +2,14 @@
 /* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'.
  *
  * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
- * that it noted since; refusals come from the requests themselves.  The file is written when the process ends.  The
- * first process to be served has the file that was asked for, others have their pids behind its name.
+ * that it noted since; refusals come from the requests themselves.  The file is written when the process ends, after
+ * a last look, which preload_report.c waits for as long as is good: what the thread had seen before is in it anyway.
+ * The first process to be served has the file that was asked for, others have their pids behind its name.
  *
  * Times are each allocator's own, from when it was made on, so that steps and counters agree.
  *
- * Locks: `lock' guards all of it and is innermost; weir__show_hold is taken before, while figures are asked for.
+ * Locks: `lock' guards the rows and is innermost; nothing but malloc is called under it, since figures may be long in
+ * coming.  Whoever looks holds weir__show_hold all the while, so that one looks at a time.
  *
  * Must not know: the format.
  */
@@ -33,7 +35,7 @@ static struct row {
     struct weir_timeline *timeline; /* NULL: it was not seen yet */
     const struct weir_served *of;
     uint64_t made_ns; /* since the thread began */
-    uint64_t last;    /* event that was taken */
+    uint64_t last;    /* event that was taken; guarded by weir__show_hold */
 } rows[MOST];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,11 +73,13 @@ static void take_steps(struct row *row) {
         if (weir_events(row->of->allocator, row->last, events, sizeof events[0],
                         sizeof events / sizeof events[0], &count) != WEIR_OK)
             return;
+        pthread_mutex_lock(&lock);
         for (size_t i = 0; i < count; i++) {
             weir__timeline_lost(row->timeline, events[i].sequence - row->last - 1);
             weir__timeline_event(row->timeline, row->made_ns, &events[i]);
             row->last = events[i].sequence;
         }
+        pthread_mutex_unlock(&lock);
     } while (count == sizeof events / sizeof events[0]);
 }
 
@@ -87,33 +91,36 @@ static void look_at(struct row *row) {
         values[WEIR_TIMELINE_REQUESTED] = f.requested;
         values[WEIR_TIMELINE_IN_USE] = f.in_use;
         values[WEIR_TIMELINE_RESERVE] = f.reserve;
+        pthread_mutex_lock(&lock);
         weir__timeline_count(row->timeline, row->made_ns + weir__show_age(row->of->allocator),
                              values);
+        pthread_mutex_unlock(&lock);
     }
     take_steps(row);
 }
 
-/* 0: it is over. */
-static int look(void) {
+int weir__trace_look(void) {
     int goes_on;
 
     weir__show_hold();
-    pthread_mutex_lock(&lock);
-    goes_on = atomic_load_explicit(&is_on, memory_order_relaxed);
+    goes_on = atomic_load(&is_on);
     for (unsigned i = 0; goes_on && i < weir__served_known() && i < MOST; i++) {
-        struct row *row = row_of(i);
+        struct row *row;
 
+        pthread_mutex_lock(&lock);
+        row = row_of(i);
+        pthread_mutex_unlock(&lock);
         if (row)
             look_at(row);
+        goes_on = atomic_load(&is_on);
     }
-    pthread_mutex_unlock(&lock);
     weir__show_go_on();
     return goes_on;
 }
 
 static void *run(void *unused) {
     weir__inside = 1; /* what it asks is the driver's to answer */
-    while (look())
+    while (weir__trace_look())
         nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     return unused;
 }
@@ -187,16 +194,15 @@ static int write_rows(FILE *file, uint64_t *missing) {
     return !ferror(file);
 }
 
+/* One that is still looking writes no more of what it sees: is_on is 0 when it comes by. */
 void weir__trace_end(void) {
     uint64_t missing = 0;
     FILE *file;
     int good;
 
-    if (!atomic_load(&is_on))
+    if (!atomic_exchange(&is_on, 0))
         return;
-    (void)look();
     pthread_mutex_lock(&lock);
-    atomic_store(&is_on, 0);
     file = fopen(path, "we");
     good = file && write_rows(file, &missing);
     if (!file || fclose(file) != 0 || !good)
@@ -209,4 +215,8 @@ void weir__trace_end(void) {
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
                   MOST);
     pthread_mutex_unlock(&lock);
+}
+
+int weir__trace_is_on(void) {
+    return atomic_load(&is_on);
 }

@@ -12,7 +12,8 @@
  * file that WEIR_TEST_CALLS names, a line each; cuMemAllocAsync counts as what it is like.
  *
  * cuModelFail, which no driver has, lets a program plan that the k-th call of an entry from now, whoever makes
- * it, does nothing and returns `result`.
+ * it, does nothing and returns `result`.  After cuModelStop no call of an entry ends any more; cuModelStopped tells
+ * how many there are that do not.
  *
  * Entries with a stream have a second form, _ptsz (plain copies and fills: _ptds), to which stream 0
  * is the thread's own; a resolver gives it for flags 2.  WEIR_MODEL_DEVICES and WEIR_MODEL_PROFILE
@@ -26,6 +27,7 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +111,36 @@ static inline CUstream own_stream(CUstream stream) {
 
 #define HAS_STREAM(name) IS(STREAM_##name)
 
+/* ---- Calls that do not end ---- */
+
+EXPORT int cuModelStop(const char *entry);
+EXPORT int cuModelStopped(void);
+
+static atomic_int stops = -1; /* an entry */
+static atomic_int stopped;
+
+/* 0: there is no such entry. */
+int cuModelStop(const char *entry) {
+    for (int i = 0; i < WEIR_ENTRY_COUNT; i++)
+        if (strcmp(weir__driver_entry_name((enum weir_driver_entry)i), entry) == 0) {
+            atomic_store(&stops, i);
+            return 1;
+        }
+    return 0;
+}
+
+int cuModelStopped(void) {
+    return atomic_load(&stopped);
+}
+
+static void stop_in(int entry) {
+    if (atomic_load_explicit(&stops, memory_order_relaxed) != entry)
+        return;
+    atomic_fetch_add(&stopped, 1);
+    for (;;)
+        pause();
+}
+
 /* ---- The entries of weir's table ---- */
 
 #define DEFINE(name, suffix, params, enter, call)                                                  \
@@ -126,7 +158,7 @@ static inline CUstream own_stream(CUstream stream) {
 #define NO_OWN_STREAM(name, symbol, params, call)
 
 #define TABLE_ENTRY(group, name, symbol, version, params, args)                                    \
-    DEFINE(name, symbol, params, NOTHING, FROM_TABLE(name, args))                                  \
+    DEFINE(name, symbol, params, stop_in(WEIR_ENTRY_##name), FROM_TABLE(name, args))               \
     CHOOSE(HAS_STREAM(name))                                                                       \
     (OWN_STREAM, NO_OWN_STREAM)(name, symbol, params, FROM_TABLE(name, args))
 WEIR_DRIVER_ENTRIES(TABLE_ENTRY)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
+ * argument is the name of the call.  A driver that cannot be told so is not hung up. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static void *library;
+static struct cuda cuda;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void *wait_for_memory(void *context) {
+    CUdeviceptr block;
+
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuMemAllocAsync(&block, 512 * MIB, NULL));
+    victim_fail("the call has ended");
+}
+
+int main(int argc, char **argv) {
+    union {
+        void *address;
+        int (*stop)(const char *entry);
+        int (*stopped)(void);
+    } stop, stopped;
+    CUdeviceptr block;
+    CUcontext context;
+    pthread_t thread;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    stop.address = dlsym(library, "cuModelStop");
+    stopped.address = dlsym(library, "cuModelStopped");
+    victim_start(&cuda);
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
+    if (argc != 2 || !stop.address || !stopped.address)
+        return victim_status(argc, argv);
+    (void)usleep(100000); /* for those who look */
+    HOLDS(stop.stop(argv[1]));
+    HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
+    while (stopped.stopped() == 0)
+        (void)usleep(1000);
+    puts("it hangs");
+    return 0;
+}
