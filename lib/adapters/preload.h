@@ -165,6 +165,8 @@ void weir__heap_began(const struct weir_served *s, CUdeviceptr block, size_t byt
 void weir__heap_end(CUdeviceptr block);
 void weir__heap_goes_on(CUdeviceptr block);
 void weir__heap_ended(void);
+/* All of its blocks have gone with the context. */
+void weir__heap_lose(const struct weir_served *s);
 /* The first allocator was made: a signal asks for a profile from now on. */
 void weir__heap_start(void);
 /* The profile at the end. */

@@ -170,6 +170,23 @@ void weir__heap_ended(void) {
     leaving = NULL;
 }
 
+/* A slot whose note goes is filled by what stands behind it, if anything. */
+void weir__heap_lose(const struct weir_served *s) {
+    uintptr_t value;
+
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < notes.capacity; i++)
+        while (notes.slots[i].key &&
+               ((struct note *)notes.slots[i].value)->by->device == s->device_text &&
+               weir__map_take(&notes, notes.slots[i].key, &value)) {
+            struct note *note = (struct note *)value;
+
+            discount(note->by, note->bytes);
+            free(note);
+        }
+    pthread_mutex_unlock(&lock);
+}
+
 /* ---- the profile ------------------------------------------------------------------------------ */
 
 /* Stacks that have blocks, or had at the peak; how many.  The caller holds `lock`. */

@@ -526,6 +526,8 @@ void weir__served_lose(int device) {
             continue;
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);
+        if (weir__heap_on)
+            weir__heap_lose(s);
     }
     weir__show_go_on();
     pthread_mutex_lock(&lock);

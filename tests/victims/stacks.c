@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stacks.c: a program whose functions have so many blocks each, at its end and at the peak before, under names that
- * the dynamic linker knows.  With --signal FILE it asks for a profile at the peak, and waits until FILE is there. */
+ * the dynamic linker knows.  With --signal FILE it asks for a profile at the peak, and waits until FILE is there; with
+ * --reset it resets the context there, and has what it had no more. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -76,6 +77,21 @@ static void ask(const char *file) {
     HOLDS(access(file, F_OK) == 0);
 }
 
+static void reset(void) {
+    CUresult (*reset_context)(CUdevice device);
+    void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    CUcontext context;
+
+    HOLDS(address);
+    memcpy(&reset_context, &address, sizeof address);
+    CU(reset_context(0));
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuda.cuMemFreeAsync(block[0], stream)); /* as of what has gone: nothing happens */
+    blocks = 0;
+}
+
 int main(int argc, char **argv) {
     library = dlopen("libcuda.so.1", RTLD_NOW);
     HOLDS(library);
@@ -86,6 +102,8 @@ int main(int argc, char **argv) {
     take_activations();
     if (argc > 2 && strcmp(argv[1], "--signal") == 0)
         ask(argv[2]);
+    if (argc > 1 && strcmp(argv[1], "--reset") == 0)
+        reset();
     while (blocks > WEIGHTS) /* another of the same address is not the same block */
         CU(cuda.cuMemFreeAsync(block[--blocks], stream));
     take_scratch();
