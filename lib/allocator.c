@@ -596,6 +596,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes) {
+    static _Atomic uint64_t made; /* so far */
     struct message to = {message, message_bytes};
     const char *driver_name;
     weir_allocator *a;
@@ -609,6 +610,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     if (!a)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     memset(a, 0, sizeof *a);
+    a->host.number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
     a->host.driver = driver;
     a->host.books = &a->books;
     a->host.fit = fit;

@@ -73,7 +73,7 @@ const char *weir__event_name(int cause, int shrink);
 /* A refusal: what weir_last_refusal tells of it, and what a verdict needs. */
 struct weir_refused {
     weir_refusal figures;
-    const void *by;  /* who refused; NULL: nobody did yet */
+    uint64_t by;     /* the number of the host; 0: nobody has refused yet */
     uint64_t stream; /* its id, 0: not known */
     int is_captured; /* the stream was being captured */
     weir_status status;

@@ -62,6 +62,7 @@ typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t strea
 
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
+    uint64_t number; /* fixed: no other of the process has it or had it; an address comes again */
     const struct weir_driver *driver;
     CUdevice device;
     CUcontext context;      /* the device's primary context, retained by the allocator */

@@ -220,7 +220,7 @@ static void log_refusal(const struct weir_host *host, weir_status status, const 
 static void note_refusal(const struct weir_engine *ops, void *engine, struct weir_host *host,
                          weir_status status, weir_stream stream, weir_refusal *figures) {
     int result_before = weir__driver_result;
-    struct weir_refused refused = {.by = host, .status = status};
+    struct weir_refused refused = {.by = host->number, .status = status};
 
     refused.is_captured = weir__engine_stream_id(host, stream, &refused.stream) != CUDA_SUCCESS;
     weir__set_driver_result(result_before);

@@ -377,7 +377,7 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     weir__refusal_get(&refused);
-    if (refused.by != &a->host)
+    if (refused.by != a->host.number)
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
         return weir__engine_refuse(WEIR_E_DEVICE_LOST);

@@ -726,6 +726,30 @@ START_TEST(what_it_refuses_itself) {
 }
 END_TEST
 
+/* The host gives a new allocator the address of one that has gone, though not every time. */
+START_TEST(the_next_at_an_address_has_refused_nothing) {
+    weir_options options = options_for(0, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    int any = 0;
+
+    for (int i = 0; i < 20 && !any; i++) {
+        weir_allocator *gone;
+
+        make(&options);
+        (void)REFUSED(LIMIT, 300 * MIB, A);
+        gone = a;
+        end();
+        make(&options);
+        any = a == gone;
+        if (any)
+            EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+        end();
+    }
+    if (!any)
+        printf("# no address came again\n");
+}
+END_TEST
+
 /* What the driver does not tell is not known, and the cause is drawn from the rest. */
 START_TEST(where_the_driver_does_not_answer) {
     weir_options options = options_for(_i, 256 * MIB);
@@ -1011,6 +1035,7 @@ int main(void) {
 #endif
     tests = suite_add_case(suite, "the call", 60, start_device, NULL);
     tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
+    tcase_add_test(tests, the_next_at_an_address_has_refused_nothing);
     tcase_add_loop_test(tests, where_the_driver_does_not_answer, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
     tests = suite_add_case(suite, "beside others", 60, start_device, NULL);
