@@ -280,6 +280,7 @@ void weir__heap_write(void) {
 
 /* ---- the signal ------------------------------------------------------------------------------- */
 
+/* In a child of fork, which has no blocks of weir's and not the thread, nothing comes of it. */
 static void on_signal(int number) {
     int before = errno;
 

@@ -359,12 +359,14 @@ static void gather_in_time(int wants_figures) {
         say_missing(figures, wants_figures, learns);
 }
 
-/* Before the driver goes. */
+static pid_t served_process;
+
+/* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
 static void report(void) {
     const char *path = getenv("WEIR_RUN_JSON");
     int has_path = path && *path, has_text = weir__run_flag("WEIR_RUN_STATS");
 
-    if (weir__drop_in_forked())
+    if (weir__drop_in_forked() || getpid() != served_process)
         return;
     weir__inside++;
     gather_in_time(has_path || has_text);
@@ -379,6 +381,7 @@ static void report(void) {
 }
 
 void weir__report_due(void) {
+    served_process = getpid();
     (void)atexit(report);
     weir__heap_start();
 }

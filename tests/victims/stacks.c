@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* stacks.c: a program whose functions have so many blocks each, at its end and at the peak before, under names that
  * the dynamic linker knows.  With --signal FILE it asks for a profile at the peak, and waits until FILE is there; with
- * --reset it resets the context there, and has what it had no more. */
+ * --reset it resets the context there, and has what it had no more.  With --children FILE it has children there that
+ * are signalled and end, one of them made behind the C library's back, none of which may make FILE or FILE.1. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -77,6 +81,30 @@ static void ask(const char *file) {
     HOLDS(access(file, F_OK) == 0);
 }
 
+static void be_a_child(void) {
+    HOLDS(raise(SIGUSR2) == 0);
+    HOLDS(raise(SIGUSR2) == 0);
+    (void)usleep(100000);
+    exit(0);
+}
+
+static void have_children(const char *file) {
+    char first[4096];
+
+    snprintf(first, sizeof first, "%s.1", file);
+    fflush(stdout);
+    for (int i = 0; i < 2; i++) {
+        pid_t child = i ? (pid_t)syscall(SYS_clone, (long)SIGCHLD, 0L, 0L, 0L, 0L) : fork();
+        int status;
+
+        if (child == 0)
+            be_a_child();
+        HOLDS(child > 0 && waitpid(child, &status, 0) == child);
+        HOLDS(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        HOLDS(access(file, F_OK) != 0 && access(first, F_OK) != 0);
+    }
+}
+
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
     void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
@@ -102,6 +130,8 @@ int main(int argc, char **argv) {
     take_activations();
     if (argc > 2 && strcmp(argv[1], "--signal") == 0)
         ask(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "--children") == 0)
+        have_children(argv[2]);
     if (argc > 1 && strcmp(argv[1], "--reset") == 0)
         reset();
     while (blocks > WEIGHTS) /* another of the same address is not the same block */
