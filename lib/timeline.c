@@ -270,10 +270,20 @@ static void put_slices(const struct weir_timeline *t, FILE *file, long process, 
         put_name(file, "thread_name", process, thread_of(number, lane), name, "growth");
 }
 
+#define FIRST                                                                                      \
+    "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"                                              \
+    "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{\"by\":\"weir\"}}"
+#define LAST "\n],\"otherData\":{\"slices missing\":\"%" PRIu64 "\"}}\n"
+
 void weir__timeline_begin_file(FILE *file) {
-    fputs("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
-          "{\"ph\":\"M\",\"name\":\"trace\",\"pid\":0,\"tid\":0,\"args\":{\"by\":\"weir\"}}",
-          file);
+    fputs(FIRST, file);
+}
+
+int weir__timeline_unfinished(char *text, size_t bytes, long process) {
+    return snprintf(text, bytes,
+                    FIRST ",\n{\"ph\":\"M\",\"name\":\"unfinished\",\"pid\":%ld,\"tid\":0,"
+                          "\"args\":{}}" LAST,
+                    process, UINT64_C(0));
 }
 
 void weir__timeline_write(const struct weir_timeline *t, FILE *file, long process,
@@ -287,5 +297,5 @@ void weir__timeline_write(const struct weir_timeline *t, FILE *file, long proces
 }
 
 void weir__timeline_end_file(FILE *file, uint64_t missing) {
-    fprintf(file, "\n],\"otherData\":{\"slices missing\":\"%" PRIu64 "\"}}\n", missing);
+    fprintf(file, LAST, missing);
 }

@@ -52,6 +52,10 @@ void weir__timeline_lost(struct weir_timeline *t, uint64_t count);
 /* How many slices and marks are missing. */
 uint64_t weir__timeline_missing(const struct weir_timeline *t);
 
+/* What stands in a process's file until it is written, itself a file of the format, and no other process's: its
+ * length.  Of less than 300 bytes. */
+int weir__timeline_unfinished(char *text, size_t bytes, long process);
+
 /* The file: its begin, then each timeline, under the number and name of a process and its own name (of
  * one process others have other names and other numbers), then its end.  Errors are the file's. */
 void weir__timeline_begin_file(FILE *file);

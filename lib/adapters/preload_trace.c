@@ -4,7 +4,9 @@
  * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
  * that it noted since; refusals come from the requests themselves.  The file is written when the process ends, after
  * a last look, which preload_report.c waits for as long as is good: what the thread had seen before is in it anyway.
- * The first process to be served has the file that was asked for, others have their pids behind its name.
+ * The first process to be served has the file that was asked for, others have their pids behind its name.  Until the
+ * end that file says whose it is: a program that a process becomes by exec has the file of the one that it was, which
+ * could not be asked for what it knew.
  *
  * Times are each allocator's own, from when it was made on, so that steps and counters agree.
  *
@@ -141,17 +143,35 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes) {
 
 /* ---- begin and end ------------------------------------------------------------------------------- */
 
+/* The program that this process was has left it. */
+static int is_left(const char *text, size_t length) {
+    char found[300];
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = file < 0 ? -1 : read(file, found, sizeof found);
+
+    if (file >= 0)
+        close(file);
+    return bytes == (ssize_t)length && memcmp(found, text, length) == 0;
+}
+
 /* It is there at once, so that others see it. */
 static int make_file(const char *wanted) {
-    int file;
+    char text[300];
+    size_t length = (size_t)weir__timeline_unfinished(text, sizeof text, (long)getpid());
+    int file, error = 0;
 
     snprintf(path, sizeof path, "%s", wanted);
     file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 && errno == EEXIST) {
-        snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
+        if (!is_left(text, length))
+            snprintf(path, sizeof path, "%.4096s.%ld", wanted, (long)getpid());
         file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     }
-    return file < 0 ? errno : close(file) != 0 ? errno : 0;
+    if (file < 0)
+        return errno;
+    if (write(file, text, length) != (ssize_t)length)
+        error = errno;
+    return close(file) != 0 && !error ? errno : error;
 }
 
 void weir__trace_begin(void) {
