@@ -232,9 +232,11 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
         weir__nvtx_pop();
     }
     *released = (size_t)(before - weir__arena_reserve(a));
-    if (*released > 0)
+    if (*released > 0) {
+        weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
         weir__engine_note(a->host, cause, 1, before - keep, *released,
                           weir__engine_since(a->host, started), weir__arena_reserve(a));
+    }
     weir__lock_give(&a->lock);
     return status;
 }
@@ -281,9 +283,11 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     before = weir__arena_reserve(a);
     if (before > keep) /* unreached: less, for which another thread must have given some back */
         a->backing->shed(a, keep);
-    if (weir__arena_reserve(a) < before)
+    if (weir__arena_reserve(a) < before) {
+        weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
         weir__engine_note(a->host, cause, 1, before - keep, before - weir__arena_reserve(a),
                           weir__engine_since(a->host, started), weir__arena_reserve(a));
+    }
     weir__lock_give(&a->lock);
 }
 

@@ -425,6 +425,8 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
                           stall_of(p, started, now - before), now);
         atomic_store_explicit(&p->quiet, 0, memory_order_relaxed);
         top_up(p, request, now - before, now);
+    } else if (now < before) {
+        weir__growth_shrunk(&p->cursor, now);
     }
     pthread_mutex_unlock(&p->growing);
     return grew;
@@ -539,8 +541,10 @@ static void see_fall(struct pool *p) {
     if (pthread_mutex_trylock(&p->growing) != 0)
         return;
     now = read_reserve(p);
-    if (now < atomic_load_explicit(&p->reserve, memory_order_relaxed))
+    if (now < atomic_load_explicit(&p->reserve, memory_order_relaxed)) {
         atomic_store_explicit(&p->reserve, now, memory_order_relaxed);
+        weir__growth_shrunk(&p->cursor, now);
+    }
     lower_ceiling(p, now);
     pthread_mutex_unlock(&p->growing);
 }
@@ -812,10 +816,12 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     atomic_store_explicit(&p->reserve, after, memory_order_relaxed);
     lower_ceiling(p, after);
     *released = before > after ? (size_t)(before - after) : 0;
-    if (*released > 0)
+    if (*released > 0) {
+        weir__growth_shrunk(&p->cursor, after);
         /* unreached: no more than that, and another thread freed it since it was read */
         weir__engine_note(host, cause, 1, before > keep ? before - keep : 0, *released,
                           weir__engine_since(host, started), after);
+    }
     pthread_mutex_unlock(&p->growing);
     return weir__engine_status(host, result);
 }

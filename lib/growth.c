@@ -163,3 +163,10 @@ void weir__growth_refused(struct weir_growth_cursor *cursor) {
         cursor->next_region /= 2;
     cursor->doubled_ahead = 0;
 }
+
+/* Regions of 2, 4, 8 MiB and so on are together as large as the next one but for the first. */
+void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserve) {
+    while (cursor->next_region > BFC_FIRST_REGION &&
+           cursor->next_region - BFC_FIRST_REGION > reserve)
+        cursor->next_region /= 2;
+}

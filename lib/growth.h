@@ -35,4 +35,8 @@ size_t weir__growth_smaller(const weir_options *options, size_t step, size_t req
  * ahead only after one that did. */
 void weir__growth_refused(struct weir_growth_cursor *cursor);
 
+/* To be called when memory has gone back, and so much is left: BFC goes on doubling from there.  TensorFlow
+ * gives nothing back; a region of the size that came next would be of the whole device after a few times. */
+void weir__growth_shrunk(struct weir_growth_cursor *cursor, uint64_t reserve);
+
 #endif

@@ -632,6 +632,33 @@ START_TEST(bfc_regions_double) {
 }
 END_TEST
 
+/* What goes back does not leave the size of the next region behind. */
+START_TEST(bfc_regions_double_from_what_is_left) {
+    weir_options options = plain(_i, 0);
+    weir_allocator *a;
+    void *pin, *block[64];
+    uint64_t first = 0;
+
+    options.growth = WEIR_GROWTH_BFC;
+    a = make(&options);
+    pin = take(a, MIB, A);
+    first = reserve(a);
+    for (int round = 0; round < 6; round++) {
+        for (int i = 0; i < 64; i++)
+            block[i] = take(a, 4 * MIB, A);
+        ck_assert_uint_le(reserve(a), GIB);
+        for (int i = 0; i < 64; i++)
+            give(a, block[i], A);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        ck_assert_uint_le(reserve(a), first);
+    }
+    give(a, pin, A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 static weir_growth_state told[4];
 static int times_told;
 
@@ -3081,6 +3108,8 @@ static void add_growth(TCase *tests) {
     LOOP(tests, pool_grows_by_its_policy, 0, COUNT_OF(pool_cases));
     LOOP(tests, arena_grows_by_its_policy, 0, COUNT_OF(arena_cases));
     tcase_add_test(tests, bfc_regions_double);
+    LOOP(tests, bfc_regions_double_from_what_is_left, KIND_POOL, KIND_POOL + 1);
+    LOOP(tests, bfc_regions_double_from_what_is_left, KIND_REGIONS, KIND_MAPPED + 1);
     LOOP(tests, a_callback_is_told_the_figures, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, a_callback_is_told_the_figures, KIND_REGIONS, KIND_REGIONS + 1);
     LOOP(tests, a_nearly_full_device_cuts_the_step, 0, 8);

@@ -312,6 +312,31 @@ START_TEST(test_bfc_refused) {
 }
 END_TEST
 
+/* As if it had grown to what is left. */
+START_TEST(test_bfc_shrunk) {
+    size_t reserve = 0;
+
+    use_policy("bfc");
+    weir__growth_shrunk(&cursor, 0); /* before the first */
+    for (int i = 0; i < 10; i++)
+        reserve += step_of(MIB, reserve, SIZE_MAX, SIZE_MAX, 256);
+    ck_assert_uint_eq(reserve, 2046 * MIB);
+    weir__growth_shrunk(&cursor, 2046 * MIB);
+    ck_assert_uint_eq(cursor.next_region, 2048 * MIB);
+    weir__growth_shrunk(&cursor, 1500 * MIB);
+    ck_assert_uint_eq(step_of(MIB, 1500 * MIB, SIZE_MAX, SIZE_MAX, 256), 1024 * MIB);
+    weir__growth_shrunk(&cursor, 30 * MIB);
+    ck_assert_uint_eq(step_of(MIB, 30 * MIB, SIZE_MAX, SIZE_MAX, 256), 32 * MIB);
+    weir__growth_shrunk(&cursor, 0);
+    ck_assert_uint_eq(step_of(MIB, 0, SIZE_MAX, SIZE_MAX, 256), 2 * MIB);
+    ck_assert_uint_eq(step_of(MIB, 2 * MIB, SIZE_MAX, SIZE_MAX, 256), 4 * MIB);
+    use_policy("bfc"); /* a first region that is no power of two */
+    ck_assert_uint_eq(step_of(256, 0, 1000, SIZE_MAX, 256), 768);
+    weir__growth_shrunk(&cursor, 0);
+    ck_assert_uint_eq(cursor.next_region, 2048);
+}
+END_TEST
+
 /* -------------------------------------------------------------------- smaller ---- */
 
 START_TEST(test_bfc_backs_off) {
@@ -411,6 +436,7 @@ int main(void) {
     tcase_add_test(tests, test_bfc_ignores_what_is_free);
     tcase_add_test(tests, test_bfc_on_larger_units);
     tcase_add_test(tests, test_bfc_refused);
+    tcase_add_test(tests, test_bfc_shrunk);
     tcase_add_test(tests, test_bfc_backs_off);
     tcase_add_test(tests, test_bfc_back_off_ends);
     tcase_add_test(tests, test_others_halve_the_way);

@@ -36,7 +36,8 @@ typedef size_t (*weir_growth_function)(const weir_growth_state *state, void *con
  *               less; at least the request.  RMM's pool does this with 0.5 if it has a maximum size
  *   BFC         the rule of TensorFlow's and XLA's BFC allocator: steps start at 2 MiB and double
  *               each time until they cover the request; one that the device refuses shrinks by a
- *               tenth until the request no longer fits (tsl/framework/bfc_allocator.cc, Extend)
+ *               tenth until the request no longer fits (tsl/framework/bfc_allocator.cc, Extend).
+ *               When memory has gone back, as it does not there, they double from what is left
  *   CALLBACK    what options.growth_function answers
  * DEFAULT is the policy that measured best: see weir-settings(7). */
 #define WEIR_GROWTH_POLICIES(X)                                                                    \
