@@ -39,7 +39,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,6 +46,7 @@
 #include "log.h"
 #include "result.h"
 #include "size.h"
+#include "thread.h"
 
 #define PAUSE_NS UINT64_C(1000000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
@@ -265,6 +265,7 @@ static void *run(void *ahead) {
     struct weir_ahead *a = ahead;
     uint64_t pause;
 
+    weir__thread_begin();
     pthread_mutex_lock(&a->lock);
     while (!a->stopped) {
         a->told = 0;
@@ -281,17 +282,9 @@ static void *run(void *ahead) {
     return NULL;
 }
 
-/* Signals of the program are for its own threads. */
 static int start(struct weir_ahead *a) {
-    sigset_t all, before;
-    int started;
-
     pthread_once(&once, prepare_exit);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&a->thread, NULL, run, a) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
+    return weir__thread_start(&a->thread, run, a) == 0;
 }
 
 static void tell(struct weir_ahead *a) {

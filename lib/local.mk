@@ -140,6 +140,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/tally.h \
 	lib/text.c \
 	lib/text.h \
+	lib/thread.c \
+	lib/thread.h \
 	lib/timeline.c \
 	lib/timeline.h \
 	lib/trace.c \

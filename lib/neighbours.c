@@ -20,7 +20,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +29,7 @@
 #include "result.h"
 #include "show.h"
 #include "siblings.h"
+#include "thread.h"
 
 #define MILLISECOND UINT64_C(1000000)
 /* How long one that did not answer is left alone. */
@@ -229,6 +229,7 @@ static void *run(void *neighbours) {
     struct weir_neighbours *n = neighbours;
     uint32_t bell;
 
+    weir__thread_begin();
     while (!atomic_load(&n->stopped)) {
         bell = weir__ledger_bell(&n->ledger);
         pthread_mutex_lock(&stepping);
@@ -465,18 +466,10 @@ static void prepare_exit(void) {
     (void)atexit(leave_at_exit);
 }
 
-/* Signals of the program are for its own threads. */
 static int start(struct weir_neighbours *n) {
-    sigset_t all, before;
-    int error;
-
     pthread_once(&once, prepare_exit);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&n->thread, NULL, run, n);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errno = error;
-    return error == 0;
+    errno = weir__thread_start(&n->thread, run, n);
+    return errno == 0;
 }
 
 static void discard(struct weir_neighbours *n) {

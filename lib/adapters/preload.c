@@ -15,6 +15,7 @@
 
 #include "drop_in.h"
 #include "log.h"
+#include "thread.h"
 
 static atomic_int captures; /* under way, as far as was seen */
 
@@ -37,6 +38,15 @@ static inline int enter(void) {
 
 static inline void leave(void) {
     weir__inside = 0;
+}
+
+/* What weir's own threads ask of the driver is never the program's: a driver may call what it exports. */
+static void stay_inside(void) {
+    weir__inside = 1;
+}
+
+static __attribute__((constructor)) void begin(void) {
+    weir__thread_watch(stay_inside);
 }
 
 /* ---- devices and streams ------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
- * each: g holds 96 MiB more, f forks a child that waits for the end too, x becomes itself anew, t is refused. */
+ * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself anew, t is refused. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -50,6 +50,10 @@ static void obey(char letter, char **argv) {
     case 'g':
         HOLDS(held_count < MOST_HELD);
         CU(cuda.cuMemAllocAsync(&held[held_count++], 96 * MIB, stream));
+        break;
+    case 'r':
+        HOLDS(held_count > 0);
+        CU(cuda.cuMemFreeAsync(held[--held_count], stream));
         break;
     case 't':
         HOLDS(cuda.cuMemAllocAsync(&block, (size_t)1 << 45, stream) == CUDA_ERROR_OUT_OF_MEMORY);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* thread.c: see thread.h. */
+#include "thread.h"
+
+#include <signal.h>
+
+static void (*watcher)(void); /* fixed before there is a thread */
+
+int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
+    sigset_t all, before;
+    int error;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+void weir__thread_begin(void) {
+    if (watcher)
+        watcher();
+}
+
+void weir__thread_watch(void (*begins)(void)) {
+    watcher = begins;
+}

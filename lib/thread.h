@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* thread.h: threads of weir's own.
+ *
+ * Must not know: what they do.
+ */
+#ifndef WEIR_THREAD_H
+#define WEIR_THREAD_H
+
+#include <pthread.h>
+
+/* Starts one, with all signals blocked: those of the program are for its own threads.  0, or errno. */
+int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
+/* What each of them calls first. */
+void weir__thread_begin(void);
+/* Who stands between the program and the driver is told so of each, before anything else: `begins` is called in it.
+ * Set before the first is started. */
+void weir__thread_watch(void (*begins)(void));
+
+#endif
