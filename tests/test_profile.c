@@ -22,12 +22,22 @@
 
 #define CAPACITY (8 * GIB)
 
-static char folder[40], file[64];
+static char all[200]; /* the folders of the tests: one that fails does not come to remove its own */
+static char folder[240], file[256];
 
-/* In memory where that can be had: some hundreds of files are synchronised. */
+/* Where run-tap clears up, or in memory where that can be had: some hundreds of files are synchronised. */
+static int make_all(void) {
+    const char *own = getenv("XDG_RUNTIME_DIR");
+
+    snprintf(all, sizeof all, "%s/weir-profile-XXXXXX",
+             own && *own                            ? own
+             : access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm"
+                                                    : "/tmp");
+    return mkdtemp(all) != NULL;
+}
+
 static void make_folder(void) {
-    snprintf(folder, sizeof folder, "%s/weir-profile-XXXXXX",
-             access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
+    snprintf(folder, sizeof folder, "%s/XXXXXX", all);
     MUST(mkdtemp(folder) != NULL);
     MUST(setenv("XDG_RUNTIME_DIR", folder, 1) ==
          0); /* no turns with other processes, in real time */
@@ -40,11 +50,15 @@ static void set_up(void) {
     catch_log();
 }
 
-static void tear_down(void) {
-    char command[64];
+static int remove_all(const char *path) {
+    char command[280];
 
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    MUST(system(command) == 0);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    return system(command) == 0;
+}
+
+static void tear_down(void) {
+    MUST(remove_all(folder));
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -614,7 +628,7 @@ START_TEST(a_place_that_cannot_be_written) {
     static const char *const places[] = {"/proc/weir-profile", "/nowhere/at/all", NULL};
     weir_options options = options_for(POOL);
     weir_allocator *a;
-    char within[80];
+    char within[280];
 
     write_whole(file, "", 0);
     snprintf(within, sizeof within, "%s/below", file); /* of a file */
@@ -838,7 +852,7 @@ START_TEST(processes_that_save_at_once) {
     struct weir_profile profile;
     struct weir_problem problem;
     int running = SAVERS, status, seen = 0;
-    char command[96];
+    char command[280];
 
     make_folder();
     for (int i = 0; i < SAVERS; i++)
@@ -1031,6 +1045,7 @@ int main(void) {
     TCase *runs = suite_add_case(suite, "runs", 60, set_up, tear_down);
     TCase *files = suite_add_case(suite, "files", 60, set_up, tear_down);
     TCase *bare = tcase_create("bare");
+    int failed;
 
     tcase_add_loop_test(runs, the_second_run_does_not_grow, 0, WAYS);
     tcase_add_loop_test(runs, a_larger_load_raises_it_at_once, 0, WAYS);
@@ -1073,5 +1088,8 @@ int main(void) {
     tcase_add_test(bare, processes_that_save_at_once);
     tcase_add_test(bare, the_default_allocator_saves_at_exit);
     suite_add_tcase(suite, bare);
-    return run_suite(suite, CK_FORK);
+    if (!make_all())
+        return 1;
+    failed = run_suite(suite, CK_FORK);
+    return !remove_all(all) || failed;
 }
