@@ -29,6 +29,8 @@
 #define LOOK_NS                                                                                    \
     UINT64_C(500000000) /* between two looks: programs show themselves for a few times that */
 #define ANSWER_NS UINT64_C(50000000) /* after which the first look has been answered */
+#define LATE_NS                                                                                    \
+    UINT64_C(2000000000) /* what one table waits for figures of a program that has no processor */
 
 enum { ONCE_KEY = 0x5401, JSON_KEY, MOST_CHOSEN = 64 };
 
@@ -152,6 +154,22 @@ static void note_shown(void) {
             p->has_before = 1;
         }
     }
+}
+
+/* Of each that shows itself there are figures of two times. */
+static int has_rates(void) {
+    int all = 1;
+
+    for (size_t i = 0; i < command.top.count; i++) {
+        struct top_program *p = command.top.programs[i];
+
+        if (p->is_known && !p->has_before) {
+            p->before = p->now;
+            p->has_before = 1;
+        }
+        all &= p->is_known ? p->now.time_ns > p->before.time_ns : p->fault != WEIR_SEGMENT_NOT_YET;
+    }
+    return all;
 }
 
 /* ---- the terminal -------------------------------------------------------------------------------- */
@@ -327,6 +345,9 @@ static int watch(void) {
         note_shown();
         next += command.interval_ns;
         over = wait_until(next);
+        for (uint64_t late = next + LATE_NS;
+             command.once && !over && !has_rates() && now_ns() < late;)
+            over = wait_until(now_ns() + ANSWER_NS);
         if (over == 1 || (over == 2 && !command.once))
             return 0;
         if (!command.has_screen && show() != 0)
