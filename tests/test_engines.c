@@ -2875,43 +2875,55 @@ START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
 }
 END_TEST
 
-/* A stream per request, as servers do: what it frees before it ends comes back to the others. */
-/* Much is stranded, and the device cannot be waited for: a request that needs it is refused, and later served. */
-START_TEST(what_is_stranded_stays_where_nothing_waits) {
-    weir_options options = plain(KIND_REGIONS, 0);
+/* A stream has settled, records nothing any more, and ends with much freed: that is waited for before the reserve
+ * grows, unless nothing may be waited for, or cannot. */
+static void strand(int kind, int patient, int fails) {
+    weir_options options = plain(kind, 0);
+    void *pin, *block[2], *again;
     weir_allocator *a;
-    void *pin, *none = NULL;
+    CUstream stream;
+    uint64_t before;
 
     options.growth = WEIR_GROWTH_EXACT;
-    options.recovery_timeout_ms = 20;
+    options.recovery_timeout_ms = patient ? 20 : UINT32_MAX;
     a = make(&options);
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     pin = take(a, 1000, A);
-    for (int i = 0; i < 3; i++) {
-        void *block[2];
-        CUstream stream;
-
-        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        for (int j = 0; j < 20; j++)
-            give(a, take(a, 1000, stream), stream);
-        block[0] = take(a, 40 * MIB, stream);
-        block[1] = take(a, 40 * MIB, stream);
-        give(a, block[0], stream);
-        give(a, block[1], stream);
-        CU(driver->cuStreamDestroy(stream));
+    block[0] = take(a, 40 * MIB, stream);
+    block[1] = take(a, 40 * MIB, stream);
+    for (int i = 0; i < 1500; i++) {
+        give(a, take(a, 1000, stream), stream);
+        give(a, take(a, 1000, A), A);
     }
+    give(a, block[0], stream);
+    give(a, block[1], stream);
+    CU(driver->cuStreamDestroy(stream));
     for (int i = 0; i < 600; i++)
         give(a, take(a, 1000, A), A);
-    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 110 * MIB, A, &none));
-    weir__model_faults_clear();
-    give(a, take(a, 110 * MIB, A), A);
+    before = reserve(a);
+    if (fails)
+        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_INVALID_VALUE, 0);
+    again = take(a, 40 * MIB, A);
+    MUST_EQ(reserve(a) == before, patient && !fails);
+    MUST_EQ(weir__model_faults_met(NULL), (uint64_t)fails);
+    give(a, again, A);
     give(a, pin, A);
     CU(driver->cuCtxSynchronize());
     destroy(a);
 }
+
+START_TEST(what_is_stranded_is_waited_for_before_growth) {
+    strand(_i, 1, 0);
+}
 END_TEST
 
+START_TEST(what_is_stranded_stays_where_nothing_waits) {
+    strand(_i, 0, 0);
+    strand(_i, 1, 1);
+}
+END_TEST
+
+/* A stream per request, as servers do: what it frees before it ends comes back to the others. */
 START_TEST(streams_that_end_strand_nothing) {
     weir_options options = plain(KIND_FIXED, 64 * MIB);
     weir_allocator *a = make(&options);
@@ -3129,7 +3141,8 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, what_is_preallocated_later_is_kept_too);
     tcase_add_test(tests, probe_blocks_are_nobodys);
     tcase_add_loop_test(tests, probe_blocks_that_stay_in_the_drivers_peak, 0, 2);
-    tcase_add_test(tests, what_is_stranded_stays_where_nothing_waits);
+    LOOP(tests, what_is_stranded_is_waited_for_before_growth, KIND_REGIONS, KIND_MAPPED + 1);
+    LOOP(tests, what_is_stranded_stays_where_nothing_waits, KIND_REGIONS, KIND_MAPPED + 1);
     tcase_add_test(tests, streams_that_end_strand_nothing);
     tcase_add_test(tests, a_trim_frees_what_no_event_covers);
     tcase_add_test(tests, pending_frees_do_not_pile_up);
