@@ -28,8 +28,9 @@
  * the end of the pause before it rather than at once, and nobody waits for the driver beside it.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
- * held during each turn, of any allocator, and no turn begins after the process has begun to exit.  A
- * child of fork has no thread, and every public call there ends before it could miss it.
+ * held during each turn, of any allocator, and no turn begins after the process has begun to exit, which
+ * waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
+ * thread, and every public call there ends before it could miss it.
  *
  * Locks: `turning`, under it `stepping`, under that whatever a growth step takes; `lock` is innermost.
  *
@@ -84,7 +85,7 @@ struct weir_ahead {
 
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int exiting; /* guarded by `stepping` */
+static atomic_int exiting; /* what is read under `stepping` holds while that is held */
 
 /* ---- what is idle ----------------------------------------------------------------------------- */
 
@@ -228,9 +229,9 @@ static void begin(struct weir_ahead *a) {
 static void stop_for_good(void) {
     if (weir__driver_forked())
         return;
-    pthread_mutex_lock(&stepping);
-    exiting = 1;
-    pthread_mutex_unlock(&stepping);
+    atomic_store(&exiting, 1);
+    if (weir__thread_lock_at_exit(&stepping))
+        pthread_mutex_unlock(&stepping);
 }
 
 static void prepare_exit(void) {
@@ -272,7 +273,7 @@ static void *run(void *ahead) {
         pthread_mutex_unlock(&a->lock);
         pthread_mutex_lock(&a->turning);
         pthread_mutex_lock(&stepping);
-        pause = exiting ? REST : take_turn(a);
+        pause = atomic_load(&exiting) ? REST : take_turn(a);
         pthread_mutex_unlock(&stepping);
         pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);

@@ -8,8 +8,9 @@
  * is.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
- * while it does, and it does nothing more once the process has begun to exit.  A child of fork has no thread, and
- * every public call there ends before it could miss it.
+ * while it does, and it does nothing more once the process has begun to exit, which waits for a second: it may
+ * be in a call that never ends.  A child of fork has no thread, and every public call there ends before it could miss
+ * it.
  *
  * Locks: `joining' guards the list, and is held while one is made or ends; `asking', held by the thread that
  * asks; `stepping', under it whatever a trim takes; a `lock' is innermost but for its ledger's.
@@ -68,7 +69,7 @@ static struct weir_neighbours *first; /* guarded by `joining`, as is */
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int exiting; /* guarded by `stepping` */
+static atomic_int exiting; /* what is read under `stepping` holds while that is held */
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -233,7 +234,7 @@ static void *run(void *neighbours) {
     while (!atomic_load(&n->stopped)) {
         bell = weir__ledger_bell(&n->ledger);
         pthread_mutex_lock(&stepping);
-        if (!exiting)
+        if (!atomic_load(&exiting))
             look(n);
         pthread_mutex_unlock(&stepping);
         if (!atomic_load(&n->stopped))
@@ -450,12 +451,15 @@ uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_
 static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
-    pthread_mutex_lock(&stepping);
-    exiting = 1;
+    atomic_store(&exiting, 1);
+    if (!weir__thread_lock_at_exit(&stepping)) /* the others see that the process has ended */
+        return;
     pthread_mutex_unlock(&stepping);
-    pthread_mutex_lock(&joining);
+    if (!weir__thread_lock_at_exit(&joining))
+        return;
     for (struct weir_neighbours *n = first; n; n = n->next) {
-        pthread_mutex_lock(&n->lock);
+        if (!weir__thread_lock_at_exit(&n->lock))
+            continue;
         weir__ledger_leave(&n->ledger);
         pthread_mutex_unlock(&n->lock);
     }

@@ -3,6 +3,7 @@
 #include "thread.h"
 
 #include <signal.h>
+#include <time.h>
 
 static void (*watcher)(void); /* fixed before there is a thread */
 
@@ -20,6 +21,14 @@ int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
 void weir__thread_begin(void) {
     if (watcher)
         watcher();
+}
+
+int weir__thread_lock_at_exit(pthread_mutex_t *lock) {
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return pthread_mutex_timedlock(lock, &until) == 0;
 }
 
 void weir__thread_watch(void (*begins)(void)) {

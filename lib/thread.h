@@ -12,6 +12,9 @@
 int weir__thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 /* What each of them calls first. */
 void weir__thread_begin(void);
+/* As the process ends: a thread that is in a call of the driver's may never come back, with the lock.  1, or 0: it was
+ * not to be had within a second. */
+int weir__thread_lock_at_exit(pthread_mutex_t *lock);
 /* Who stands between the program and the driver is told so of each, before anything else: `begins` is called in it.
  * Set before the first is started. */
 void weir__thread_watch(void (*begins)(void));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
- * argument is the name of the call.  A driver that cannot be told so is not hung up. */
+ * argument is the name of the call.  With a second one, whatever it is, the program itself asks for memory, of which
+ * there is enough, and whoever sees to it that there is more hangs.  A driver that cannot be told so is not hung up. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -45,13 +46,17 @@ int main(int argc, char **argv) {
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
-    if (argc != 2 || !stop.address || !stopped.address)
+    if (argc < 2 || argv[1][0] == '-' || !stop.address || !stopped.address)
         return victim_status(argc, argv);
     (void)usleep(100000); /* for those who look */
     HOLDS(stop.stop(argv[1]));
-    HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
-    while (stopped.stopped() == 0)
+    if (argc > 2)
+        CU(cuda.cuMemAllocAsync(&block, 100 * MIB, NULL));
+    else
+        HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
+    for (int i = 0; i < 10000 && stopped.stopped() == 0; i++)
         (void)usleep(1000);
+    HOLDS(stopped.stopped() > 0);
     puts("it hangs");
     return 0;
 }
