@@ -92,6 +92,8 @@ void weir__pool_set_current(int device, struct weir_pool *p);
 struct weir_served *weir__pool_begin(struct weir_pool *p);
 /* That of cuMemAlloc on a device; NULL: it cannot be. */
 struct weir_served *weir__served_plain(int device);
+/* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
+void weir__served_save(struct weir_served *s);
 /* The context of a device is about to be reset: its pools begin anew with their next request. */
 void weir__served_lose(int device);
 /* Its own stream, made if there is none.  NULL: it cannot be. */

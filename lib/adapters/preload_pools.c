@@ -516,8 +516,22 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
+/* What was needed there is written down as at the end of a process: some reset the device as the last that they do. */
+static void save_profiles(int device) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (weir__served_at(i)->device == device)
+            weir__served_save(weir__served_at(i));
+}
+
+void weir__served_save(struct weir_served *s) {
+    if (s->learns && atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST &&
+        weir_profile_save(s->allocator, NULL) != WEIR_OK)
+        weir__run_tell("the profile of %s was not written", s->device_text);
+}
+
 /* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
 void weir__served_lose(int device) {
+    save_profiles(device);
     weir__show_hold();
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);

@@ -289,12 +289,9 @@ __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
 static sem_t has_figures, has_profiles; /* posted when they are there */
 static atomic_int is_over;              /* nobody waits any more */
 
-/* What cannot be written is in weir's log. */
 static void save_profiles(void) {
     for (unsigned i = 0; i < weir__served_known() && !atomic_load(&is_over); i++)
-        if (weir__served_at(i)->learns &&
-            weir_profile_save(weir__served_at(i)->allocator, NULL) != WEIR_OK)
-            weir__run_tell("the profile of %s was not written", weir__served_at(i)->device_text);
+        weir__served_save(weir__served_at(i));
 }
 
 static void *gather(void *unused) {
