@@ -552,8 +552,11 @@ void weir__served_lose(int device) {
                 atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
                 atomic_store_explicit(&p->served, NULL, memory_order_release);
             }
-    if (device >= 0 && device < WEIR_MOST_DEVICES)
+    if (device >= 0 && device < WEIR_MOST_DEVICES) {
         atomic_store_explicit(&plain[device], NULL, memory_order_release);
+        atomic_store_explicit(&current[device], NULL,
+                              memory_order_release); /* as the driver has it */
+    }
     pthread_mutex_unlock(&lock);
 }
 
