@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* fails.c: a program whose plain memory cannot be waited for, now and then: it is told so, has the same
- * memory with its next request, and leaves nothing behind.  For the device model, which fails as it is told. */
+ * memory with its next request, and leaves nothing behind.  For the device model, which fails as it is told; others are
+ * not asked for anything. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -30,7 +31,8 @@ int main(int argc, char **argv) {
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
     address = dlsym(library, "cuModelFail");
-    HOLDS(address);
+    if (!address)
+        return victim_status(argc, argv);
     memcpy(&fail, &address, sizeof address);
     for (int i = 0; i < 2; i++) {
         CU(cuda.cuMemAlloc(&block, BYTES));
