@@ -21,8 +21,16 @@ int weir__drop_in_knows_blocks(const weir_allocator *a) {
 
 int weir__drop_in_holds(const weir_allocator *a, uint64_t address) {
     CUdeviceptr base;
+    size_t bytes;
 
-    return a->ops->holds && a->ops->holds(a->engine, address, &base);
+    if (a->ops->holds)
+        return a->ops->holds(a->engine, address, &base);
+    return a->ops->find && a->ops->find(a->engine, address, &base, &bytes);
+}
+
+int weir__drop_in_keeps_addresses(const weir_allocator *a) {
+    return a->host.options.engine == WEIR_ENGINE_ARENA &&
+           a->host.options.arena == WEIR_ARENA_MAPPED;
 }
 
 weir_status weir__drop_in_free_done(weir_allocator *a, void *block) {

@@ -39,8 +39,11 @@ void weir__drop_in_lose(weir_allocator *allocator);
 /* 1 if weir_block_range can tell. */
 int weir__drop_in_knows_blocks(const weir_allocator *allocator);
 
-/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not. */
+/* 1 if the address lies in memory that blocks are cut from, whether in a live one or not; of the platform engine, in a
+ * block. */
 int weir__drop_in_holds(const weir_allocator *allocator, uint64_t address);
+/* 1 if its addresses stay its own whatever becomes of the memory behind them, as long as it is not destroyed. */
+int weir__drop_in_keeps_addresses(const weir_allocator *allocator);
 
 /* As weir_free, of a block whose last use is over on every stream, as the caller knows. */
 weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);

@@ -318,10 +318,19 @@ static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
+/* Memory that was lost may be gone, and the address be that of a block of the driver's. */
+static int is_anew(const struct weir_served *s, CUdeviceptr block) {
+    CUdeviceptr base;
+    size_t bytes;
+
+    return is_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) &&
+           REAL(cuMemGetAddressRange_v2)(&base, &bytes, block) == CUDA_SUCCESS && base == block;
+}
+
 static __attribute__((noinline, cold)) enum to_free no_block(CUdeviceptr block, CUresult *result) {
     struct weir_served *s = weir__block_is_none(block);
 
-    if (!s)
+    if (!s || is_anew(s, block))
         return FREE_PASSES;
     *result = is_lost(s) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     return FREE_IS_ANSWERED;

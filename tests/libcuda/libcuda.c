@@ -24,6 +24,7 @@
 #include "driver.h"
 #include "model/model.h"
 #include "model/model_program.h"
+#include "model/model_state.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -262,8 +263,8 @@ OTHER_STREAM_FORMS(OTHER_STREAM_FORM)
 
 EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 
-/* As far as a program sees that keeps the rules: all work is done, and what is from pools stays.  Streams,
- * events and plain memory it may not name any more; here they stay as well. */
+/* As far as a program sees that keeps the rules: all work is done, what is from pools stays, and plain memory goes:
+ * its addresses come again.  Streams and events it may not name any more; here they stay. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     CUcontext context, popped;
     CUresult result = FROM_TABLE(cuDevicePrimaryCtxRetain, (&context, device));
@@ -274,6 +275,9 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     if (result == CUDA_SUCCESS) {
         result = driver->cuCtxSynchronize();
         (void)driver->cuCtxPopCurrent(&popped);
+        weir__model_lock();
+        weir__model_direct_drop_device(&weir__model.devices[device]);
+        weir__model_unlock();
     }
     (void)driver->cuDevicePrimaryCtxRelease(device);
     return result;

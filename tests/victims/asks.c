@@ -35,6 +35,8 @@ static struct {
 #undef POINTER
 } more;
 
+enum { PLAIN = 64 };
+
 enum {
     CONTEXT = 1,
     MEMORY_TYPE = 2,
@@ -474,7 +476,8 @@ static void own_context(void) {
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
     void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
-    CUdeviceptr block = take(3000);
+    CUdeviceptr block = take(3000), plain[PLAIN], base;
+    size_t bytes;
 
     CU(cuda.cuCtxSynchronize());
     if (address) {
@@ -486,6 +489,13 @@ static void reset(void) {
         CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     }
     CU(cuda.cuMemFreeAsync(block, stream));
+    for (int i = 0; i < PLAIN; i++) /* where others were, perhaps */
+        CU(cuda.cuMemAlloc(&plain[i], MIB));
+    for (int i = 0; i < PLAIN; i++) {
+        CU(cuda.cuMemFree(plain[i]));
+        HOLDS(cuda.cuMemGetAddressRange(&base, &bytes, plain[i]) != CUDA_SUCCESS ||
+              base != plain[i] || bytes != MIB); /* it has gone */
+    }
     block = take(3000);
     fill_and_check(block, 3000, 10);
     CU(cuda.cuMemFreeAsync(block, stream));
