@@ -14,6 +14,8 @@
 
 #include <weir/weir.h>
 
+#include "replace.h"
+
 int jsonfile_check(const char *flag, const char *path) {
     struct stat status;
     char *copy;
@@ -26,7 +28,8 @@ int jsonfile_check(const char *flag, const char *path) {
             error = EISDIR;
         else if (access(path, W_OK) != 0)
             error = errno;
-    } else {
+    }
+    if (!error && (lstat(path, &status) != 0 || S_ISREG(status.st_mode))) {
         copy = strdup(path);
         if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
             error = errno;
@@ -52,36 +55,24 @@ static int write_array(FILE *file, const json_t *array) {
     return fflush(file) == 0 && !ferror(file);
 }
 
-/* To a file beside it that then takes its place; what is no ordinary file (a link, a pipe)
- * is written to as it is. */
+/* Its text first, so that a file is replaced as a whole. */
 static int write_file(const char *path, const json_t *array) {
-    struct stat status;
-    int is_special = lstat(path, &status) == 0 && !S_ISREG(status.st_mode);
-    char *beside = NULL;
-    FILE *file;
-    int good;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    int good = file && write_array(file, array);
 
-    if (!is_special && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) < 0)
-        return 0;
-    file = fopen(is_special ? path : beside, "we");
-    good = file != NULL && write_array(file, array);
     if (file && fclose(file) != 0)
         good = 0;
-    if (!is_special && file)
-        good = good && rename(beside, path) == 0;
-    if (!is_special && file && !good) {
-        int error = errno;
-
-        unlink(beside);
-        errno = error;
-    }
-    free(beside);
-    return good;
+    errno = good ? weir__replace_file(path, 0666, 0, text, bytes) : ENOMEM;
+    free(text);
+    return errno == 0;
 }
 
 int jsonfile_write(const char *path, const json_t *array) {
     int to_stdout = strcmp(path, "-") == 0;
-    int good = array && (to_stdout ? write_array(stdout, array) : write_file(path, array));
+    int good = array && fflush(stdout) == 0 &&
+               (to_stdout ? write_array(stdout, array) : write_file(path, array));
 
     if (!good)
         fprintf(stderr, "weir: cannot write %s: %s\n", to_stdout ? "standard output" : path,

@@ -12,7 +12,7 @@
 /* What can be known before anything runs: that the folder of a flag's file can be written.  NULL and "-" are
  * fine.  1, or 0 with a message printed. */
 int jsonfile_check(const char *flag, const char *path);
-/* One object a line; "-" is standard output.  A file is replaced at the end, as a whole.  1, or 0 with
+/* One object a line; "-" is standard output.  A file is replaced at the end, as a whole (replace.h).  1, or 0 with
  * a message printed. */
 int jsonfile_write(const char *path, const json_t *array);
 /* What is the same for all objects of a run: schema, version, date, host, command.  A new

@@ -15,6 +15,7 @@
 
 #include "commands.h"
 #include "jsonfile.h"
+#include "replace.h"
 #include "summary.h"
 
 #define EXPECTED                                                                                   \
@@ -444,31 +445,22 @@ int report_check(const char *flag, const char *out) {
 
 /* As a whole or not at all. */
 static int write_page(const struct report *report, const char *path) {
-    char *text = NULL, *beside = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    FILE *page = open_memstream(&text, &bytes), *file = NULL;
-    int good = page && report_html(page, report);
+    FILE *page = open_memstream(&text, &bytes);
+    int good = page && report_html(page, report), why;
 
     if (page)
         good = fclose(page) == 0 && good;
-    good = good && asprintf(&beside, "%s.new.%ld", path, (long)getpid()) >= 0;
     if (!good) {
         free(text);
         return out_of_memory();
     }
-    file = fopen(beside, "we");
-    good = file && fwrite(text, 1, bytes, file) == bytes;
-    if (file)
-        good = fclose(file) == 0 && good;
-    good = good && rename(beside, path) == 0;
-    if (!good) {
-        fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(errno));
-        if (file)
-            unlink(beside);
-    }
-    free(beside);
+    why = weir__replace_file(path, 0666, 0, text, bytes);
+    if (why)
+        fprintf(stderr, "weir: cannot write %s: %s\n", path, strerror(why));
     free(text);
-    return good;
+    return !why;
 }
 
 static int make_report(struct report *report, const char *out) {

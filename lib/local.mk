@@ -119,6 +119,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/recovery.h \
 	lib/relief.c \
 	lib/relief.h \
+	lib/replace.c \
+	lib/replace.h \
 	lib/result.h \
 	lib/segment.c \
 	lib/segment.h \

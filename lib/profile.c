@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,8 @@
 #include <unistd.h>
 
 #include <weir/stats.h>
+
+#include "replace.h"
 
 #define TITLE "weir profile "
 #define FIRST_LINE TITLE "1\n"
@@ -371,57 +372,13 @@ static int may_replace(const char *path, struct weir_problem *problem) {
            weir__problem(problem, "there is a file that is no profile, which is left alone");
 }
 
-static int write_all(int file, const char *text, size_t bytes) {
-    while (bytes > 0) {
-        ssize_t written = write(file, text, bytes);
-
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return 0;
-        text += written;
-        bytes -= (size_t)written;
-    }
-    return 1;
-}
-
-/* So that the name is on the disk too, where that can be had. */
-static void sync_folder(char *path) {
-    char *slash = strrchr(path, '/');
-    int folder;
-
-    if (slash)
-        slash[slash == path] = '\0';
-    folder = open(slash ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0)
-        return;
-    (void)fsync(folder);
-    close(folder);
-}
-
 int weir__profile_store(const char *path, const struct weir_profile_key *key,
                         const struct weir_profile *profile, struct weir_problem *problem) {
-    char text[WEIR_PROFILE_MOST_BYTES], new_path[PATH_MAX];
+    char text[WEIR_PROFILE_MOST_BYTES];
     size_t bytes = weir__profile_spell(profile, key, text);
-    int file, good;
 
     if (!may_replace(path, problem))
         return 0;
-    if (snprintf(new_path, sizeof new_path, "%s.XXXXXX", path) >= (int)sizeof new_path)
-        return weir__problem(problem, "its name is too long");
-    file = mkostemp(new_path, O_CLOEXEC); /* with mode 0600 */
-    if (file < 0)
-        return cannot(problem, "make a file beside it");
-    good = write_all(file, text, bytes) && fsync(file) == 0;
-    if (!good)
-        cannot(problem, "write it");
-    if (close(file) != 0 && good)
-        good = cannot(problem, "write it");
-    if (good && rename(new_path, path) != 0)
-        good = cannot(problem, "put it in its place");
-    if (good)
-        sync_folder(new_path);
-    else
-        (void)unlink(new_path);
-    return good;
+    errno = weir__replace_file(path, 0600, 1, text, bytes);
+    return errno == 0 || cannot(problem, "write it");
 }

@@ -69,6 +69,7 @@ unit_tests = \
 	tests/test_priming \
 	tests/test_process \
 	tests/test_profile \
+	tests/test_replace \
 	tests/test_segment \
 	tests/test_share \
 	tests/test_span \

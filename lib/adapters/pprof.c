@@ -11,7 +11,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -19,6 +18,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "replace.h"
 
 enum { MOST_BUILD_ID = 32, STORED = 65535, VARINT_BYTES = 10 };
 
@@ -352,39 +353,8 @@ static void pack(struct bytes *to, const struct bytes *from) {
 
 /* ---- the file --------------------------------------------------------------------------------- */
 
-/* 0, or errno. */
-static int write_all(int file, const struct bytes *b) {
-    size_t at = 0;
-
-    while (at < b->length) {
-        ssize_t written = write(file, b->at + at, b->length - at);
-
-        if (written < 0 && errno != EINTR)
-            return errno;
-        at += written > 0 ? (size_t)written : 0;
-    }
-    return 0;
-}
-
-/* Beside its place, and moved there.  The folder may be everybody's: a link that waits there is not followed. */
 static int put_file(const char *path, const struct bytes *b) {
-    char beside[PATH_MAX];
-    int length = snprintf(beside, sizeof beside, "%s.%ld~", path, (long)getpid()), file, why;
-
-    if (length < 0 || (size_t)length >= sizeof beside)
-        return ENAMETOOLONG;
-    (void)unlink(beside);
-    file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0)
-        return errno;
-    why = write_all(file, b);
-    if (close(file) != 0 && why == 0)
-        why = errno;
-    if (why == 0 && rename(beside, path) != 0)
-        why = errno;
-    if (why != 0)
-        (void)unlink(beside);
-    return why;
+    return weir__replace_file(path, 0666, 0, b->at, b->length);
 }
 
 static int is_packed(const char *path) {

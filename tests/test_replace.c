@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* test_replace.c: a file is written as a whole, or stays; what links, pipes and folders of everybody's do to that. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "replace.h"
+#include "support.h"
+
+static char folder[64];
+
+static void set_up(void) {
+    snprintf(folder, sizeof folder, "/tmp/weir-replace-XXXXXX");
+    MUST(mkdtemp(folder) != NULL);
+    MUST(chdir(folder) == 0);
+    umask(022);
+}
+
+static void tear_down(void) {
+    char command[96];
+
+    MUST(chdir("/") == 0);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+static int put(const char *path, const char *text) {
+    return weir__replace_file(path, 0666, 0, text, strlen(text));
+}
+
+static void make(const char *path, const char *text, mode_t mode) {
+    FILE *file = fopen(path, "w");
+
+    MUST(file && fputs(text, file) >= 0 && fclose(file) == 0 && chmod(path, mode) == 0);
+}
+
+static void has(const char *path, const char *text) {
+    char read[64];
+    FILE *file = fopen(path, "r");
+    size_t bytes = file ? fread(read, 1, sizeof read - 1, file) : 0;
+
+    MUST(file && fclose(file) == 0);
+    read[bytes] = '\0';
+    ck_assert_str_eq(read, text);
+}
+
+static mode_t mode_of(const char *path) {
+    struct stat is;
+
+    MUST(lstat(path, &is) == 0);
+    return is.st_mode;
+}
+
+/* Nothing but so many files is in the folder. */
+static void holds(const char *names) {
+    char command[128];
+
+    snprintf(command, sizeof command, "test \"$(ls -A | tr '\\n' ' ')\" = '%s'", names);
+    ANSWERS(0, system(command));
+}
+
+START_TEST(there_is_none) {
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+    MUST_EQ(mode_of("file"), S_IFREG | 0644);
+    ANSWERS(0, weir__replace_file("private", 0600, 1, "", 0));
+    has("private", "");
+    MUST_EQ(mode_of("private"), S_IFREG | 0600);
+    holds("file private ");
+}
+END_TEST
+
+/* Whoever has the old one open has it to the end. */
+START_TEST(one_takes_the_place_of_another) {
+    char old[8] = "";
+    int file;
+
+    make("file", "old", 0640);
+    file = open("file", O_RDONLY);
+    ANSWERS(0, put("file", "new"));
+    ANSWERS(3, read(file, old, sizeof old));
+    ck_assert_str_eq(old, "old");
+    close(file);
+    has("file", "new");
+    MUST_EQ(mode_of("file"), S_IFREG | 0640);
+    ANSWERS(0, chmod("file", 0644));
+    ANSWERS(0, weir__replace_file("file", 0600, 1, "x", 1));
+    MUST_EQ(mode_of("file"), S_IFREG | 0600);
+    holds("file ");
+}
+END_TEST
+
+START_TEST(what_cannot_be_leaves_all_as_it_was) {
+    char name[300];
+
+    make("file", "old", 0644);
+    ANSWERS(ENOENT, put("missing/file", "new"));
+    ANSWERS(ENOTDIR, put("file/file", "new"));
+    ANSWERS(EISDIR, put(folder, "new"));
+    memset(name, 'x', sizeof name);
+    name[NAME_MAX] = '\0';
+    ANSWERS(ENAMETOOLONG, put(name, "new")); /* there is no room for a name beside it */
+    has("file", "old");
+    holds("file ");
+}
+END_TEST
+
+/* What lies where it is made is not written to, and stays. */
+START_TEST(names_beside_that_are_taken) {
+    char beside[64];
+
+    make("victim", "kept", 0644);
+    snprintf(beside, sizeof beside, "file.new.%ld.0", (long)getpid());
+    ANSWERS(0, symlink("victim", beside));
+    snprintf(beside, sizeof beside, "file.new.%ld.1", (long)getpid());
+    make(beside, "another's", 0644);
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+    has("victim", "kept");
+    has(beside, "another's");
+}
+END_TEST
+
+START_TEST(a_link_stays_and_its_file_is_replaced) {
+    struct stat before, after;
+
+    ANSWERS(0, mkdir("there", 0755));
+    make("there/file", "old", 0600);
+    ANSWERS(0, symlink("there/file", "second"));
+    ANSWERS(0, symlink("second", "link"));
+    ANSWERS(0, stat("link", &before));
+    ANSWERS(0, put("link", "new"));
+    MUST(S_ISLNK(mode_of("link")) && S_ISLNK(mode_of("second")));
+    has("there/file", "new");
+    ANSWERS(0, stat("link", &after));
+    MUST(before.st_ino != after.st_ino);
+    MUST_EQ(after.st_mode, S_IFREG | 0600);
+    ANSWERS(0, unlink("there/file")); /* it leads nowhere yet */
+    ANSWERS(0, put("link", "newer"));
+    MUST(S_ISLNK(mode_of("link")));
+    has("there/file", "newer");
+    ANSWERS(0, symlink("loop", "loop"));
+    ANSWERS(ELOOP, put("loop", "new"));
+    holds("link loop second there ");
+}
+END_TEST
+
+/* In a folder in which everybody may write others could say where the file goes. */
+START_TEST(others_links_in_a_folder_of_everybodys) {
+    make("victim", "kept", 0644);
+    ANSWERS(0, symlink("victim", "own"));
+    ANSWERS(0, symlink("victim", "other"));
+    if (lchown("other", 12345, 12345) != 0) /* it takes root */
+        return;
+    ANSWERS(0, chmod(".", 01777));
+    ANSWERS(EACCES, put("other", "new"));
+    has("victim", "kept");
+    ANSWERS(0, put("own", "own"));
+    has("victim", "own");
+    ANSWERS(0, chmod(".", 0755));
+    ANSWERS(0, put("other", "other"));
+    has("victim", "other");
+}
+END_TEST
+
+/* As a shell's redirection has it, behind what is there. */
+START_TEST(what_is_no_plain_file_is_written_to) {
+    int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
+    char path[32], text[16] = "";
+
+    MUST(pipe(ends) == 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    ANSWERS(0, put(path, "piped"));
+    ANSWERS(5, read(ends[0], text, sizeof text));
+    ck_assert_str_eq(text, "piped");
+    ANSWERS(0, put("/dev/null", "new"));
+    MUST(S_ISCHR(mode_of("/dev/null")));
+
+    MUST(write(file, "first ", 6) == 6 && dup2(file, STDOUT_FILENO) == STDOUT_FILENO);
+    ANSWERS(0, put("/dev/stdout", "second "));
+    ANSWERS(0, put("out", "third"));
+    MUST(dup2(before, STDOUT_FILENO) == STDOUT_FILENO);
+    has("out", "first second third");
+    holds("out ");
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("replace");
+    TCase *tests = suite_add_case(all, "files", 30, set_up, tear_down);
+
+    tcase_add_test(tests, there_is_none);
+    tcase_add_test(tests, one_takes_the_place_of_another);
+    tcase_add_test(tests, what_cannot_be_leaves_all_as_it_was);
+    tcase_add_test(tests, names_beside_that_are_taken);
+    tests = suite_add_case(all, "links", 30, set_up, tear_down);
+    tcase_add_test(tests, a_link_stays_and_its_file_is_replaced);
+    tcase_add_test(tests, others_links_in_a_folder_of_everybodys);
+    tests = suite_add_case(all, "others", 30, set_up, tear_down);
+    tcase_add_test(tests, what_is_no_plain_file_is_written_to);
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}
