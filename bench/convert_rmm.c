@@ -52,19 +52,55 @@ static uint64_t number_of(struct weir_map *map, uint64_t value) {
     return weir__map_put(map, value + 1, map->count + 1) ? map->count : 0;
 }
 
-/* "11:19:04.000123", with a colon in older logs; since the first line, and never back, but past midnight. */
+/* Digits from *text on, up to so many: their value, and how many there were. */
+static unsigned take_digits(const char **text, size_t most, size_t *count) {
+    unsigned value = 0;
+
+    for (*count = 0; *count < most && **text >= '0' && **text <= '9'; (*count)++)
+        value = value * 10 + (unsigned)(*(*text)++ - '0');
+    return value;
+}
+
+/* "11:19:04.000123" in microseconds: behind the point is a part of a second, behind the colon of older logs are
+ * microseconds.  1, or 0: it is no time. */
+static int read_time(const char *text, uint64_t *us) {
+    static const unsigned most[] = {23, 59, 60};
+    size_t digits;
+    uint64_t now = 0;
+    char point;
+
+    for (int i = 0; i < 3; i++) {
+        unsigned part = take_digits(&text, 2, &digits);
+
+        if (digits == 0 || part > most[i] || (i < 2 && *text++ != ':'))
+            return 0;
+        now = now * 60 + part;
+    }
+    now *= 1000000;
+    point = *text;
+    if (point == '.' || point == ':') {
+        unsigned part = (text++, take_digits(&text, 6, &digits));
+
+        if (digits == 0)
+            return 0;
+        for (; point == '.' && digits < 6; digits++)
+            part *= 10;
+        now += part;
+        if (point == '.') /* finer than that is left out */
+            (void)take_digits(&text, 3, &digits);
+    }
+    *us = now;
+    return *text == '\0';
+}
+
+/* Since the first line, and never back, but past midnight. */
 static int take_time(struct reading *reading, uint64_t *time_us) {
     struct lines *lines = &reading->conversion->lines;
     const char *text = lines->fields[reading->columns[TIME]];
-    unsigned hours, minutes, seconds, us = 0;
-    int used = 0;
     uint64_t now;
 
-    if (sscanf(text, "%2u:%2u:%2u%n%*1[.:]%6u%n", &hours, &minutes, &seconds, &used, &us, &used) <
-            3 ||
-        text[used] || hours > 23 || minutes > 59 || seconds > 60)
+    if (!read_time(text, &now))
         return lines_refuse(lines, "Time \"%.40s\" is none, such as 11:19:04.000123", text);
-    now = ((hours * UINT64_C(60) + minutes) * 60 + seconds) * 1000000 + us;
     if (!reading->has_time)
         reading->first_us = now;
     else if (now + DAY_US / 2 < reading->of_day_us)
