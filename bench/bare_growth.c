@@ -7,7 +7,7 @@
  * weir_preallocate of an allocator that has nothing, by engine and kind of arena; one request of all of it;
  * then the first request of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn, since
  * pages that were just released cost more to take again; the median, and the least, in microseconds, as
- * one line of JSON each.
+ * an array of JSON, a line each.
  *
  * Must not know: how an engine grows.
  */
@@ -208,9 +208,10 @@ int main(int count, char **arguments) {
                 us[w][round] = ways[w].take(sizes[s], ways[w].settings);
         for (size_t w = 0; w < WAYS; w++) {
             qsort(us[w], ROUNDS, sizeof us[w][0], by_value);
-            printf("{\"way\": \"%s\", \"bytes\": %zu, \"median_us\": %.1f, \"least_us\": %.1f}\n",
-                   ways[w].name, sizes[s], us[w][ROUNDS / 2], us[w][0]);
+            printf("%s{\"way\": \"%s\", \"bytes\": %zu, \"median_us\": %.1f, \"least_us\": %.1f}",
+                   s + w ? ",\n " : "[\n ", ways[w].name, sizes[s], us[w][ROUNDS / 2], us[w][0]);
         }
     }
+    puts("\n]");
     return 0;
 }
