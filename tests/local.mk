@@ -85,6 +85,12 @@ unit_tests = \
 tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance_peers.c \
 	tests/conformance.h
 
+if WEIR_PRELOAD
+unit_tests += tests/test_pprof
+endif
+tests_test_pprof_SOURCES = tests/test_pprof.c lib/adapters/pprof.c lib/adapters/pprof.h
+tests_test_pprof_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/lib/adapters
+
 tests_test_adapters_LDADD = lib/adapters/libadapters.la $(LDADD)
 
 # Parts of the weir program that need nothing else of it.

@@ -111,23 +111,49 @@ static void add_kind(struct profile *p, unsigned field, const char *type, const 
 
 /* ---- where code lies -------------------------------------------------------------------------- */
 
-/* The build id among the notes of a segment, in hexadecimal: 1, or 0. */
-static int read_build_id(const char *notes, size_t length, char *text) {
-    while (length >= sizeof(ElfW(Nhdr))) {
-        const ElfW(Nhdr) *note = (const void *)notes;
-        size_t name = (note->n_namesz + 3u) & ~3u, data = (note->n_descsz + 3u) & ~3u;
-        const unsigned char *id = (const unsigned char *)(notes + sizeof *note + name);
+/* So many bytes of a note, which go on at the next multiple. */
+static uint64_t padded(uint64_t bytes, uint64_t align) {
+    return (bytes + align - 1) & ~(align - 1);
+}
 
-        if (length - sizeof *note < name + data)
+/* The build id among the notes of a segment, in hexadecimal: 1, or 0.  They come from a file, which may say anything of
+ * their sizes: these are of 32 bits, their sums of 64. */
+static int read_build_id(const unsigned char *notes, uint64_t length, uint64_t align, char *text) {
+    ElfW(Nhdr) note;
+
+    while (length >= sizeof note) {
+        uint64_t data, end;
+
+        memcpy(&note, notes, sizeof note);
+        data = padded(sizeof note + (uint64_t)note.n_namesz, align);
+        end = data + note.n_descsz;
+        if (end > length)
             return 0;
-        if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
-            memcmp(note + 1, "GNU", 4) == 0 && note->n_descsz <= MOST_BUILD_ID) {
-            for (uint32_t i = 0; i < note->n_descsz; i++)
-                snprintf(text + 2 * i, 3, "%02x", id[i]);
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
+            memcmp(notes + sizeof note, "GNU", 4) == 0 && note.n_descsz <= MOST_BUILD_ID) {
+            for (uint32_t i = 0; i < note.n_descsz; i++)
+                snprintf(text + 2 * i, 3, "%02x", notes[data + i]);
             return 1;
         }
-        notes += sizeof *note + name + data;
-        length -= sizeof *note + name + data;
+        end = padded(end, align);
+        if (end > length)
+            return 0;
+        notes += end;
+        length -= end;
+    }
+    return 0;
+}
+
+/* A file may place its notes anywhere: 1 if all of them are in what was loaded to be read. */
+static int is_loaded(const struct dl_phdr_info *info, const ElfW(Phdr) * part) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uint64_t at = (uint64_t)part->p_vaddr - segment->p_vaddr;
+
+        if (segment->p_type == PT_LOAD && (segment->p_flags & PF_R) &&
+            part->p_vaddr >= segment->p_vaddr && at <= segment->p_memsz &&
+            part->p_memsz <= segment->p_memsz - at)
+            return 1;
     }
     return 0;
 }
@@ -137,8 +163,9 @@ static void find_build_id(const struct dl_phdr_info *info, char *text) {
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
 
-        if (segment->p_type == PT_NOTE &&
-            read_build_id((const char *)info->dlpi_addr + segment->p_vaddr, segment->p_memsz, text))
+        if (segment->p_type == PT_NOTE && is_loaded(info, segment) &&
+            read_build_id((const unsigned char *)info->dlpi_addr + segment->p_vaddr,
+                          segment->p_memsz, segment->p_align == 8 ? 8 : 4, text))
             return;
     }
 }
