@@ -323,17 +323,17 @@ static void finish(struct explain *explain) {
 static int read_all(struct explain *explain, weir_trace_reader *reader, uint64_t most_marks,
                     char *message, size_t message_bytes) {
     weir_trace_event event;
+    uint64_t events = 0;
 
     weir_trace_comments(reader, take_comment, explain);
     do {
         weir_status status = weir_trace_next(reader, &event);
 
         if (status != WEIR_OK) {
-            snprintf(message, message_bytes, "%s",
-                     status == WEIR_E_PARSE ? weir_trace_message(reader)
-                                            : weir_status_message(status));
+            tape_refuse(reader, status, events, message, message_bytes);
             return 0;
         }
+        events++;
         if (event.operation && !take(explain, reader, &event)) {
             snprintf(message, message_bytes, "%s",
                      event.bytes > UINT64_MAX - explain->state->live

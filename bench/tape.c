@@ -199,20 +199,34 @@ static int take(struct maker *maker, const weir_trace_event *event) {
     return fwrite(&op, sizeof op, 1, maker->file) == 1 || fail_write(maker);
 }
 
+void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
+                 char *message, size_t message_bytes) {
+    int is_bad = status == WEIR_E_PARSE;
+
+    snprintf(
+        message, message_bytes, "%s%s",
+        is_bad ? weir_trace_message(reader) : weir_status_message(status),
+        is_bad && events == 0
+            ? "; expected a trace as `weir record' writes it, of lines such as \"12 a 1 4096 0\": "
+              "see weir_trace(3)"
+            : "");
+}
+
 static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
     weir_trace_event event;
 
-    do {
+    for (uint64_t events = 0; most_marks == 0 || maker->header->marks < most_marks; events++) {
         weir_status status = weir_trace_next(reader, &event);
 
-        if (status != WEIR_OK)
-            return fail(maker, status == WEIR_E_PARSE ? weir_trace_message(reader)
-                                                      : weir_status_message(status));
+        if (status != WEIR_OK) {
+            tape_refuse(reader, status, events, maker->message, maker->message_bytes);
+            return 0;
+        }
         if (event.operation == 0)
             return 1;
         if (!take(maker, &event))
             return 0;
-    } while (most_marks == 0 || maker->header->marks < most_marks);
+    }
     return 1;
 }
 

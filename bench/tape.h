@@ -48,6 +48,11 @@ enum { TAPE_MOST_GAP_US = 10000 };
 /* "path/gpt2-train.trace.gz" -> "gpt2-train"; "-" -> "stdin". */
 void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
 
+/* Why the next event of a trace could not be read, behind so many that could: a file without any may be no trace at
+ * all, and is told what one is. */
+void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
+                 char *message, size_t message_bytes);
+
 /* Header, operations, labels and gaps of an open tape. */
 struct tape {
     const struct tape_header *header;
