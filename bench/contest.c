@@ -353,19 +353,18 @@ static json_t *timeline_of(const json_t *result) {
 
 /* What is in use weir tells only when it is asked, which changes what its caches keep: that is one replay
  * more.  What went wrong, which may be `message`; NULL if all went well. */
-static const char *add_samples(const struct job *measured, int tape_fd, json_t *result,
+static const char *add_samples(const struct job *measured, int tape_fd, json_t *extras,
                                char *message, size_t message_bytes) {
     struct job job = *measured;
     json_t *samples, *timeline;
 
     job.samples = JOB_SAMPLES_WATCH;
-    job.options.log = WEIR_LOG_NONE;
     samples = runner_run(&job, tape_fd, message, message_bytes);
     if (!samples)
         return message;
-    json_object_update(result, samples);
+    json_object_update(extras, samples);
     json_decref(samples);
-    timeline = timeline_of(result);
+    timeline = timeline_of(extras);
     if (json_object_get(timeline, "in_use_high"))
         return NULL;
     job.samples = JOB_SAMPLES_ASK;
@@ -383,22 +382,55 @@ static int has_timeline(const struct contest *contest, const struct outcome *out
     return contest->timeline_file && (size_t)(outcome - contest->outcomes) % contest->repeat == 0;
 }
 
-/* Once more, to see what happens when: as part of the result.  0 with a message. */
-static int run_timeline(const struct contest *contest, const struct outcome *outcome,
-                        struct job *job, json_t *result, char *message, size_t message_bytes) {
+/* Once more, to see what happens when.  0 with a message. */
+static int add_timeline(const struct contest *contest, const struct outcome *outcome,
+                        const struct job *measured, json_t *extras, char *message,
+                        size_t message_bytes) {
+    struct job job = *measured;
     json_t *timeline;
 
-    job->timeline = (int)((size_t)(outcome - contest->outcomes) / contest->repeat) + 1;
-    job->options.log = WEIR_LOG_NONE;
-    timeline = runner_run(job, contest->traces[outcome->trace].tape_fd, message, message_bytes);
-    return timeline && json_object_set_new(result, "timeline", timeline) == 0;
+    job.timeline = (int)((size_t)(outcome - contest->outcomes) / contest->repeat) + 1;
+    timeline = runner_run(&job, contest->traces[outcome->trace].tape_fd, message, message_bytes);
+    return timeline && json_object_set_new(extras, "timeline", timeline) == 0;
+}
+
+/* What further children tell, before the one that is measured call by call: it alone writes what was learned, so all
+ * begin with the same.  What is logged is its to say, too.  NULL with the reason in `message`. */
+static json_t *run_others(const struct contest *contest, const struct outcome *outcome,
+                          const struct job *measured, json_t **stretches, char *message,
+                          size_t message_bytes) {
+    int tape_fd = contest->traces[outcome->trace].tape_fd;
+    json_t *extras = json_object();
+    struct job job = *measured;
+
+    job.forgets = 1;
+    job.options.log = WEIR_LOG_NONE;
+    if (outcome->busy_factor <= 0 && contest->pace <= 0) {
+        job.stretches = 1;
+        *stretches = runner_run(&job, tape_fd, message, message_bytes);
+        if (!*stretches)
+            goto fail;
+        job.stretches = 0;
+    }
+    if (is_sampled(contest, outcome) && add_samples(&job, tape_fd, extras, message, message_bytes))
+        goto fail;
+    if (has_timeline(contest, outcome) &&
+        !add_timeline(contest, outcome, &job, extras, message, message_bytes))
+        goto fail;
+    return extras;
+
+fail:
+    json_decref(*stretches);
+    *stretches = NULL;
+    json_decref(extras);
+    return NULL;
 }
 
 /* As runner_run. */
 static json_t *run_measured(const struct contest *contest, const struct outcome *outcome,
                             const weir_options *options, char *message, size_t message_bytes) {
     int tape_fd = contest->traces[outcome->trace].tape_fd;
-    json_t *stretches = NULL, *result;
+    json_t *stretches = NULL, *result, *extras;
     const char *wrong = NULL;
     struct job job;
 
@@ -408,27 +440,20 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
     if (contest->thresholds)
         job.threshold = threshold_of(contest, outcome);
     job.pace = contest->pace;
-    if (outcome->busy_factor <= 0 && contest->pace <= 0) {
-        job.stretches = 1;
-        job.options.log = WEIR_LOG_NONE; /* what is logged is not said twice */
-        stretches = runner_run(&job, tape_fd, message, message_bytes);
-        if (!stretches)
-            return NULL;
-        job.stretches = 0;
-        job.options.log = options->log;
-    }
+    extras = run_others(contest, outcome, &job, &stretches, message, message_bytes);
+    if (!extras)
+        return NULL;
     job.buckets = contest->samples;
     result = runner_run(&job, tape_fd, message, message_bytes);
     if (result && stretches)
         wrong = merge_stretches(result, stretches);
+    if (result && json_object_update(result, extras) != 0)
+        wrong = "out of memory";
     json_decref(stretches);
-    if (!wrong && result && is_sampled(contest, outcome))
-        wrong = add_samples(&job, tape_fd, result, message, message_bytes);
-    if (!wrong && (!result || !has_timeline(contest, outcome) ||
-                   run_timeline(contest, outcome, &job, result, message, message_bytes)))
+    json_decref(extras);
+    if (!wrong)
         return result;
-    if (wrong && wrong != message)
-        snprintf(message, message_bytes, "%s", wrong);
+    snprintf(message, message_bytes, "%s", wrong);
     json_decref(result);
     return NULL;
 }

@@ -28,6 +28,7 @@ struct session {
     uint64_t blocks;              /* indices of blocks are below it */
     uint64_t live_peak_bytes;     /* of the trace */
     const weir_options *given;    /* device and log for all; everything for `replay` */
+    int forgets;                  /* the profile, if there is one, stays as it is */
     uint64_t limit;               /* the most it may reserve; 0: as the contestant has it */
     const weir_amount *threshold; /* the release threshold; NULL: as the contestant has it */
     int refused;                  /* open failed for lack of memory, or of a larger limit */

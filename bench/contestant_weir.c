@@ -54,6 +54,8 @@ void *public_open(struct session *session, const struct contestant *self) {
         opened->options.device = session->given->device;
         opened->options.log = session->given->log;
         self->choose(session, &opened->options);
+        if (opened->options.log == WEIR_LOG_DEFAULT)
+            opened->options.log = WEIR_LOG_WARNING;
         if (session->limit)
             opened->options.limit = (weir_amount){session->limit, WEIR_AMOUNT_BYTES, 0};
         if (session->threshold)
@@ -69,6 +71,12 @@ void *public_open(struct session *session, const struct contestant *self) {
         free(opened);
         return NULL;
     }
+    if (session->forgets) {
+        weir__learn_close(opened->allocator->learn);
+        opened->allocator->learn = NULL;
+    }
+    if (session->given->log == WEIR_LOG_DEFAULT) /* refusals are counted, and told at the end */
+        opened->allocator->host.hushed = 1;
     return opened;
 }
 

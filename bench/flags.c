@@ -11,10 +11,13 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "budget.h"
 #include "text.h"
@@ -116,6 +119,59 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
     return 0;
 }
 
+/* What is there of the name: NULL, or what is wrong with it. */
+static const char *profile_problem(const char *path, const struct stat *is) {
+    static const char title[] = "weir profile ";
+    char begin[sizeof title] = "";
+    FILE *file;
+    size_t bytes;
+
+    if (S_ISDIR(is->st_mode))
+        return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
+    if (!S_ISREG(is->st_mode))
+        return "it is no plain file";
+    file = fopen(path, "re");
+    if (!file)
+        return strerror(errno);
+    bytes = fread(begin, 1, sizeof title - 1, file);
+    fclose(file);
+    if (bytes > 0 && strcmp(begin, title) != 0)
+        return "it is no profile, and is left alone";
+    return NULL;
+}
+
+int weir_cli_profile_check(const struct weir_cli_settings *settings) {
+    const char *path = settings->options.profile, *why;
+    const char *label = settings->sources.of[WEIR_SETTING_PROFILE];
+    char *copy;
+    struct stat is;
+
+    if (!path || strcmp(path, "off") == 0)
+        return 0;
+    if (label && strncmp(label, "flag ", 5) == 0)
+        label += 5;
+    if (stat(path, &is) == 0) {
+        why = profile_problem(path, &is);
+    } else {
+        copy = strdup(path);
+        why = errno != ENOENT                           ? strerror(errno)
+              : !copy || path[strlen(path) - 1] == '/'  ? "there is no such folder"
+              : access(dirname(copy), W_OK | X_OK) == 0 ? NULL
+              : errno == ENOENT                         ? "there is no such folder"
+                                                        : strerror(errno);
+        free(copy);
+        if (!why)
+            fprintf(stderr,
+                    "weir: profile %s: there is none yet: this run makes it, and the next one "
+                    "preallocates what it says\n",
+                    path);
+    }
+    return !why ? 0
+                : complain(
+                      "%s '%s': %s; expected a profile, the name of one to be made, or a folder",
+                      label ? label : "profile", path, why);
+}
+
 int weir_cli_settings_export(const struct weir_cli_settings *settings) {
     char text[WEIR_SHOW_BYTES];
 
@@ -196,7 +252,8 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     device->ordinal = ordinal;
     result = device->driver->cuDeviceGetCount(&device->count);
     if (result == CUDA_SUCCESS && ordinal >= device->count) {
-        snprintf(why, why_bytes, "the driver sees %d device%s", device->count,
+        snprintf(why, why_bytes, "the %s sees %d device%s",
+                 strcmp(name, "model") == 0 ? "device model" : "driver", device->count,
                  device->count == 1 ? "" : "s");
         return 0;
     }
@@ -249,20 +306,37 @@ static int choose_device(struct weir_cli_device *device, const char **text, char
     return open_device("model", 0, device, why, why_bytes);
 }
 
+/* Those that there are: "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)". */
+static void list_devices(const struct weir_cli_device *opened, char *text, size_t bytes) {
+    int is_model = strcmp(opened->driver->name, "model") == 0;
+    size_t used = 0;
+
+    for (int i = 0; i < opened->count && used < bytes; i++) {
+        struct weir_cli_device device;
+        const char *name;
+        char why[128];
+
+        if (!open_device(opened->driver->name, i, &device, why, sizeof why))
+            snprintf(device.name, sizeof device.name, "%s", why);
+        name = strchr(device.name, ' '); /* behind the number */
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d (%s)", i ? ", " : "",
+                                 opened->driver->name, i, name ? name + 1 : device.name);
+    }
+    if (is_model && used < bytes)
+        snprintf(text + used, bytes - used, "; WEIR_MODEL_DEVICES=N makes N");
+}
+
 /* What was named cannot be opened: says why, and what could be. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
     const char *source = settings->sources.of[WEIR_SETTING_DEVICE];
     const char *label = source ? source : "device";
-    char expected[96];
+    char expected[640];
 
     if (strncmp(label, "flag ", 5) == 0)
         label += 5;
-    if (device->driver && device->count > 1)
-        snprintf(expected, sizeof expected, "%s:0 to %s:%d", device->driver->name,
-                 device->driver->name, device->count - 1);
-    else if (device->driver && device->count == 1)
-        snprintf(expected, sizeof expected, "%s", device->driver->name);
+    if (device->driver && device->count >= 1)
+        list_devices(device, expected, sizeof expected);
     else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */
         return complain("%s '%s': %s", label, text, why);
     else

@@ -66,6 +66,10 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
+/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  A file that is not there
+ * yet is told, if its folder is. */
+int weir_cli_profile_check(const struct weir_cli_settings *settings);
+
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else
  * the device model, and then says so on standard error (unless `quiet`).  settings->options.device
  * names it afterwards.  Checks the preallocation against the device's memory and the limit, which

@@ -137,8 +137,8 @@ static void learn(struct info *info) {
     memory = (struct weir_device_memory){.total = facts.total, .free = facts.free};
     if (target > weir__budget_bytes(&completed.prealloc, &memory, 0)) { /* that may be the least */
         options->prealloc = (weir_amount){target, WEIR_AMOUNT_BYTES, 0};
-        snprintf(info->profile, sizeof info->profile, "profile of %llu runs",
-                 (unsigned long long)learn->known.merged);
+        snprintf(info->profile, sizeof info->profile, "profile of %llu run%s",
+                 (unsigned long long)learn->known.merged, learn->known.merged == 1 ? "" : "s");
         info->settings.sources.of[WEIR_SETTING_PREALLOC] = info->profile;
     }
     weir__learn_close(learn);

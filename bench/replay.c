@@ -3,6 +3,8 @@
  * give. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "contest.h"
@@ -53,6 +55,12 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
+/* What is not there afterwards was not made. */
+static void tell_profile(const char *path) {
+    if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
+        fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
+}
+
 int weir_cmd_replay(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
@@ -82,6 +90,8 @@ int weir_cmd_replay(int argc, char **argv) {
         return code;
     }
     code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
+    if (code == 0)
+        code = weir_cli_profile_check(&command.settings);
     command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
     if (code == 0 && command.contest.contestants) {
         command.contest.contestants[0] = "replay";
@@ -89,6 +99,7 @@ int weir_cmd_replay(int argc, char **argv) {
         command.contest.options = command.settings.options;
         command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
         code = contest_run(&command.contest);
+        tell_profile(command.settings.options.profile);
     }
     contest_free(&command.contest);
     return code;

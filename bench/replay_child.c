@@ -1033,6 +1033,7 @@ int weir_cmd_replay_child(int argc, char **argv) {
     replay.contestant = contestant_find(job.contestant);
     replay.session.given = &settings.options;
     replay.session.limit = job.limit;
+    replay.session.forgets = job.forgets;
     replay.session.threshold = job.has_threshold ? &job.threshold : NULL;
     replay.stretches = job.stretches;
     replay.sampled = job.samples;

@@ -11,6 +11,22 @@ void weir__drop_in_begin(weir_allocator *a) {
     a->host.drop_in = 1;
 }
 
+void weir__drop_in_hush(weir_allocator *a) {
+    a->host.hushed = 1;
+}
+
+int weir__drop_in_can_map(int device) {
+    struct weir_driver_failure failure;
+    const struct weir_driver *driver = weir__driver_open("cuda", &failure);
+    int can = 0;
+
+    return driver && (driver->capabilities & WEIR_CAP_VIRTUAL) &&
+           driver->cuDeviceGetAttribute(&can,
+                                        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                        device) == CUDA_SUCCESS &&
+           can;
+}
+
 void weir__drop_in_lose(weir_allocator *a) {
     (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_LOST, 1);
 }

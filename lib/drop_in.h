@@ -33,6 +33,12 @@ static inline void weir__drop_in_end_use(void) {
  * serves. */
 void weir__drop_in_begin(weir_allocator *allocator);
 
+/* Before the first request: refusals are told elsewhere, so the log does not say them. */
+void weir__drop_in_hush(weir_allocator *allocator);
+
+/* 1 if the device of that number knows memory by handles, which an arena can map. */
+int weir__drop_in_can_map(int device);
+
 /* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
 void weir__drop_in_lose(weir_allocator *allocator);
 

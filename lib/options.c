@@ -986,7 +986,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               switches,
                               0},
     [WEIR_SETTING_LOG] =
-        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug", "none",
+        {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
+          "none; of weir run and weir replay warning",
           "What to write to standard error; each level shows those before it too."},
          &word_kind,
          AT(log),

@@ -173,9 +173,9 @@ static void limit_to(weir_options *options, int device, size_t most) {
 
 /* Where the environment names no engine: a mapped arena, which hardly reserves more than is in use while work
  * is pending, when every other way reserves a third more.  1 if there was a choice. */
-static int choose_engine(weir_options *options) {
+static int choose_engine(weir_options *options, int device) {
     if (options->engine != 0 || options->arena != 0 ||
-        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT)
+        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT || !weir__drop_in_can_map(device))
         return 0;
     options->engine = WEIR_ENGINE_ARENA;
     options->arena = WEIR_ARENA_MAPPED;
@@ -183,8 +183,8 @@ static int choose_engine(weir_options *options) {
 }
 
 /* As options say; if the engine is not of the user's choice, by another where the device cannot map. */
-static weir_status create(weir_options *options, weir_allocator **allocator) {
-    int chosen = choose_engine(options);
+static weir_status create(weir_options *options, int device, weir_allocator **allocator) {
+    int chosen = choose_engine(options, device);
     weir_status status = weir_allocator_create(options, allocator);
 
     if (status != WEIR_E_NOT_SUPPORTED || !chosen)
@@ -219,16 +219,23 @@ static struct weir_served *make(int device, size_t most) {
     unsigned known = weir__served_known();
     struct weir_served *s = known < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
+    int is_told;
 
     if (!s)
         return NULL;
     s->device = device;
     s->most = most;
-    if (read_options(&options, s) != WEIR_OK || create(&options, &s->allocator) != WEIR_OK) {
-        free(s);
-        return NULL;
-    }
+    if (read_options(&options, s) != WEIR_OK)
+        goto fail;
+    /* The first one of a device says what somebody should know; but refusals, which are told by verdicts. */
+    is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
+    if (is_told)
+        options.log = WEIR_LOG_WARNING;
+    if (create(&options, device, &s->allocator) != WEIR_OK)
+        goto fail;
     weir__drop_in_begin(s->allocator);
+    if (is_told)
+        weir__drop_in_hush(s->allocator);
     /* The allocator has it retained already. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
@@ -242,6 +249,10 @@ static struct weir_served *make(int device, size_t most) {
         weir__trace_begin();
     }
     return s;
+
+fail:
+    free(s);
+    return NULL;
 }
 
 uint64_t weir__served_peak(struct weir_served *s) {
