@@ -70,6 +70,7 @@ struct process {
 
 static struct record {
     const char *path;
+    int is_made; /* the file was not there before */
     int marks_at_sync;
     const char *ranges; /* NULL: NVTX's count for nothing */
     uint64_t limit;
@@ -308,6 +309,12 @@ static size_t drain_all(int is_last) {
 
 /* ------------------------------------------------------------------- the ends ---- */
 
+/* Nothing was recorded: an empty file would be no trace. */
+static void take_file_back(void) {
+    if (record.is_made)
+        unlink(record.path);
+}
+
 static void end_process(struct process *process) {
     int error;
 
@@ -331,8 +338,14 @@ static void end_recording(void) {
     (void)drain_all(1);
     for (size_t i = 0; i < record.count; i++)
         end_process(record.processes[i]);
-    if (record.count == 0 && !record.failed)
-        fprintf(stderr, "weir record: nothing was asked of the CUDA driver that this records\n");
+    if (record.count > 0 || record.failed)
+        return;
+    take_file_back();
+    fprintf(stderr,
+            "weir record: nothing was asked of the CUDA driver that this records, so there is no "
+            "trace: %s "
+            "is %s\n",
+            record.path, record.is_made ? "not made" : "as it was");
 }
 
 static void remove_folder(void) {
@@ -362,6 +375,7 @@ static int run_command(void) {
     int status = 0, error = command_start(record.command, &started);
 
     if (error) {
+        take_file_back();
         rmdir(record.folder);
         return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, record.command[0],
                     strerror(error));
@@ -392,10 +406,14 @@ static int make_folder(void) {
     return fail(EXIT_OWN, record.folder, strerror(errno));
 }
 
-/* The file is there at once, so that a path that cannot be written is said before the command runs. */
+/* The file is there at once, so that a path that cannot be written is said before the command runs.  What another
+ * recording left in it stays until there is something to be written. */
 static int try_file(void) {
-    int fd = open(record.path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(record.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
+    record.is_made = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return fail(EXIT_OWN, record.path, strerror(errno));
     close(fd);
@@ -416,7 +434,9 @@ static int prepare(void) {
         return EXIT_OWN;
     }
     code = try_file();
-    if (code || (code = make_folder()))
+    if (code == 0 && (code = make_folder()) != 0)
+        take_file_back();
+    if (code)
         return code;
     snprintf(process, sizeof process, "%d", (int)getpid());
     value = preloading_value(library, &is_there);
