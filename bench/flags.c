@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "jsonfile.h"
 #include "text.h"
 
 /* Keys of the flags, above any character: a character would be a short form. */
@@ -140,16 +141,29 @@ static const char *profile_problem(const char *path, const struct stat *is) {
     return NULL;
 }
 
+/* "--profile" or "WEIR_PROFILE", whichever set it. */
+static const char *label_of(const struct weir_cli_settings *settings, enum weir_setting setting) {
+    const char *source = settings->sources.of[setting];
+
+    return !source ? weir__setting_row(setting)->name
+                   : source + (strncmp(source, "flag ", 5) == 0 ? 5 : 0);
+}
+
+int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
+    const char *path = settings->options.verdict;
+
+    return path && strcmp(path, "stderr") != 0 && strcmp(path, "off") != 0 &&
+           !jsonfile_check(label_of(settings, WEIR_SETTING_VERDICT), path);
+}
+
 int weir_cli_profile_check(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile, *why;
-    const char *label = settings->sources.of[WEIR_SETTING_PROFILE];
+    const char *label = label_of(settings, WEIR_SETTING_PROFILE);
     char *copy;
     struct stat is;
 
     if (!path || strcmp(path, "off") == 0)
         return 0;
-    if (label && strncmp(label, "flag ", 5) == 0)
-        label += 5;
     if (stat(path, &is) == 0) {
         why = profile_problem(path, &is);
     } else {
@@ -169,7 +183,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings) {
     return !why ? 0
                 : complain(
                       "%s '%s': %s; expected a profile, the name of one to be made, or a folder",
-                      label ? label : "profile", path, why);
+                      label, path, why);
 }
 
 int weir_cli_settings_export(const struct weir_cli_settings *settings) {
@@ -329,12 +343,9 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 /* What was named cannot be opened: says why, and what could be. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
-    const char *source = settings->sources.of[WEIR_SETTING_DEVICE];
-    const char *label = source ? source : "device";
+    const char *label = label_of(settings, WEIR_SETTING_DEVICE);
     char expected[640];
 
-    if (strncmp(label, "flag ", 5) == 0)
-        label += 5;
     if (device->driver && device->count >= 1)
         list_devices(device, expected, sizeof expected);
     else if (strncmp(text, "model", 5) == 0) /* what it was told is wrong, and `why' tells what */

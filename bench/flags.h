@@ -69,6 +69,8 @@ struct weir_cli_device {
 /* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  A file that is not there
  * yet is told, if its folder is. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings);
+/* Likewise the file of --verdict or WEIR_VERDICT. */
+int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 
 /* Opens the device that --device or WEIR_DEVICE names; without either the GPU if there is one, else
  * the device model, and then says so on standard error (unless `quiet`).  settings->options.device

@@ -18,7 +18,9 @@
 #include "commands.h"
 #include "flags.h"
 #include "holders.h"
+#include "jsonfile.h"
 #include "learn.h"
+#include "replace.h"
 #include "text.h"
 
 #define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
@@ -377,20 +379,22 @@ static json_t *json_info(const struct info *info) {
 
 /* To the file, or to standard output; 0, or 1 with a message printed. */
 static int write_json(const struct info *info, json_t *object) {
-    FILE *file = info->file ? fopen(info->file, "w") : stdout;
-    int failed;
+    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL, *line = NULL;
+    int bytes = text ? asprintf(&line, "%s\n", text) : -1;
 
-    if (file && !object)
-        errno = ENOMEM;
-    failed = !file || !object || json_dumpf(object, file, JSON_INDENT(2)) != 0 ||
-             fputc('\n', file) == EOF;
+    errno = bytes < 0    ? ENOMEM
+            : info->file ? weir__replace_file(info->file, 0666, 0, line, (size_t)bytes)
+            : fputs(line, stdout) == EOF ? errno
+                                         : 0;
     json_decref(object);
-    if (info->file && file && fclose(file) != 0)
-        failed = 1;
-    if (failed)
-        fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
-                strerror(errno));
-    return failed;
+    free(text);
+    if (bytes >= 0)
+        free(line);
+    if (errno == 0)
+        return 0;
+    fprintf(stderr, "weir: cannot write %s: %s\n", info->file ? info->file : "standard output",
+            strerror(errno));
+    return 1;
 }
 
 /* ------------------------------------------------------------------ command ---- */
@@ -440,6 +444,8 @@ int weir_cmd_info(int argc, char **argv) {
     weir_cli_settings_init(&info.settings);
     if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
         return 2;
+    if (!jsonfile_check("--json", info.file))
+        return 1;
     if (info.processes) {
         holders_look(&holders, ANSWER_NS);
         if (!info.json || info.file)

@@ -23,6 +23,10 @@ int jsonfile_check(const char *flag, const char *path) {
 
     if (!path || strcmp(path, "-") == 0)
         return 1;
+    if (!*path) {
+        fprintf(stderr, "weir: %s '': expected the name of a file\n", flag);
+        return 0;
+    }
     if (stat(path, &status) == 0) {
         if (S_ISDIR(status.st_mode))
             error = EISDIR;

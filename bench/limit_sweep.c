@@ -247,8 +247,8 @@ static int read_earlier(struct limits *limits, const char *path) {
     first = json_array_get(limits->earlier, 0);
     if (limits->earlier && json_object_get(first, "limit_bytes"))
         return 1;
-    fprintf(stderr, "weir: --limit-sweep=%s: %s\n", path,
-            limits->earlier ? "is not what --limit-sweep --json writes" : error.text);
+    fprintf(stderr, "weir: --limit-sweep=%s: %s; expected what --limit-sweep --json writes\n", path,
+            limits->earlier ? "there are no limits in it" : error.text);
     return 0;
 }
 

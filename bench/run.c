@@ -114,8 +114,19 @@ static int put_json(struct run *run) {
                          : put_file(run, "WEIR_RUN_JSON", run->json);
 }
 
+/* The process that the command begins as is this one, unless a report is waited for: it says where there is nothing to
+ * say; what else runs in it does not. */
+static int put_first(struct run *run) {
+    char process[24];
+
+    if (run->report || run->dry)
+        return 0;
+    snprintf(process, sizeof process, "%ld", (long)getpid());
+    return setenv("WEIR_RUN_FIRST", process, 1);
+}
+
 static int put_run(struct run *run) {
-    return put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
+    return put_first(run) || put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
@@ -168,7 +179,7 @@ static int prepare_report(struct run *run) {
 
     if (!run->report)
         return 0;
-    if (!report_check("--report", run->report) || !jsonfile_check("--json", run->json))
+    if (!report_check("--report", run->report))
         return EXIT_OWN;
     if (run->dry)
         return 0;
@@ -335,14 +346,15 @@ static int find_and_set(struct run *run) {
 
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (weir_cli_profile_check(&run->settings) != 0)
+    if (weir_cli_profile_check(&run->settings) != 0 || weir_cli_verdict_check(&run->settings) != 0)
         return EXIT_USAGE;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    if (clear_trace(run) != 0)
+    if (!jsonfile_check("--json", run->json) ||
+        !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);
     return code ? code : set_environment(run, library);

@@ -13,6 +13,7 @@
  */
 #include "preload.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
@@ -414,6 +415,23 @@ static __attribute__((constructor)) void begin(void) {
     (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
+/* What was to be written of a process of which there is nothing; programs that the first one starts are not asked. */
+static void tell_of_nothing(void) {
+    static const char *const wanted[] = {"WEIR_RUN_STATS", "WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE",
+                                         "WEIR_RUN_TRACE"};
+    const char *first = getenv("WEIR_RUN_FIRST");
+    int is_asked = 0;
+
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
+        is_asked |= weir__run_flag(wanted[i]);
+    if (!is_asked || !first || strtol(first, NULL, 10) != (long)getpid())
+        return;
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
+              dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)
+                  ? "asked for no device memory"
+                  : "did not load CUDA, and used no device memory");
+}
+
 /* A program that took device memory and asked no pool for any is told why it was served nothing.  Why a pool was
  * left was said then; children have their own. */
 static __attribute__((destructor)) void end(void) {
@@ -431,4 +449,6 @@ static __attribute__((destructor)) void end(void) {
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
                   "driver",
                   text);
+    else
+        tell_of_nothing();
 }
