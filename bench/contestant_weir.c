@@ -184,11 +184,8 @@ void public_steps(void *allocator, struct weir_timeline *timeline, uint64_t bega
         if (weir_events(opened->allocator, opened->last_step, events, sizeof events[0],
                         sizeof events / sizeof events[0], &count) != WEIR_OK)
             return;
-        for (size_t i = 0; i < count; i++) {
-            weir__timeline_lost(timeline, events[i].sequence - opened->last_step - 1);
-            weir__timeline_event(timeline, made_ns, &events[i]);
-            opened->last_step = events[i].sequence;
-        }
+        opened->last_step =
+            weir__timeline_events(timeline, made_ns, opened->last_step, events, count);
     } while (count == sizeof events / sizeof events[0]);
 }
 

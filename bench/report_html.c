@@ -328,7 +328,11 @@ static const char *const captions[] = {
     "part; faint: held a block before and holds none now; paper: never held one. Pages of 2 MiB "
     "that no "
     "block ever touched are left out, so neighbours may lie far apart.",
-    "Reserve of the process over time, by its growth steps. Dotted: the most that was requested.",
+    "Memory of the process over time, as it was looked at a hundred times a second. Light grey: "
+    "requested (darker: "
+    "between its least and its most where the picture is too coarse); dashed: in use, as handed "
+    "out; thick line: "
+    "reserve, by its growth steps; dotted: the most that was requested.",
 };
 
 static void put_pictures(FILE *file, const struct report *report, enum picture_kind from,
@@ -608,7 +612,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     const json_t *left = json_object_get(line, "left");
     json_t *value;
     const char *key;
-    int events = 0, any = 0;
+    int events = 0, timelines = 0, any = 0;
 
     fprintf(file,
             "<section id=\"process-%zu\"><h2>process %" PRIu64 " <small>run %s</small></h2>\n",
@@ -628,6 +632,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     for (size_t i = 0; i < json_array_size(served); i++) {
         process_row(file, json_array_get(served, i));
         events |= json_object_get(json_array_get(served, i), "events") != NULL;
+        timelines |= json_object_get(json_array_get(served, i), "timeline") != NULL;
     }
     if (json_array_size(served))
         fputs("</tbody></table></div>\n", file);
@@ -645,13 +650,12 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
         put_options(file, json_object_get(line, "options"));
         fputs("</p></details>\n", file);
     }
-    if (json_array_size(served) && !events)
-        fputs("<p class=\"note missing\">No time line of the reserve: it is there with <code>weir "
-              "run "
-              "--report FILE</code>.</p>\n",
-              file);
-    fputs("<p class=\"note missing\">What was requested over time, the address map and latencies "
-          "come "
+    if (json_array_size(served) && !(events && timelines))
+        fprintf(file,
+                "<p class=\"note missing\">No time line of %s: it is there with <code>weir run "
+                "--report FILE</code>.</p>\n",
+                events ? "what was requested" : "its memory");
+    fputs("<p class=\"note missing\">The address map and latencies come "
           "from a trace: <code>weir record</code> the program, then <code>weir replay "
           "--report FILE</code> the trace.</p>\n</section>\n",
           file);

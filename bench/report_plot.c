@@ -627,14 +627,69 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
 
 /* ------------------------------------------------------------------- process ---- */
 
-/* The reserve of each device over time, by its steps. */
+/* Seconds, requested low and high, in use, reserve low and high in MiB: each holds until the next. */
+static double process_timeline(FILE *script, const json_t *timeline) {
+    static const char *const names[] = {"requested_low", "requested_high", "in_use_high",
+                                        "reserve_low", "reserve_high"};
+    const json_t *times = json_object_get(timeline, "time_ns");
+    size_t count = json_array_size(times);
+    double top = 0.0;
+
+    fputs("$time << EOD\n", script);
+    for (size_t i = 0; i < 2 * count; i++) {
+        if (i == 0) /* nothing was there before */
+            continue;
+        fprintf(script, "%.6f", number_at(times, i / 2) / 1e9);
+        for (size_t k = 0; k < 5; k++) {
+            double value = number_at(json_object_get(timeline, names[k]), (i - 1) / 2) / 1048576.0;
+
+            fprintf(script, " %.6g", value);
+            top = fmax(top, value);
+        }
+        fputc('\n', script);
+    }
+    if (count == 0)
+        fputs("0 NaN NaN NaN NaN NaN\n", script);
+    fputs("EOD\n", script);
+    return top;
+}
+
+/* Seconds, reserve in MiB, the same if it grew, if it shrank; up to `end'. */
+static double process_events(FILE *script, const json_t *events, double end) {
+    double top = 0.0, last = 0.0, reserve = 0.0;
+
+    fputs("$events << EOD\n0 0 NaN NaN\n", script);
+    for (size_t k = 0; k < json_array_size(events); k++) {
+        const json_t *event = json_array_get(events, k);
+        int shrinks = json_is_true(json_object_get(event, "shrink"));
+
+        last = (double)report_number(event, "time_ns", NULL) / 1e9;
+        reserve = (double)report_number(event, "reserve", NULL) / 1048576.0;
+        fprintf(script, "%.6f %.6g", last, reserve);
+        fprintf(script, shrinks ? " NaN %.6g\n" : " %.6g NaN\n", reserve);
+        top = fmax(top, reserve);
+    }
+    if (end > last)
+        fprintf(script, "%.6f %.6g NaN NaN\n", end, reserve);
+    fputs("EOD\n", script);
+    return top;
+}
+
+static int has_picture(const json_t *served) {
+    return json_array_size(json_object_get(served, "events")) > 0 ||
+           json_array_size(report_at(served, "timeline", "time_ns")) > 0;
+}
+
+/* The memory of each device over time, as it was looked at; its reserve by each step. */
 static void draw_process(FILE *script, const struct report_process *process,
                          const struct grid *grid) {
     const json_t *served = json_object_get(process->line, "served");
     size_t panel = 0;
 
     begin_legend(script, grid);
-    fputs("plot NaN with lines lc rgb 'black' lw 2 title 'reserve',"
+    fputs("plot NaN with filledcurves y1=0 fc rgb '#808080' fs solid 0.35 title 'requested',"
+          " NaN with lines lc rgb '#0072b2' lw 1.5 dt 2 title 'in use',"
+          " NaN with lines lc rgb 'black' lw 2 title 'reserve',"
           " NaN with lines lc rgb '#d55e00' lw 1.5 dt 3 title 'most requested',"
           " NaN with points lc rgb 'black' pt 8 ps 0.7 title 'growth',"
           " NaN with points lc rgb '#d55e00' pt 11 ps 0.7 title 'given back'\n",
@@ -642,34 +697,31 @@ static void draw_process(FILE *script, const struct report_process *process,
     begin_panels(script);
     fputs("set ylabel 'MiB'\nset xlabel 'seconds' offset 0,0.4\n", script);
     for (size_t i = 0; i < json_array_size(served); i++) {
-        const json_t *one = json_array_get(served, i), *events = json_object_get(one, "events");
-        double live = (double)report_number(one, "requested_peak", NULL) / 1048576.0, top = live;
+        const json_t *one = json_array_get(served, i),
+                     *times = report_at(one, "timeline", "time_ns");
+        double live = (double)report_number(one, "requested_peak", NULL) / 1048576.0, top;
         const char *device = json_string_value(json_object_get(one, "device"));
         const char *serves = json_string_value(json_object_get(one, "serves"));
 
-        if (json_array_size(events) == 0)
+        if (!has_picture(one))
             continue;
-        fputs("$events << EOD\n0 0 NaN NaN\n", script);
-        for (size_t k = 0; k < json_array_size(events); k++) {
-            const json_t *event = json_array_get(events, k);
-            double reserve = (double)report_number(event, "reserve", NULL) / 1048576.0;
-            int shrinks = json_is_true(json_object_get(event, "shrink"));
-
-            fprintf(script, "%.6f %.6g", (double)report_number(event, "time_ns", NULL) / 1e9,
-                    reserve);
-            fprintf(script, shrinks ? " NaN %.6g\n" : " %.6g NaN\n", reserve);
-            top = fmax(top, reserve);
-        }
-        fputs("EOD\n", script);
+        top = fmax(live, process_timeline(script, json_object_get(one, "timeline")));
+        top = fmax(top, process_events(script, json_object_get(one, "events"),
+                                       number_at(times, json_array_size(times) - 1) / 1e9));
         place_panel(script, grid, panel++);
         set_title(script, device ? device : "", serves ? serves : "", -0.7);
-        fprintf(script,
-                "set xrange [0:*]\nset yrange [0:%.6g]\n"
-                "plot $events using 1:2 with steps lc rgb 'black' lw 2,"
-                " %.6g with lines lc rgb '#d55e00' lw 1.5 dt 3,"
-                " $events using 1:3 with points lc rgb 'black' pt 8 ps 0.6,"
-                " '' using 1:4 with points lc rgb '#d55e00' pt 11 ps 0.6\n",
-                fmax(top * 1.1, 1.0), live);
+        fprintf(
+            script,
+            "set xrange [0:*]\nset yrange [0:%.6g]\n"
+            "plot $time using 1:3 with filledcurves y1=0 fc rgb '#808080' fs solid 0.25 noborder,"
+            " '' using 1:2:3 with filledcurves fc rgb '#808080' fs solid 0.25 noborder,"
+            " '' using 1:5:6 with filledcurves fc rgb 'black' fs solid 0.18 noborder,"
+            " '' using 1:4 with lines lc rgb '#0072b2' lw 1.5 dt 2,"
+            " $events using 1:2 with steps lc rgb 'black' lw 2,"
+            " %.6g with lines lc rgb '#d55e00' lw 1.5 dt 3,"
+            " $events using 1:3 with points lc rgb 'black' pt 8 ps 0.6,"
+            " '' using 1:4 with points lc rgb '#d55e00' pt 11 ps 0.6\n",
+            fmax(top * 1.1, 1.0), live);
     }
     fputs("unset multiplot\n", script);
 }
@@ -685,7 +737,7 @@ static size_t panels_of(const struct report *report, enum picture_kind kind, siz
         const json_t *served = json_object_get(report->processes[of].line, "served");
 
         for (size_t i = 0; i < json_array_size(served); i++)
-            count += json_array_size(json_object_get(json_array_get(served, i), "events")) > 0;
+            count += (size_t)has_picture(json_array_get(served, i));
         return count;
     }
     for (size_t i = 0; i < trace->count; i++) {

@@ -98,6 +98,32 @@ void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
     t->of_last = 1;
 }
 
+static void widen(struct weir_timeline_extent *e, const struct point *p) {
+    for (int i = 0; i < WEIR_TIMELINE_COUNTERS; i++) {
+        e->low[i] = p->values[i] < e->low[i] ? p->values[i] : e->low[i];
+        e->high[i] = p->values[i] > e->high[i] ? p->values[i] : e->high[i];
+    }
+}
+
+size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
+                              size_t most) {
+    size_t points =
+        t->points + (t->of_last > 1); /* the last point is of peaks: this is how it ended */
+    size_t each = (points + most - 1) / most, count = 0;
+
+    for (size_t i = 0; i < points; i++) {
+        const struct point *p = i < t->points ? &t->point[i] : &t->now;
+
+        if (i % each == 0) {
+            out[count].time_ns = p->time_ns;
+            memcpy(out[count].low, p->values, sizeof p->values);
+            memcpy(out[count++].high, p->values, sizeof p->values);
+        }
+        widen(&out[count - 1], p);
+    }
+    return count;
+}
+
 /* ---- slices -------------------------------------------------------------------------------------- */
 
 static void add(struct weir_timeline *t, const struct slice *slice) {
@@ -126,6 +152,16 @@ void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_
                            .after = event->reserve_after,
                            .name = weir__event_name(event->cause, event->shrink),
                            .what = event->shrink ? GIVEN_BACK : GROWTH});
+}
+
+uint64_t weir__timeline_events(struct weir_timeline *t, uint64_t made_ns, uint64_t last,
+                               const weir_event *events, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        weir__timeline_lost(t, events[i].sequence - last - 1);
+        weir__timeline_event(t, made_ns, &events[i]);
+        last = events[i].sequence;
+    }
+    return last;
 }
 
 void weir__timeline_refusal(struct weir_timeline *t, uint64_t time_ns, uint64_t bytes) {

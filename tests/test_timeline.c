@@ -159,6 +159,67 @@ START_TEST(test_points_in_order) {
 }
 END_TEST
 
+/* Whatever the number of parts, the first and the last value are there, and no peak and no dip is lost. */
+START_TEST(test_extents) {
+    enum { VALUES = 1000, MOST = 16 };
+    struct weir_timeline_extent parts[VALUES + 1];
+
+    ck_assert_uint_eq(weir__timeline_extents(timeline, parts, MOST), 0);
+    for (uint64_t i = 0; i < VALUES; i++)
+        count(i * 10, 500 + i, i == 400 ? 9000 : i, i == 700 ? 1 : 2000 + i);
+    ck_assert_uint_eq(weir__timeline_extents(timeline, parts, VALUES), VALUES);
+    for (uint64_t i = 0; i < VALUES; i++) {
+        MUST(parts[i].time_ns == i * 10);
+        MUST(parts[i].low[WEIR_TIMELINE_REQUESTED] == 500 + i);
+        MUST(parts[i].high[WEIR_TIMELINE_REQUESTED] == 500 + i);
+    }
+    for (size_t most = 1; most <= MOST; most++) {
+        size_t parts_there = weir__timeline_extents(timeline, parts, most);
+        uint64_t highest = 0, lowest = UINT64_MAX;
+
+        MUST(parts_there >= 1 && parts_there <= most);
+        for (size_t i = 0; i < parts_there; i++) {
+            MUST(i == 0 || parts[i].time_ns > parts[i - 1].time_ns);
+            if (parts[i].high[WEIR_TIMELINE_IN_USE] > highest)
+                highest = parts[i].high[WEIR_TIMELINE_IN_USE];
+            if (parts[i].low[WEIR_TIMELINE_RESERVE] < lowest)
+                lowest = parts[i].low[WEIR_TIMELINE_RESERVE];
+        }
+        ck_assert_uint_eq(highest, 9000);
+        ck_assert_uint_eq(lowest, 1);
+        ck_assert_uint_eq(parts[0].low[WEIR_TIMELINE_REQUESTED], 500);
+        ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_REQUESTED], 500 + VALUES - 1);
+    }
+}
+END_TEST
+
+/* Where neighbours were put together the last part still tells how it ended. */
+START_TEST(test_extents_of_many) {
+    struct weir_timeline_extent parts[64];
+    size_t parts_there;
+
+    for (uint64_t i = 0; i < 3 * WEIR_TIMELINE_POINTS; i++)
+        count(i, i + 1, i + 1, i + 1);
+    count(3 * WEIR_TIMELINE_POINTS, 7, 7, 7);
+    parts_there = weir__timeline_extents(timeline, parts, 64);
+    MUST(parts_there > 32 && parts_there <= 64);
+    ck_assert_uint_eq(parts[parts_there - 1].low[WEIR_TIMELINE_REQUESTED], 7);
+    ck_assert_uint_eq(parts[parts_there - 1].high[WEIR_TIMELINE_RESERVE], 3 * WEIR_TIMELINE_POINTS);
+}
+END_TEST
+
+START_TEST(test_events_behind_each_other) {
+    weir_event events[3] = {{.sequence = 3, .time_ns = 10, .got = 1, .cause = WEIR_EVENT_POLICY},
+                            {.sequence = 4, .time_ns = 20, .got = 1, .cause = WEIR_EVENT_POLICY},
+                            {.sequence = 9, .time_ns = 30, .got = 1, .cause = WEIR_EVENT_POLICY}};
+
+    ck_assert_uint_eq(weir__timeline_events(timeline, 0, 2, events, 0), 2);
+    ck_assert_uint_eq(weir__timeline_missing(timeline), 0);
+    ck_assert_uint_eq(weir__timeline_events(timeline, 0, 1, events, 3), 9);
+    ck_assert_uint_eq(weir__timeline_missing(timeline), 1 + 4);
+}
+END_TEST
+
 START_TEST(test_no_slice_is_dropped_unsaid) {
     const uint64_t more = 1000;
 
@@ -201,6 +262,9 @@ int main(void) {
     tcase_add_test(tests, test_as_it_was);
     tcase_add_test(tests, test_peaks_stay);
     tcase_add_test(tests, test_points_in_order);
+    tcase_add_test(tests, test_extents);
+    tcase_add_test(tests, test_extents_of_many);
+    tcase_add_test(tests, test_events_behind_each_other);
     tcase_add_test(tests, test_no_slice_is_dropped_unsaid);
     tcase_add_test(tests, test_slices_of_a_lane_do_not_overlap);
     return run_suite(suite, CK_FORK_GETENV);

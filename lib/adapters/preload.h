@@ -225,6 +225,11 @@ void weir__trace_refused(const struct weir_served *s, size_t bytes);
 int weir__trace_is_on(void);
 /* Asks for figures, and may be long: 1, or 0: it is over. */
 int weir__trace_look(void);
+/* Of the memory of one that is served, in no more than so many parts, by its allocator's clock: how many there are; 0:
+ * it was not asked for. */
+struct weir_timeline_extent;
+size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
+                           size_t most);
 /* Before weir__show_end: the file is written, of what was seen so far. */
 void weir__trace_end(void);
 

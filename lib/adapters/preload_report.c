@@ -26,16 +26,18 @@
 
 #include "drop_in.h"
 #include "log.h"
+#include "timeline.h"
 
 enum {
     FIGURES_S = 2, /* that they are waited for */
     PROFILES_S = 10,
     TEXT_BYTES = 400,
-    LINE_BYTES = 262144,
+    LINE_BYTES = 524288,
     FIGURES_BYTES = 65536, /* of them, for what is no event */
     VERDICT_BYTES = 4096,
     MOST_EVENTS = 256,
-    EVENTS_AT_ONCE = 64
+    EVENTS_AT_ONCE = 64,
+    MOST_PARTS = 512 /* of a time line */
 };
 
 _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
@@ -132,8 +134,16 @@ static void add_event(struct line *line, const weir_event *event, int is_first) 
         event->shrink ? "true" : "false");
 }
 
+/* Figures need the room that is left. */
+static void take_back_if_long(struct line *line, size_t before) {
+    if (!line->is_full && line->length <= sizeof line->text - FIGURES_BYTES)
+        return;
+    line->length = before;
+    line->is_full = 0;
+}
+
 /* Of many each so many-th; each that rises above all before, too, as long as these are no more than MOST_EVENTS.
- * As many as the ring still has.  All or none: figures need the room that is left. */
+ * As many as the ring still has.  All or none. */
 static void add_events(struct line *line, const struct weir_served *s, uint64_t each) {
     size_t before = line->length, count = EVENTS_AT_ONCE;
     weir_event events[EVENTS_AT_ONCE];
@@ -157,10 +167,35 @@ static void add_events(struct line *line, const struct weir_served *s, uint64_t 
         }
     }
     add(line, "]");
-    if (line->is_full || line->length > sizeof line->text - FIGURES_BYTES) {
-        line->length = before;
-        line->is_full = 0;
-    }
+    take_back_if_long(line, before);
+}
+
+static void add_numbers(struct line *line, const char *name, const struct weir_timeline_extent *of,
+                        size_t count, const uint64_t *first) {
+    size_t each = sizeof *of / sizeof *first;
+
+    add(line, "%s\"%s\":[", first == &of->time_ns ? "" : ",", name);
+    for (size_t i = 0; i < count; i++)
+        add(line, "%s%llu", i ? "," : "", (unsigned long long)first[i * each]);
+    add(line, "]");
+}
+
+/* As bench/samples.c has them of a replay, over time. */
+static void add_timeline(struct line *line, const struct weir_served *s) {
+    static struct weir_timeline_extent part[MOST_PARTS]; /* one thread */
+    size_t before = line->length, count = weir__trace_extents(s, part, MOST_PARTS);
+
+    if (line->is_full || count == 0)
+        return;
+    add(line, ",\"timeline\":{");
+    add_numbers(line, "time_ns", part, count, &part->time_ns);
+    add_numbers(line, "requested_low", part, count, &part->low[WEIR_TIMELINE_REQUESTED]);
+    add_numbers(line, "requested_high", part, count, &part->high[WEIR_TIMELINE_REQUESTED]);
+    add_numbers(line, "in_use_high", part, count, &part->high[WEIR_TIMELINE_IN_USE]);
+    add_numbers(line, "reserve_low", part, count, &part->low[WEIR_TIMELINE_RESERVE]);
+    add_numbers(line, "reserve_high", part, count, &part->high[WEIR_TIMELINE_RESERVE]);
+    add(line, "}");
+    take_back_if_long(line, before);
 }
 
 /* How many events there are in all. */
@@ -204,6 +239,7 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
     add_latency(line, s, 1, "free_ns");
     if (weir__run_flag("WEIR_RUN_SAMPLES"))
         add_events(line, s, count_events(s) / MOST_EVENTS + 1);
+    add_timeline(line, s);
     add(line, "}");
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'.
+/* preload_trace.c: what happened when in this process, as a file for Perfetto: `weir run --trace-events'; and of its
+ * memory what a report shows (`weir run --report').
  *
  * A thread of its own looks at the figures of each allocator a hundred times a second and takes the steps
  * that it noted since; refusals come from the requests themselves.  The file is written when the process ends, after
@@ -76,11 +77,7 @@ static void take_steps(struct row *row) {
                         sizeof events / sizeof events[0], &count) != WEIR_OK)
             return;
         pthread_mutex_lock(&lock);
-        for (size_t i = 0; i < count; i++) {
-            weir__timeline_lost(row->timeline, events[i].sequence - row->last - 1);
-            weir__timeline_event(row->timeline, row->made_ns, &events[i]);
-            row->last = events[i].sequence;
-        }
+        row->last = weir__timeline_events(row->timeline, row->made_ns, row->last, events, count);
         pthread_mutex_unlock(&lock);
     } while (count == sizeof events / sizeof events[0]);
 }
@@ -179,16 +176,18 @@ void weir__trace_begin(void) {
     int before = errno, error;
 
     if (!wanted || !*wanted)
+        wanted = NULL;
+    if (!wanted && !weir__run_flag("WEIR_RUN_SAMPLES"))
         return;
-    error = make_file(wanted);
+    error = wanted ? make_file(wanted) : 0;
     began_ns = now_ns();
     atomic_store(&is_on, 1);
     if (!error)
         error = weir__start_thread(run, "weir-trace");
     if (error) {
         atomic_store(&is_on, 0);
-        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "there will be no trace events in %s: %s", path,
-                  strerror(error));
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "there will be no %s%s: %s",
+                  wanted ? "trace events in " : "time line in the report", path, strerror(error));
     }
     errno = before;
 }
@@ -214,6 +213,22 @@ static int write_rows(FILE *file, uint64_t *missing) {
     return !ferror(file);
 }
 
+size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
+                           size_t most) {
+    size_t count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < MOST; i++) {
+        if (!rows[i].timeline || rows[i].of != s)
+            continue;
+        count = weir__timeline_extents(rows[i].timeline, out, most);
+        for (size_t k = 0; k < count; k++)
+            out[k].time_ns -= rows[i].made_ns;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 /* One that is still looking writes no more of what it sees: is_on is 0 when it comes by. */
 void weir__trace_end(void) {
     uint64_t missing = 0;
@@ -223,15 +238,15 @@ void weir__trace_end(void) {
     if (!atomic_exchange(&is_on, 0))
         return;
     pthread_mutex_lock(&lock);
-    file = fopen(path, "we");
+    file = path[0] ? fopen(path, "we") : NULL;
     good = file && write_rows(file, &missing);
-    if (!file || fclose(file) != 0 || !good)
+    if (path[0] && (!file || fclose(file) != 0 || !good))
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,
                   strerror(errno));
     else if (missing > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu steps are missing", path,
                   (unsigned long long)missing);
-    if (weir__served_known() > MOST)
+    if (path[0] && weir__served_known() > MOST)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
                   MOST);
     pthread_mutex_unlock(&lock);
