@@ -6,7 +6,9 @@
  *
  * A program that uses NVTX has tables of pointers to its own variables, each a function of the interface, by
  * module.  The tool's InitializeInjectionNvtx2 is handed a function that finds those tables, puts its own
- * functions into the variables that it is interested in, and answers nonzero.
+ * functions into the variables that it is interested in, and answers nonzero.  Extensions have tables and versions of
+ * their own, which InitializeInjectionNvtxExtension is handed, one at a time: of them the one that names memory is used
+ * (nvtx3/nvToolsExtMem.h, nvtx3/nvtxDetail/nvtxExtTypes.h).
  */
 #ifndef WEIR_NVTX_ABI_H
 #define WEIR_NVTX_ABI_H
@@ -36,16 +38,38 @@ enum {
     WEIR_NVTX_SYNC_SIZE = 7
 };
 
+/* Of CORE. */
+enum {
+    WEIR_NVTX_MARK_EX = 1,
+    WEIR_NVTX_MARK_A = 2,
+    WEIR_NVTX_MARK_W = 3,
+    WEIR_NVTX_RANGE_START_EX = 4,
+    WEIR_NVTX_RANGE_START_A = 5,
+    WEIR_NVTX_RANGE_START_W = 6,
+    WEIR_NVTX_RANGE_PUSH_EX = 8,
+    WEIR_NVTX_RANGE_PUSH_A = 9,
+    WEIR_NVTX_RANGE_PUSH_W = 10
+};
+
 /* Of CORE2. */
 enum {
     WEIR_NVTX_DOMAIN_MARK_EX = 1,
+    WEIR_NVTX_DOMAIN_RANGE_START_EX = 2,
     WEIR_NVTX_DOMAIN_RANGE_PUSH_EX = 4,
     WEIR_NVTX_DOMAIN_RANGE_POP = 5,
     WEIR_NVTX_DOMAIN_NAME_CATEGORY_A = 8,
+    WEIR_NVTX_DOMAIN_REGISTER_STRING_A = 10,
+    WEIR_NVTX_DOMAIN_REGISTER_STRING_W = 11,
     WEIR_NVTX_DOMAIN_CREATE_A = 12
 };
 
-enum { WEIR_NVTX_PAYLOAD_UNSIGNED_INT64 = 1, WEIR_NVTX_MESSAGE_ASCII = 1 };
+enum { WEIR_NVTX_PAYLOAD_UNSIGNED_INT64 = 1 };
+enum {
+    WEIR_NVTX_MESSAGE_ASCII = 1,
+    WEIR_NVTX_MESSAGE_UNICODE = 2,
+    WEIR_NVTX_MESSAGE_REGISTERED = 3
+};
+enum { WEIR_NVTX_NO_PUSH_POP_TRACKING = -2 };
 
 struct weir_nvtx_attributes {
     uint16_t version, size;
@@ -55,7 +79,7 @@ struct weir_nvtx_attributes {
     int32_t payload_type, reserved;
     uint64_t payload; /* a union there */
     int32_t message_type;
-    const char *message; /* likewise */
+    const void *message; /* likewise: char, wchar_t, or what registering gave */
 };
 
 typedef void *weir_nvtx_domain;
@@ -79,5 +103,77 @@ struct weir_nvtx_version_info {
 
 typedef const void *weir_nvtx_export_table(uint32_t id);
 typedef int weir_nvtx_initialize(weir_nvtx_export_table *find);
+
+/* ---- the extension that names memory ------------------------------------------------------------- */
+
+enum { WEIR_NVTX_EXT_MEM = 1, WEIR_NVTX_EXT_MEM_VERSION = 0x0102, WEIR_NVTX_EXT_MEM_SLOTS = 63 };
+
+/* What stands in a slot that has no function: nothing yet, and none. */
+enum { WEIR_NVTX_EXT_FRESH = 0, WEIR_NVTX_EXT_DISABLED = 1 };
+
+/* Of its slots. */
+enum {
+    WEIR_NVTX_MEM_REGIONS_REGISTER = 3,
+    WEIR_NVTX_MEM_REGIONS_UNREGISTER = 5,
+    WEIR_NVTX_MEM_REGIONS_NAME = 6
+};
+
+enum { WEIR_NVTX_MEM_VIRTUAL_ADDRESS = 1, WEIR_NVTX_MEM_BY_POINTER = 1 };
+
+struct weir_nvtx_segment {
+    size_t id, slots;
+    intptr_t *functions;
+};
+
+struct weir_nvtx_extension {
+    uint16_t version, size, module, compatible;
+    size_t segments;
+    struct weir_nvtx_segment *segment;
+    intptr_t (*export_function)(uint32_t id);
+    const void *info;
+};
+
+typedef int weir_nvtx_initialize_extension(struct weir_nvtx_extension *extension);
+
+struct weir_nvtx_range {
+    size_t size;
+    const void *pointer;
+};
+
+struct weir_nvtx_regions_register {
+    uint16_t compatible, size;
+    uint32_t type;
+    void *heap; /* NULL: all addresses of the process */
+    size_t count, element_size;
+    const void *elements;
+    void **handles;
+};
+
+struct weir_nvtx_regions_unregister {
+    uint16_t compatible, size;
+    uint32_t by;
+    size_t count, element_size;
+    const void *const *elements; /* unions there */
+};
+
+struct weir_nvtx_region_name {
+    uint32_t by, message_type;
+    const void *region, *message; /* likewise */
+    uint32_t category, reserved;
+};
+
+struct weir_nvtx_regions_name {
+    uint16_t compatible, size;
+    uint32_t reserved;
+    size_t count, element_size;
+    const struct weir_nvtx_region_name *elements;
+    size_t reserved_too;
+};
+
+typedef void weir_nvtx_mem_register(weir_nvtx_domain domain,
+                                    const struct weir_nvtx_regions_register *what);
+typedef void weir_nvtx_mem_unregister(weir_nvtx_domain domain,
+                                      const struct weir_nvtx_regions_unregister *what);
+typedef void weir_nvtx_mem_name(weir_nvtx_domain domain, const struct weir_nvtx_regions_name *what);
 
 #endif

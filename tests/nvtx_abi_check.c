@@ -14,6 +14,10 @@
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #pragma GCC diagnostic ignored "-Wcast-function-type"
 #include <nvtx3/nvToolsExt.h>
+#if __has_include(<nvtx3/nvToolsExtMem.h>)
+#include <nvtx3/nvToolsExtMem.h>
+#define HAVE_NVTX_MEM 1
+#endif
 #pragma GCC diagnostic pop
 #define HAVE_NVTX 1
 #endif
@@ -44,6 +48,21 @@ SAME(WEIR_NVTX_OPENCL_SIZE, NVTX_CBID_OPENCL_SIZE);
 SAME(WEIR_NVTX_CUDART_SIZE, NVTX_CBID_CUDART_SIZE);
 SAME(WEIR_NVTX_CORE2_SIZE, NVTX_CBID_CORE2_SIZE);
 SAME(WEIR_NVTX_SYNC_SIZE, NVTX_CBID_SYNC_SIZE);
+SAME(WEIR_NVTX_MARK_EX, NVTX_CBID_CORE_MarkEx);
+SAME(WEIR_NVTX_MARK_A, NVTX_CBID_CORE_MarkA);
+SAME(WEIR_NVTX_MARK_W, NVTX_CBID_CORE_MarkW);
+SAME(WEIR_NVTX_RANGE_START_EX, NVTX_CBID_CORE_RangeStartEx);
+SAME(WEIR_NVTX_RANGE_START_A, NVTX_CBID_CORE_RangeStartA);
+SAME(WEIR_NVTX_RANGE_START_W, NVTX_CBID_CORE_RangeStartW);
+SAME(WEIR_NVTX_RANGE_PUSH_EX, NVTX_CBID_CORE_RangePushEx);
+SAME(WEIR_NVTX_RANGE_PUSH_A, NVTX_CBID_CORE_RangePushA);
+SAME(WEIR_NVTX_RANGE_PUSH_W, NVTX_CBID_CORE_RangePushW);
+SAME(WEIR_NVTX_DOMAIN_RANGE_START_EX, NVTX_CBID_CORE2_DomainRangeStartEx);
+SAME(WEIR_NVTX_DOMAIN_REGISTER_STRING_A, NVTX_CBID_CORE2_DomainRegisterStringA);
+SAME(WEIR_NVTX_DOMAIN_REGISTER_STRING_W, NVTX_CBID_CORE2_DomainRegisterStringW);
+SAME(WEIR_NVTX_MESSAGE_UNICODE, NVTX_MESSAGE_TYPE_UNICODE);
+SAME(WEIR_NVTX_MESSAGE_REGISTERED, NVTX_MESSAGE_TYPE_REGISTERED);
+SAME(WEIR_NVTX_NO_PUSH_POP_TRACKING, NVTX_NO_PUSH_POP_TRACKING);
 SAME(WEIR_NVTX_DOMAIN_MARK_EX, NVTX_CBID_CORE2_DomainMarkEx);
 SAME(WEIR_NVTX_DOMAIN_RANGE_PUSH_EX, NVTX_CBID_CORE2_DomainRangePushEx);
 SAME(WEIR_NVTX_DOMAIN_RANGE_POP, NVTX_CBID_CORE2_DomainRangePop);
@@ -72,6 +91,72 @@ SAME(offsetof(struct weir_nvtx_version_info, version),
      offsetof(NvtxExportTableVersionInfo, version));
 SAME(offsetof(struct weir_nvtx_version_info, set_injection_version),
      offsetof(NvtxExportTableVersionInfo, SetInjectionNvtxVersion));
+
+#ifdef HAVE_NVTX_MEM
+#define SAME_IN(ours, theirs, our_field, their_field)                                              \
+    _Static_assert(offsetof(struct ours, our_field) == offsetof(theirs, their_field) &&            \
+                       sizeof(((struct ours *)0)->our_field) ==                                    \
+                           sizeof(((theirs *)0)->their_field),                                     \
+                   #ours " " #our_field)
+
+SAME(WEIR_NVTX_EXT_MEM, NVTX_EXT_MODULEID_MEM);
+SAME(WEIR_NVTX_EXT_MEM_VERSION, NVTX_EXT_COMPATID_MEM);
+SAME(WEIR_NVTX_EXT_MEM_SLOTS, NVTX_EXT_MEM_SLOT_COUNT);
+SAME(WEIR_NVTX_EXT_FRESH, NVTX_EXTENSION_FRESH);
+SAME(WEIR_NVTX_EXT_DISABLED, NVTX_EXTENSION_DISABLED);
+SAME(WEIR_NVTX_MEM_REGIONS_REGISTER, NVTX3EXT_CBID_nvtxMemRegionsRegister);
+SAME(WEIR_NVTX_MEM_REGIONS_UNREGISTER, NVTX3EXT_CBID_nvtxMemRegionsUnregister);
+SAME(WEIR_NVTX_MEM_REGIONS_NAME, NVTX3EXT_CBID_nvtxMemRegionsName);
+SAME(WEIR_NVTX_MEM_VIRTUAL_ADDRESS, NVTX_MEM_TYPE_VIRTUAL_ADDRESS);
+SAME(WEIR_NVTX_MEM_BY_POINTER, NVTX_MEM_REGION_REF_TYPE_POINTER);
+
+SAME(sizeof(struct weir_nvtx_segment), sizeof(nvtxExtModuleSegment_t));
+SAME_IN(weir_nvtx_segment, nvtxExtModuleSegment_t, id, segmentId);
+SAME_IN(weir_nvtx_segment, nvtxExtModuleSegment_t, slots, slotCount);
+SAME_IN(weir_nvtx_segment, nvtxExtModuleSegment_t, functions, functionSlots);
+SAME(sizeof(struct weir_nvtx_extension), sizeof(nvtxExtModuleInfo_t));
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, version, nvtxVer);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, size, structSize);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, module, moduleId);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, compatible, compatId);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, segments, segmentsCount);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, segment, segments);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, export_function, getExportFunction);
+SAME_IN(weir_nvtx_extension, nvtxExtModuleInfo_t, info, extInfo);
+SAME(sizeof(struct weir_nvtx_range), sizeof(nvtxMemVirtualRangeDesc_t));
+SAME_IN(weir_nvtx_range, nvtxMemVirtualRangeDesc_t, size, size);
+SAME_IN(weir_nvtx_range, nvtxMemVirtualRangeDesc_t, pointer, ptr);
+SAME(sizeof(struct weir_nvtx_regions_register), sizeof(nvtxMemRegionsRegisterBatch_t));
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, compatible, extCompatID);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, size, structSize);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, type, regionType);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, heap, heap);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, count, regionCount);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, element_size,
+        regionDescElementSize);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, elements, regionDescElements);
+SAME_IN(weir_nvtx_regions_register, nvtxMemRegionsRegisterBatch_t, handles,
+        regionHandleElementsOut);
+SAME(sizeof(struct weir_nvtx_regions_unregister), sizeof(nvtxMemRegionsUnregisterBatch_t));
+SAME_IN(weir_nvtx_regions_unregister, nvtxMemRegionsUnregisterBatch_t, by, refType);
+SAME_IN(weir_nvtx_regions_unregister, nvtxMemRegionsUnregisterBatch_t, count, refCount);
+SAME_IN(weir_nvtx_regions_unregister, nvtxMemRegionsUnregisterBatch_t, element_size,
+        refElementSize);
+SAME_IN(weir_nvtx_regions_unregister, nvtxMemRegionsUnregisterBatch_t, elements, refElements);
+SAME(sizeof(const void *), sizeof(nvtxMemRegionRef_t));
+SAME(sizeof(struct weir_nvtx_region_name), sizeof(nvtxMemRegionNameDesc_t));
+SAME_IN(weir_nvtx_region_name, nvtxMemRegionNameDesc_t, by, regionRefType);
+SAME_IN(weir_nvtx_region_name, nvtxMemRegionNameDesc_t, message_type, nameType);
+SAME_IN(weir_nvtx_region_name, nvtxMemRegionNameDesc_t, region, region);
+SAME_IN(weir_nvtx_region_name, nvtxMemRegionNameDesc_t, message, name);
+SAME_IN(weir_nvtx_region_name, nvtxMemRegionNameDesc_t, category, category);
+SAME(sizeof(struct weir_nvtx_regions_name), sizeof(nvtxMemRegionsNameBatch_t));
+SAME_IN(weir_nvtx_regions_name, nvtxMemRegionsNameBatch_t, compatible, extCompatID);
+SAME_IN(weir_nvtx_regions_name, nvtxMemRegionsNameBatch_t, size, structSize);
+SAME_IN(weir_nvtx_regions_name, nvtxMemRegionsNameBatch_t, count, regionCount);
+SAME_IN(weir_nvtx_regions_name, nvtxMemRegionsNameBatch_t, element_size, regionElementSize);
+SAME_IN(weir_nvtx_regions_name, nvtxMemRegionsNameBatch_t, elements, regionElements);
+#endif
 
 int main(void) {
     puts("1..1\nok 1 - nvtx_abi.h is what the toolkit's NVTX says");

@@ -3,7 +3,7 @@
 #ifndef WEIR_RECORD_H
 #define WEIR_RECORD_H
 
-#include <stdint.h>
+#include "nvtx_abi.h"
 
 #define WEIR_RECORD_EXPORT __attribute__((visibility("default")))
 
@@ -11,7 +11,6 @@
 WEIR_RECORD_EXPORT void weir_mark(const char *label);
 
 /* For NVTX (record_nvtx.c), which finds it in the library that NVTX_INJECTION64_PATH names. */
-typedef const void *weir_nvtx_tables(uint32_t table);
-WEIR_RECORD_EXPORT int InitializeInjectionNvtx2(weir_nvtx_tables *tables);
+WEIR_RECORD_EXPORT weir_nvtx_initialize InitializeInjectionNvtx2;
 
 #endif

@@ -6,8 +6,7 @@
  * InitializeInjectionNvtx2, which may put functions of its own into the table; those left alone go on to do nothing.
  * There may be several such tables in one process.
  *
- * The declarations are written from what NVTX 3 publishes of this interface (github.com/NVIDIA/NVTX, headers
- * nvToolsExt.h and nvtxDetail/nvtxTypes.h), as far as it is used here.
+ * The interface is in nvtx_abi.h.
  *
  * Must not know: how an event is recorded.
  */
@@ -20,51 +19,6 @@
 
 #include "record.h"
 #include "record_ring.h"
-
-/* ---- NVTX's own -------------------------------------------------------------------------------- */
-
-enum { TABLE_CALLBACKS = 1 };
-enum { MODULE_CORE = 1, MODULE_CORE2 = 5 };
-enum {
-    CORE_MARK_EX = 1,
-    CORE_MARK_A,
-    CORE_MARK_W,
-    CORE_RANGE_START_EX,
-    CORE_RANGE_START_A,
-    CORE_RANGE_START_W,
-    CORE_RANGE_PUSH_EX = 8,
-    CORE_RANGE_PUSH_A,
-    CORE_RANGE_PUSH_W
-};
-enum {
-    CORE2_MARK_EX = 1,
-    CORE2_RANGE_START_EX,
-    CORE2_RANGE_PUSH_EX = 4,
-    CORE2_REGISTER_STRING_A = 10,
-    CORE2_REGISTER_STRING_W
-};
-enum { MESSAGE_ASCII = 1, MESSAGE_UNICODE, MESSAGE_REGISTERED };
-enum { NO_PUSH_POP_TRACKING = -2 };
-
-typedef void function(void);
-
-struct callbacks {
-    size_t bytes;
-    int (*get_module)(int module, function ***(*table), unsigned *count);
-};
-
-struct attributes {
-    uint16_t version, bytes;
-    uint32_t category;
-    int32_t color_type;
-    uint32_t color;
-    int32_t payload_type, reserved;
-    uint64_t payload;
-    int32_t message_type;
-    const void *message; /* char, wchar_t, or what registering gave */
-};
-
-_Static_assert(sizeof(struct attributes) == 48, "as nvtxEventAttributes_v2");
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
@@ -105,23 +59,23 @@ static void see_wide(const wchar_t *name) {
 }
 
 /* A name that was registered is its own handle; one that is not wanted has none. */
-static void see_attributes(const struct attributes *attributes) {
-    if (!attributes || attributes->bytes < sizeof *attributes)
+static void see_attributes(const struct weir_nvtx_attributes *attributes) {
+    if (!attributes || attributes->size < sizeof *attributes)
         return;
-    if (attributes->message_type == MESSAGE_UNICODE)
+    if (attributes->message_type == WEIR_NVTX_MESSAGE_UNICODE)
         see_wide(attributes->message);
-    else if (attributes->message_type == MESSAGE_ASCII ||
-             attributes->message_type == MESSAGE_REGISTERED)
+    else if (attributes->message_type == WEIR_NVTX_MESSAGE_ASCII ||
+             attributes->message_type == WEIR_NVTX_MESSAGE_REGISTERED)
         see(attributes->message);
 }
 
 /* ---- what stands in the tables ------------------------------------------------------------------ */
 
-static void mark_ex(const struct attributes *attributes) {
+static void mark_ex(const struct weir_nvtx_attributes *attributes) {
     see_attributes(attributes);
 }
 
-static uint64_t start_ex(const struct attributes *attributes) {
+static uint64_t start_ex(const struct weir_nvtx_attributes *attributes) {
     see_attributes(attributes);
     return 0;
 }
@@ -136,36 +90,36 @@ static uint64_t start_w(const wchar_t *name) {
     return 0;
 }
 
-static int push_ex(const struct attributes *attributes) {
+static int push_ex(const struct weir_nvtx_attributes *attributes) {
     see_attributes(attributes);
-    return NO_PUSH_POP_TRACKING;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
 }
 
 static int push_a(const char *name) {
     see(name);
-    return NO_PUSH_POP_TRACKING;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
 }
 
 static int push_w(const wchar_t *name) {
     see_wide(name);
-    return NO_PUSH_POP_TRACKING;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
 }
 
-static void domain_mark_ex(const void *domain, const struct attributes *attributes) {
+static void domain_mark_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
     see_attributes(attributes);
 }
 
-static uint64_t domain_start_ex(const void *domain, const struct attributes *attributes) {
+static uint64_t domain_start_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
     see_attributes(attributes);
     return 0;
 }
 
-static int domain_push_ex(const void *domain, const struct attributes *attributes) {
+static int domain_push_ex(const void *domain, const struct weir_nvtx_attributes *attributes) {
     (void)domain;
     see_attributes(attributes);
-    return NO_PUSH_POP_TRACKING;
+    return WEIR_NVTX_NO_PUSH_POP_TRACKING;
 }
 
 /* Programs keep them to their end. */
@@ -183,41 +137,41 @@ static const void *register_w(const void *domain, const wchar_t *name) {
 struct entry {
     int module;
     unsigned number;
-    function *serves;
+    weir_nvtx_function serves;
 };
 
 #define ENTRY(module, number, serves)                                                              \
-    { module, number, (function *)(serves) }
+    { module, number, (weir_nvtx_function)(serves) }
 
 static const struct entry entries[] = {
-    ENTRY(MODULE_CORE, CORE_MARK_EX, mark_ex),
-    ENTRY(MODULE_CORE, CORE_MARK_A, see),
-    ENTRY(MODULE_CORE, CORE_MARK_W, see_wide),
-    ENTRY(MODULE_CORE, CORE_RANGE_START_EX, start_ex),
-    ENTRY(MODULE_CORE, CORE_RANGE_START_A, start_a),
-    ENTRY(MODULE_CORE, CORE_RANGE_START_W, start_w),
-    ENTRY(MODULE_CORE, CORE_RANGE_PUSH_EX, push_ex),
-    ENTRY(MODULE_CORE, CORE_RANGE_PUSH_A, push_a),
-    ENTRY(MODULE_CORE, CORE_RANGE_PUSH_W, push_w),
-    ENTRY(MODULE_CORE2, CORE2_MARK_EX, domain_mark_ex),
-    ENTRY(MODULE_CORE2, CORE2_RANGE_START_EX, domain_start_ex),
-    ENTRY(MODULE_CORE2, CORE2_RANGE_PUSH_EX, domain_push_ex),
-    ENTRY(MODULE_CORE2, CORE2_REGISTER_STRING_A, register_a),
-    ENTRY(MODULE_CORE2, CORE2_REGISTER_STRING_W, register_w),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_EX, mark_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_A, see),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_MARK_W, see_wide),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_EX, start_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_A, start_a),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_START_W, start_w),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_EX, push_ex),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_A, push_a),
+    ENTRY(WEIR_NVTX_CORE, WEIR_NVTX_RANGE_PUSH_W, push_w),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_MARK_EX, domain_mark_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_START_EX, domain_start_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_RANGE_PUSH_EX, domain_push_ex),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_A, register_a),
+    ENTRY(WEIR_NVTX_CORE2, WEIR_NVTX_DOMAIN_REGISTER_STRING_W, register_w),
 };
 
 /* 1: the tables are as they are to be, 0: nothing of them is used. */
-int InitializeInjectionNvtx2(weir_nvtx_tables *tables) {
-    const struct callbacks *callbacks = tables(TABLE_CALLBACKS);
+int InitializeInjectionNvtx2(weir_nvtx_export_table *tables) {
+    const struct weir_nvtx_callbacks *callbacks = tables(WEIR_NVTX_ETID_CALLBACKS);
 
     wanted = getenv(WEIR_RECORD_RANGES);
-    if (!wanted || !callbacks || callbacks->bytes < sizeof *callbacks)
+    if (!wanted || !callbacks || callbacks->struct_size < sizeof *callbacks)
         return 0;
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        function ***table = NULL;
+        weir_nvtx_function **table = NULL;
         unsigned count = 0;
 
-        if (callbacks->get_module(entries[i].module, &table, &count) && table &&
+        if (callbacks->table_of(entries[i].module, &table, &count) && table &&
             entries[i].number < count && table[entries[i].number])
             *table[entries[i].number] = entries[i].serves;
     }
