@@ -26,6 +26,7 @@
 
 #include "arena.h"
 #include "hostmem.h"
+#include "nvtx.h"
 #include "result.h"
 #include "size.h"
 
@@ -1200,6 +1201,7 @@ static weir_status mapped_open(struct weir_arena *a) {
         free(g);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    weir__nvtx_name("the addresses of a mapped arena", a->host->device, base, g->bytes);
     a->range = g;
     return WEIR_OK;
 }
@@ -1209,6 +1211,7 @@ static void mapped_close(struct weir_arena *a) {
     const struct weir_driver *driver = a->host->driver;
     struct weir_driver_scope scope;
 
+    weir__nvtx_unname(g->base);
     if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
         for (size_t i = 0; i < g->handle_count; i++) {
             (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);

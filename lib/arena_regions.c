@@ -7,6 +7,7 @@
  * Must not know: how blocks are placed and ordered, other backings.
  */
 #include "arena.h"
+#include "nvtx.h"
 #include "pagemap.h"
 #include "size.h"
 
@@ -14,6 +15,8 @@
 #define SPLIT_WASTE ((size_t)128 << 20)
 /* Below it cuMemAlloc lets blocks share pages, and one may begin at any multiple of 512 bytes. */
 #define DRIVER_PAGE ((size_t)2 << 20)
+
+static const char region_name[] = "a region of an arena";
 
 /* ---- growth ---------------------------------------------------------------------------------- */
 
@@ -60,6 +63,8 @@ static weir_status take_region(struct weir_arena *a, size_t bytes, size_t least,
         placed = weir__suballoc_add(&a->blocks, base, bytes, 0, WEIR_ENGINE_OBSERVED);
         if (placed != WEIR_PLACEMENT_OK)
             driver->cuMemFree(base);
+        else
+            weir__nvtx_name(region_name, a->host->device, base, bytes);
     }
     weir__driver_leave(driver, &scope);
     if (result != CUDA_SUCCESS)
@@ -120,15 +125,19 @@ static weir_status regions_make_room(struct weir_arena *a, const struct weir_are
 /* Gives a region without live blocks back.  cuMemFree waits for all work of the device, so its last
  * frees need not have been observed; afterwards all are. */
 static CUresult drop_region(struct weir_arena *a, size_t at) {
+    CUdeviceptr base = a->blocks.regions[at].base;
     struct weir_driver_scope scope;
     CUresult result = weir__driver_enter(a->host->driver, a->host->context, &scope);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = a->host->driver->cuMemFree(a->blocks.regions[at].base);
+    weir__nvtx_unname(base);
+    result = a->host->driver->cuMemFree(base);
     weir__driver_leave(a->host->driver, &scope);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
+        weir__nvtx_name(region_name, a->host->device, base, a->blocks.regions[at].bytes);
         return result;
+    }
     weir__suballoc_observe_all(&a->blocks);
     weir__suballoc_remove(&a->blocks, at, WEIR_ENGINE_OBSERVED);
     return CUDA_SUCCESS;
@@ -204,8 +213,10 @@ static void regions_close(struct weir_arena *a) {
     if (weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
         return;
     /* cuMemFree waits for the device, and so for all frees */
-    for (size_t i = 0; i < a->blocks.region_count; i++)
+    for (size_t i = 0; i < a->blocks.region_count; i++) {
+        weir__nvtx_unname(a->blocks.regions[i].base);
         a->host->driver->cuMemFree(a->blocks.regions[i].base);
+    }
     weir__driver_leave(a->host->driver, &scope);
 }
 

@@ -55,6 +55,7 @@
 #include "engine.h"
 #include "lock.h"
 #include "log.h"
+#include "nvtx.h"
 #include "result.h"
 #include "size.h"
 #include "suballoc.h"
@@ -150,6 +151,10 @@ static void note_work_behind(struct spans *s, weir_stream stream) {
     (void)weir__order_fence(&s->blocks.order, stream, &none, &s->behind);
 }
 
+static void name_region(const struct spans *s, CUdeviceptr base, size_t bytes) {
+    weir__nvtx_name("a region of the caches", s->host->device, base, bytes);
+}
+
 /* Gives a region that serves the stream of that id back, on `stream`.  Beside a global capture, whoever's
  * it is, the driver takes and gives regions in a thread's relaxed mode alone, and breaks the capture of
  * those that do it otherwise (H200, driver 580). */
@@ -161,6 +166,7 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
 
     if (result != CUDA_SUCCESS)
         return weir__engine_status(s->host, result);
+    weir__nvtx_unname(s->blocks.regions[at].base);
     status = s->inner->free(s->under, s->blocks.regions[at].base, stream, NULL);
     if (status == WEIR_OK && stream != s->resting && s->inner->hides_pending) {
         s->awaits = 1;
@@ -169,6 +175,8 @@ static weir_status give_back(struct spans *s, size_t at, uint64_t id, weir_strea
     weir__driver_unrelax(driver, &scope);
     if (status == WEIR_OK)
         weir__suballoc_remove(&s->blocks, at, id);
+    else
+        name_region(s, s->blocks.regions[at].base, s->blocks.regions[at].bytes);
     /* A region is no caller's block: whatever the driver has against its handle, it is the driver's. */
     return status == WEIR_E_NOT_OWNED ? WEIR_E_DRIVER : status;
 }
@@ -179,7 +187,9 @@ static int take_in(struct spans *s, const struct request *r, CUdeviceptr base, s
     int placed = base % GRANULARITY != 0 ? WEIR_PLACEMENT_INVALID
                                          : weir__suballoc_add(&s->blocks, base, bytes, kind, r->id);
 
-    if (placed != WEIR_PLACEMENT_OK && s->inner->free(s->under, base, r->stream, NULL) != WEIR_OK)
+    if (placed == WEIR_PLACEMENT_OK)
+        name_region(s, base, bytes);
+    else if (s->inner->free(s->under, base, r->stream, NULL) != WEIR_OK)
         (void)s->inner->free(s->under, base, r->stream, NULL); /* else it would be lost */
     return placed;
 }
@@ -799,8 +809,10 @@ static void spans_close(void *engine) {
     struct weir_driver_scope scope;
 
     if (weir__driver_enter(driver, s->host->context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < s->blocks.region_count; i++)
+        for (size_t i = 0; i < s->blocks.region_count; i++) {
+            weir__nvtx_unname(s->blocks.regions[i].base);
             (void)s->inner->free(s->under, s->blocks.regions[i].base, s->resting, NULL);
+        }
         driver->cuStreamDestroy(s->resting);
         weir__driver_leave(driver, &scope);
     }

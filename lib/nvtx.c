@@ -4,8 +4,7 @@
  * NVTX has no library of its own: every program that uses it has a copy, and a tool attaches to each.  This is such a
  * copy, of five functions; all others have variables that the tool may fill and nobody calls.
  *
- * Memory pools and their blocks could be named by an extension of NVTX, with tables and versions of its own:
- * that is left out.
+ * Likewise of its extension that names memory, of which three functions are called; a tool may know either, or both.
  *
  * Must not know: allocators, engines.
  */
@@ -13,16 +12,18 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nvtx_abi.h"
 
-enum { MOST_FUNCTIONS = 16, CATEGORY_GROWTH = 1, CATEGORY_GIVEN_BACK = 2 };
+enum { MOST_FUNCTIONS = 16, CATEGORY_GROWTH = 1, CATEGORY_GIVEN_BACK = 2, CATEGORY_MEMORY = 3 };
 
 int weir__nvtx_is_on;
 
 static weir_nvtx_domain domain;
+static intptr_t memory[WEIR_NVTX_EXT_MEM_SLOTS]; /* the slots of the extension */
 
 /* ---- tables, for the tool ------------------------------------------------------------------------ */
 
@@ -78,13 +79,13 @@ static void name_categories(void) {
         return;
     name(domain, CATEGORY_GROWTH, "growth");
     name(domain, CATEGORY_GIVEN_BACK, "given back");
+    name(domain, CATEGORY_MEMORY, "memory");
 }
 
-/* The library stays loaded, whatever it says: its threads may have begun. */
-static int load(const char *path) {
-    void *library = dlopen(path, RTLD_LAZY);
+/* 1: the tool has tables of ranges and marks. */
+static int attach_ranges(void *library) {
     weir_nvtx_initialize *initialize;
-    void *address = library ? dlsym(library, "InitializeInjectionNvtx2") : NULL;
+    void *address = dlsym(library, "InitializeInjectionNvtx2");
     weir_nvtx_domain_create *create;
 
     if (!address)
@@ -97,14 +98,40 @@ static int load(const char *path) {
     return create != NULL;
 }
 
+/* 1: it has those of memory. */
+static int attach_memory(void *library) {
+    struct weir_nvtx_segment segment = {1, WEIR_NVTX_EXT_MEM_SLOTS, memory};
+    struct weir_nvtx_extension extension = {.version = WEIR_NVTX_VERSION,
+                                            .size = sizeof extension,
+                                            .module = WEIR_NVTX_EXT_MEM,
+                                            .compatible = WEIR_NVTX_EXT_MEM_VERSION,
+                                            .segments = 1,
+                                            .segment = &segment};
+    weir_nvtx_initialize_extension *initialize;
+    void *address = dlsym(library, "InitializeInjectionNvtxExtension");
+
+    if (!address)
+        return 0;
+    memcpy(&initialize, &address, sizeof initialize);
+    if (initialize(&extension))
+        return 1;
+    memset(memory, 0, sizeof memory);
+    return 0;
+}
+
+/* The library stays loaded, whatever it says: its threads may have begun. */
 static void attach(void) {
     const char *path =
         secure_getenv(sizeof(void *) == 8 ? "NVTX_INJECTION64_PATH" : "NVTX_INJECTION32_PATH");
+    void *library = path && *path ? dlopen(path, RTLD_LAZY) : NULL;
+    int is_on;
 
-    if (!path || !*path || !load(path))
+    if (!library)
         return;
-    name_categories();
-    weir__nvtx_is_on = 1;
+    is_on = attach_ranges(library);
+    if (is_on)
+        name_categories();
+    weir__nvtx_is_on = attach_memory(library) || is_on;
 }
 
 void weir__nvtx_attach(void) {
@@ -151,4 +178,58 @@ void weir__nvtx_put_mark(const char *name, int is_shrink, uint64_t bytes) {
 
     if (mark)
         mark(domain, &attributes);
+}
+
+/* ---- names of memory ----------------------------------------------------------------------------- */
+
+/* NULL: the tool has none. */
+static const intptr_t *slot_of(int number) {
+    const intptr_t *slot = &memory[number];
+
+    return *slot == WEIR_NVTX_EXT_FRESH || *slot == WEIR_NVTX_EXT_DISABLED ? NULL : slot;
+}
+
+void weir__nvtx_put_memory(const char *name, int device, uint64_t address, uint64_t bytes) {
+    const void *pointer = (const void *)(uintptr_t)address;
+    struct weir_nvtx_range range = {(size_t)bytes, pointer};
+    struct weir_nvtx_regions_register regions = {.compatible = WEIR_NVTX_EXT_MEM_VERSION,
+                                                 .size = sizeof regions,
+                                                 .type = WEIR_NVTX_MEM_VIRTUAL_ADDRESS,
+                                                 .count = 1,
+                                                 .element_size = sizeof range,
+                                                 .elements = &range};
+    char text[96];
+    struct weir_nvtx_region_name named = {.by = WEIR_NVTX_MEM_BY_POINTER,
+                                          .message_type = WEIR_NVTX_MESSAGE_ASCII,
+                                          .region = pointer,
+                                          .message = text,
+                                          .category = CATEGORY_MEMORY};
+    struct weir_nvtx_regions_name names = {.compatible = WEIR_NVTX_EXT_MEM_VERSION,
+                                           .size = sizeof names,
+                                           .count = 1,
+                                           .element_size = sizeof named,
+                                           .elements = &named};
+    const intptr_t *add = slot_of(WEIR_NVTX_MEM_REGIONS_REGISTER);
+    const intptr_t *call = slot_of(WEIR_NVTX_MEM_REGIONS_NAME);
+
+    if (!add)
+        return;
+    snprintf(text, sizeof text, "weir: %s, device %d", name, device);
+    ((weir_nvtx_mem_register *)*add)(domain, &regions);
+    if (call)
+        ((weir_nvtx_mem_name *)*call)(domain, &names);
+}
+
+void weir__nvtx_drop_memory(uint64_t address) {
+    const void *pointer = (const void *)(uintptr_t)address;
+    struct weir_nvtx_regions_unregister regions = {.compatible = WEIR_NVTX_EXT_MEM_VERSION,
+                                                   .size = sizeof regions,
+                                                   .by = WEIR_NVTX_MEM_BY_POINTER,
+                                                   .count = 1,
+                                                   .element_size = sizeof pointer,
+                                                   .elements = &pointer};
+    const intptr_t *drop = slot_of(WEIR_NVTX_MEM_REGIONS_UNREGISTER);
+
+    if (drop)
+        ((weir_nvtx_mem_unregister *)*drop)(domain, &regions);
 }

@@ -8,6 +8,9 @@
  * step and each time that reserve went is a mark besides, with its bytes: a driver's pool may grow within a
  * request, which is known afterwards only.
  *
+ * Memory that blocks are cut from has a name, for tools that show what an address belongs to: the regions of an arena
+ * and of the caches, and the addresses of a mapped one.  Blocks have none: a hit knows nothing of profilers.
+ *
  * The profiler's functions are called under locks of an engine: they must not call weir.
  *
  * Must not know: allocators, engines.
@@ -26,6 +29,8 @@ void weir__nvtx_attach(void);
 void weir__nvtx_push_range(const char *name, uint64_t bytes);
 void weir__nvtx_pop_range(void);
 void weir__nvtx_put_mark(const char *name, int is_shrink, uint64_t bytes);
+void weir__nvtx_put_memory(const char *name, int device, uint64_t address, uint64_t bytes);
+void weir__nvtx_drop_memory(uint64_t address);
 
 /* A range of this thread, until the pop that belongs to it, which must come. */
 static inline void weir__nvtx_push(const char *name, uint64_t bytes) {
@@ -41,6 +46,17 @@ static inline void weir__nvtx_pop(void) {
 static inline void weir__nvtx_mark(const char *name, int is_shrink, uint64_t bytes) {
     if (__builtin_expect(weir__nvtx_is_on, 0))
         weir__nvtx_put_mark(name, is_shrink, bytes);
+}
+
+/* Memory of a device has that name from now on, until it is unnamed, before it goes. */
+static inline void weir__nvtx_name(const char *name, int device, uint64_t address, uint64_t bytes) {
+    if (__builtin_expect(weir__nvtx_is_on, 0))
+        weir__nvtx_put_memory(name, device, address, bytes);
+}
+
+static inline void weir__nvtx_unname(uint64_t address) {
+    if (__builtin_expect(weir__nvtx_is_on, 0))
+        weir__nvtx_drop_memory(address);
 }
 
 #endif
