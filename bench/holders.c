@@ -15,12 +15,9 @@
 
 #include "jsonfile.h"
 #include "settings.h"
+#include "size.h"
 
 enum { CELL = 32 };
-
-static uint64_t less(uint64_t a, uint64_t b) {
-    return a > b ? a - b : 0;
-}
 
 /* Has plain letters alone: terminals obey others. */
 static void check_text(char *text) {
@@ -65,9 +62,9 @@ static void read_entries(struct holders_device *d) {
             continue;
         latest = e->heartbeat_ns;
         d->total = e->device_total;
-        d->used = less(e->device_total, e->device_free);
+        d->used = weir__size_less(e->device_total, e->device_free);
     }
-    d->rest = less(d->used, reserve);
+    d->rest = weir__size_less(d->used, reserve);
     weir__ledger_close(&ledger);
 }
 

@@ -22,6 +22,7 @@
 
 #include <weir/weir.h>
 
+#include "clock.h"
 #include "allocator_internal.h"
 
 enum { MOST_BLOCKS = 65536, PAIRS = 2000000, ROUNDS = 100, STEPS = 10 };
@@ -37,13 +38,6 @@ static weir_allocator *own;
 static CUstream stream;
 static void *blocks[MOST_BLOCKS];
 static size_t block_count;
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static int fail(const char *what) {
     fprintf(stderr, "phases: %s\n", what);
@@ -125,7 +119,7 @@ static int wait_for_turn(struct turns *t, uint64_t number, uint64_t of, uint64_t
 static int take_turns(char **words, size_t total) {
     struct turns *t = open_turns(words[0]);
     uint64_t number = strtoull(words[1], NULL, 10), of = strtoull(words[2], NULL, 10),
-             phases = strtoull(words[3], NULL, 10), done = 0, began = now_ns();
+             phases = strtoull(words[3], NULL, 10), done = 0, began = weir__clock_ns();
     size_t peak = total / 1000 * (size_t)strtoull(words[4], NULL, 10), low;
     weir_statistics f = {.size = sizeof f};
     weir_status status;
@@ -149,7 +143,7 @@ static int take_turns(char **words, size_t total) {
     printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
            " %" PRIu64 " %.1f %s\n",
            number, done, f.refusals, f.reserve_peak / MIB, f.appeals, f.appeal_bytes / MIB,
-           f.yields, f.yield_bytes / MIB, (double)(now_ns() - began) / 1e9,
+           f.yields, f.yield_bytes / MIB, (double)(weir__clock_ns() - began) / 1e9,
            weir_status_name(status));
     return status == WEIR_OK ? 0 : 1;
 }
@@ -162,18 +156,18 @@ static int measure(void) {
     void *block;
 
     for (int round = 0; round < ROUNDS && status == WEIR_OK; round++) {
-        began = now_ns();
+        began = weir__clock_ns();
         for (int i = 0; i < PAIRS / ROUNDS && status == WEIR_OK; i++) {
             status = weir_alloc(own, 65536, stream, &block);
             if (status == WEIR_OK)
                 status = weir_free(own, block, stream);
         }
-        is = (now_ns() - began) / (PAIRS / ROUNDS);
+        is = (weir__clock_ns() - began) / (PAIRS / ROUNDS);
         pair = is < pair ? is : pair;
-        began = now_ns();
+        began = weir__clock_ns();
         for (uint64_t i = 1; i <= STEPS && status == WEIR_OK; i++)
             status = weir_preallocate(own, (i + 4) * 32 * MIB, NULL);
-        is = (now_ns() - began) / STEPS;
+        is = (weir__clock_ns() - began) / STEPS;
         step = is < step ? is : step;
         if (status == WEIR_OK)
             status = weir_trim(own, 128 * MIB, &released);

@@ -6,15 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
-static long long now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000LL + now.tv_nsec;
-}
+#include "clock.h"
 
 static int terminal_width(void) {
     struct winsize size;
@@ -27,7 +21,7 @@ static int terminal_width(void) {
 void progress_begin(struct progress *progress, size_t total) {
     const char *terminal = getenv("TERM");
 
-    *progress = (struct progress){.total = total, .began_ns = now_ns()};
+    *progress = (struct progress){.total = total, .began_ns = (long long)weir__clock_ns()};
     progress->is_terminal =
         isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
 }
@@ -49,13 +43,13 @@ static void draw(const struct progress *progress, const char *what) {
     memset(bar, '#', (size_t)full);
     bar[cells] = '\0';
     snprintf(line, sizeof line, "[%s] %zu/%zu  %lld s  %s", bar, progress->done, progress->total,
-             (now_ns() - progress->began_ns) / 1000000000, what);
+             ((long long)weir__clock_ns() - progress->began_ns) / 1000000000, what);
     fprintf(stderr, "\r%.*s\033[K", width > 1 ? width - 1 : 1, line);
     fflush(stderr);
 }
 
 void progress_step(struct progress *progress, const char *what) {
-    progress->step_began_ns = now_ns();
+    progress->step_began_ns = (long long)weir__clock_ns();
     if (progress->is_terminal)
         draw(progress, what);
 }
@@ -66,5 +60,5 @@ void progress_done(struct progress *progress, const char *what, const char *outc
         draw(progress, what);
     else
         fprintf(stderr, "weir: %zu/%zu %s: %s (%.1f s)\n", progress->done, progress->total, what,
-                outcome, (double)(now_ns() - progress->step_began_ns) / 1e9);
+                outcome, (double)((long long)weir__clock_ns() - progress->step_began_ns) / 1e9);
 }

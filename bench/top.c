@@ -19,9 +19,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "commands.h"
 #include "text.h"
 #include "top_view.h"
@@ -49,13 +49,6 @@ static volatile sig_atomic_t has_to_end;
 static int fail(const char *what, const char *why) {
     fprintf(stderr, "weir top: %s: %s\n", what, why);
     return 1;
-}
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* ---- what is there ------------------------------------------------------------------------------- */
@@ -104,7 +97,7 @@ static void visit(const struct weir_segment_name *name, void *unused) {
     p->fault = weir__segment_read(name->path, &weir__show_kind, &command.read);
     p->is_there = p->fault != WEIR_SEGMENT_GONE;
     if (p->fault == WEIR_SEGMENT_NONE) {
-        weir__show_check(&command.read, now_ns());
+        weir__show_check(&command.read, weir__clock_ns());
         p->now = command.read;
         p->is_known = 1;
     } else if (p->is_there && p->fault != WEIR_SEGMENT_NOT_YET && !p->was_said) {
@@ -141,7 +134,7 @@ static void look(void) {
         command.top.programs[i]->is_there = 0;
     weir__segment_each(&weir__show_kind, visit, NULL);
     forget_ended();
-    command.top.now_ns = now_ns();
+    command.top.now_ns = weir__clock_ns();
 }
 
 /* From now on rates are against what is there now. */
@@ -304,13 +297,14 @@ static int show(void) {
 
 /* 1: it was ended by a key or a signal; 2: all that were chosen have ended. */
 static int wait_until(uint64_t when) {
-    for (uint64_t now = now_ns(); now < when; now = now_ns()) {
+    for (uint64_t now = weir__clock_ns(); now < when; now = weir__clock_ns()) {
         if (pause_for(when - now < LOOK_NS ? when - now : LOOK_NS))
             return 1;
         look();
         if (command.chosen_count > 0 && command.top.count == 0)
             return 2;
-        if (command.has_screen && now_ns() < when && show() != 0) /* its size may be another */
+        if (command.has_screen && weir__clock_ns() < when &&
+            show() != 0) /* its size may be another */
             return 1;
     }
     return 0;
@@ -336,7 +330,7 @@ static int check_chosen(void) {
 }
 
 static int watch(void) {
-    uint64_t next = now_ns();
+    uint64_t next = weir__clock_ns();
     int over;
 
     do {
@@ -381,7 +375,7 @@ static int run(void) {
         return 1;
     if (command.once && command.top.count == 0)
         return show(); /* there is nothing to wait for */
-    if (wait_until(now_ns() + ANSWER_NS) != 0)
+    if (wait_until(weir__clock_ns() + ANSWER_NS) != 0)
         return 0;
     return can_draw ? watch_on_screen() : watch();
 }

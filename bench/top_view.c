@@ -13,16 +13,13 @@
 
 #include "jsonfile.h"
 #include "settings.h"
+#include "size.h"
 
 enum { LOG_LINES = 4 };
 
 #define QUIET_NS UINT64_C(2000000000) /* an answer that is older is none */
 
 /* ---- figures ------------------------------------------------------------------------------------- */
-
-static uint64_t less(uint64_t a, uint64_t b) {
-    return a > b ? a - b : 0;
-}
 
 /* Negative: not known. */
 struct rates {
@@ -40,7 +37,7 @@ static double share(uint64_t part, uint64_t whole) {
 
 static struct rates rates_of(const struct top_program *p, size_t i) {
     const struct weir_show_allocator *now = &p->now.allocator[i], *before = &p->before.allocator[i];
-    double seconds = (double)less(p->now.time_ns, p->before.time_ns) / 1e9;
+    double seconds = (double)weir__size_less(p->now.time_ns, p->before.time_ns) / 1e9;
     struct rates rates = {-1, -1, share(now->front_hits, now->allocs)};
 
     if (!p->has_before || i >= p->before.allocators || seconds <= 0 || !is_same(now, before))
@@ -54,7 +51,7 @@ static struct rates rates_of(const struct top_program *p, size_t i) {
 
 /* Seconds since its figures were taken; 0: it answers. */
 static double silence_of(const struct top *top, const struct top_program *p) {
-    uint64_t age = less(top->now_ns, p->now.time_ns);
+    uint64_t age = weir__size_less(top->now_ns, p->now.time_ns);
 
     return age > QUIET_NS ? (double)age / 1e9 : 0;
 }
@@ -147,8 +144,9 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
         show_bytes(a->limit, limit);
     fprintf(file, "%7ld %-8s %-13s %9s %9s %9s %9s %7s %7s %7s  %s%s", (long)p->name.pid, a->device,
             a->engine, limit, show_bytes(a->reserve, reserve), show_bytes(a->in_use, in_use),
-            show_bytes(less(a->reserve, a->in_use), idle), show_rate(rates.requests, requests),
-            show_rate(rates.frees, frees), show_share(rates.cached, cached), p->now.command,
+            show_bytes(weir__size_less(a->reserve, a->in_use), idle),
+            show_rate(rates.requests, requests), show_rate(rates.frees, frees),
+            show_share(rates.cached, cached), p->now.command,
             strcmp(a->serves, "pool") == 0 ? "" : " (plain memory)");
     if (a->refusals > 0)
         fprintf(file, " (%" PRIu64 " refused)", a->refusals);
@@ -157,7 +155,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
     fputc('\n', file);
     print_latency(file, "alloc", &a->latency[0]);
     print_latency(file, "free", &a->latency[1]);
-    print_log(file, a, less(top->now_ns, p->now.time_ns));
+    print_log(file, a, weir__size_less(top->now_ns, p->now.time_ns));
 }
 
 static void print_program(FILE *file, const struct top *top, const struct top_program *p) {
@@ -243,7 +241,7 @@ static json_t *json_allocator(const struct top_program *p, size_t i) {
                    {"reserve_peak", a->reserve_peak},
                    {"in_use", a->in_use},
                    {"in_use_peak", a->in_use_peak},
-                   {"idle", less(a->reserve, a->in_use)},
+                   {"idle", weir__size_less(a->reserve, a->in_use)},
                    {"front_idle", a->front_idle},
                    {"requested", a->requested},
                    {"requested_peak", a->requested_peak},
@@ -287,7 +285,8 @@ static json_t *json_program(const struct top *top, const struct top_program *p) 
                             : json_string(weir__segment_fault_text(p->fault)));
     if (p->is_known) {
         json_object_set_new(object, "command", json_string(p->now.command));
-        json_object_set_new(object, "age_ns", jsonfile_integer(less(top->now_ns, p->now.time_ns)));
+        json_object_set_new(object, "age_ns",
+                            jsonfile_integer(weir__size_less(top->now_ns, p->now.time_ns)));
         json_object_set_new(object, "left_to_driver", jsonfile_integer(p->now.left));
         for (size_t i = 0; i < p->now.allocators; i++)
             json_array_append_new(allocators, json_allocator(p, i));

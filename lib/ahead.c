@@ -89,17 +89,13 @@ static atomic_int exiting; /* what is read under `stepping` holds while that is 
 
 /* ---- what is idle ----------------------------------------------------------------------------- */
 
-static uint64_t less(uint64_t a, uint64_t b) {
-    return a > b ? a - b : 0;
-}
-
 /* What is idle and of use, as far as is known. */
 static uint64_t usable(struct weir_ahead *a, uint64_t idle) {
     uint64_t useless = atomic_load(&a->useless), known = useless;
 
     if (useless > idle)
         (void)atomic_compare_exchange_strong(&a->useless, &known, idle);
-    return less(idle, useless);
+    return weir__size_less(idle, useless);
 }
 
 /* The reserve has grown for a request of so many bytes, and `idle` are now.  1: less is of use than was
@@ -195,7 +191,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
     }
     atomic_store(&a->mark, a->low);
     a->ops->figures(a->engine, &figures);
-    idle = usable(a, less(figures.reserve, figures.in_use));
+    idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
     a->raising = idle < (a->raising ? a->high : a->low);
     if (!a->raising)
         return REST;
@@ -212,7 +208,7 @@ static void begin(struct weir_ahead *a) {
 
     while (step > 0) {
         a->ops->figures(a->engine, &figures);
-        idle = less(figures.reserve, figures.in_use);
+        idle = weir__size_less(figures.reserve, figures.in_use);
         a->raising |= idle < a->low;
         step = idle < a->low ? step_of(a, figures.reserve, a->low - idle) : 0;
         if (step > 0 &&
@@ -331,7 +327,7 @@ void weir__ahead_check(struct weir_ahead *a, size_t dry) {
     if (mark == 0 && dry == 0)
         return;
     a->ops->glance(a->engine, &reserve, &in_use);
-    idle = less(reserve, in_use);
+    idle = weir__size_less(reserve, in_use);
     if (dry > 0 && learn(a, dry, idle) && !a->is_played)
         wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);

@@ -31,15 +31,14 @@
 #include <cpuid.h>
 #endif
 
+#include "clock.h"
+
 #define LIBRARY "libcuda.so.1"
 
 /* ------------------------------------------------------------- the clock ---- */
 
 static uint64_t monotonic_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return weir__clock_ns();
 }
 
 static uint64_t same_ns(uint64_t ticks) {

@@ -36,6 +36,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include "clock.h"
 #include "segment.h"
 
 #define MAGIC "weirledg"
@@ -62,10 +63,7 @@ static const struct head the_head = {MAGIC, WEIR_LEDGER_VERSION, WEIR_LEDGER_SLO
                                      sizeof(struct slot), sizeof(struct weir_ledger_entry)};
 
 uint64_t weir__ledger_now(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return weir__clock_ns();
 }
 
 static off_t place_of(int slot) {

@@ -28,6 +28,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/cell_table.h \
 	lib/chunks.c \
 	lib/chunks.h \
+	lib/clock.h \
 	lib/cuda_abi.h \
 	lib/decay.c \
 	lib/decay.h \

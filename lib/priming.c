@@ -23,6 +23,7 @@
 #include <time.h>
 
 #include "budget.h"
+#include "clock.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"
@@ -34,13 +35,6 @@
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
 #define CHUNK ((uint64_t)1 << 30)
 enum { CHUNKS = 32 };
-
-static uint64_t host_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t deadline_ns(const struct weir_priming *p) {
     uint32_t ms = p->host->options.prealloc_deadline_ms;
@@ -62,7 +56,7 @@ static void begin(struct weir_priming *p) {
         return;
     p->has_begun = 1;
     p->begun_ticks = p->host->driver->ticks();
-    p->begun_ns = host_ns();
+    p->begun_ns = weir__clock_ns();
 }
 
 /* One file for each device, whatever number each process knows it by. */
@@ -95,7 +89,7 @@ static void look_again(struct weir_priming *p) {
 
 /* 1: it is our turn, with the lock or without; 0: not yet. */
 static int is_our_turn(struct weir_priming *p) {
-    uint64_t deadline = deadline_ns(p), waited = host_ns() - p->begun_ns;
+    uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
     int log = p->host->options.log, got;
     char name[33] = "";
 
@@ -111,7 +105,7 @@ static int is_our_turn(struct weir_priming *p) {
     if (got == 0)
         weir__log(log, WEIR_LOG_WARNING,
                   "preallocation: another process has not ended its own: it goes on beside it");
-    atomic_fetch_add(&p->host->books->prealloc_waited_ns, host_ns() - p->begun_ns);
+    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - p->begun_ns);
     p->has_turn = 1;
     look_again(p);
     return 1;

@@ -27,6 +27,7 @@
  *
  * Must not know: what a body means.
  */
+#include "clock.h"
 #include "segment.h"
 
 #include <ctype.h>
@@ -76,13 +77,6 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     };
 
     return texts[fault];
-}
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* ---- processes ----------------------------------------------------------------------------------- */
@@ -314,7 +308,7 @@ void weir__segment_publish(struct weir_segment *s, const void *body) {
 }
 
 static int is_recent(uint64_t watched) {
-    return watched != 0 && now_ns() - watched < WEIR_SEGMENT_WATCHED_NS;
+    return watched != 0 && weir__clock_ns() - watched < WEIR_SEGMENT_WATCHED_NS;
 }
 
 int weir__segment_is_watched(const struct weir_segment *s) {
@@ -421,7 +415,7 @@ static enum weir_segment_fault open_fault(const char *path) {
 }
 
 static void say_watched(int file) {
-    uint64_t now = now_ns();
+    uint64_t now = weir__clock_ns();
     void *map;
 
     if (pwrite(file, &now, sizeof now, offsetof(struct weir_segment_file, watched)) != sizeof now)

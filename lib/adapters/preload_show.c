@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "drop_in.h"
 #include "show.h"
 
@@ -32,13 +33,6 @@ static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
 static int has_ended;               /* under `asking' */
 static struct weir_segment segment; /* the thread's, once that runs */
 static struct weir_show show;       /* likewise */
-
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
 
 /* An allocator that waits for another pool holds nothing, and is left out. */
 static int is_shown(const struct weir_served *s) {
@@ -60,7 +54,7 @@ static void fill(void) {
         strncpy(to->serves, s->is_plain ? "cuMemAlloc" : "pool", sizeof to->serves - 1);
         show.allocators++;
     }
-    show.time_ns = now_ns();
+    show.time_ns = weir__clock_ns();
 }
 
 /* 1, or 0: there is nothing to be published any more. */

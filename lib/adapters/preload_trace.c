@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "drop_in.h"
 #include "log.h"
 #include "show.h"
@@ -46,13 +47,6 @@ static _Atomic int is_on;
 static uint64_t began_ns;
 static char path[4200];
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* The caller holds `lock'.  NULL: no memory. */
 static struct row *row_of(unsigned i) {
     struct weir_served *s = weir__served_at(i);
@@ -63,7 +57,7 @@ static struct row *row_of(unsigned i) {
     rows[i].timeline = weir__timeline_open();
     rows[i].of = s;
     age = weir__show_age(s->allocator);
-    now = now_ns() - began_ns;
+    now = weir__clock_ns() - began_ns;
     rows[i].made_ns = now > age ? now - age : 0;
     return rows[i].timeline ? &rows[i] : NULL;
 }
@@ -180,7 +174,7 @@ void weir__trace_begin(void) {
     if (!wanted && !weir__run_flag("WEIR_RUN_SAMPLES"))
         return;
     error = wanted ? make_file(wanted) : 0;
-    began_ns = now_ns();
+    began_ns = weir__clock_ns();
     atomic_store(&is_on, 1);
     if (!error)
         error = weir__start_thread(run, "weir-trace");

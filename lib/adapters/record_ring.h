@@ -16,7 +16,8 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
+
+#include "clock.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -106,10 +107,7 @@ struct weir_record_file {
 };
 
 static inline uint64_t weir__record_clock(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return weir__clock_ns();
 }
 
 /* Where the counter of the processor runs evenly it is the time, and the reader's to convert. */

@@ -14,13 +14,13 @@
  *
  * Must not know: what an entry does; anything above driver.h.
  */
+#include "clock.h"
 #include "model/model_state.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct model weir__model = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -179,13 +179,6 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
     return ticks;
 }
 
-static uint64_t real_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* ---- The gate ---- */
 
 struct call {
@@ -252,7 +245,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     struct model_thread *self = own_state;
     CUresult result = CUDA_SUCCESS;
 
-    call->start_ns = state & MODEL_MEASURED ? real_ns() : 0;
+    call->start_ns = state & MODEL_MEASURED ? weir__clock_ns() : 0;
     if (!self || self->state != state) {
         if (!(state & MODEL_FORKED) && (!self || self->state != usual_state(state)))
             self = renew_thread(self);
@@ -270,7 +263,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
 static inline CUresult finish(const struct call *call) {
     if (call->start_ns)
         atomic_fetch_add_explicit(&weir__model.host_ns,
-                                  real_ns() - call->start_ns + weir__model.measure_ns,
+                                  weir__clock_ns() - call->start_ns + weir__model.measure_ns,
                                   memory_order_relaxed);
     return call->result;
 }
@@ -309,15 +302,15 @@ static uint64_t measuring_cost(void) {
     weir__model.measure_ns = 0;
 
     for (round = 0; round < ROUNDS; round++) {
-        uint64_t start = real_ns(), unseen;
+        uint64_t start = weir__clock_ns(), unseen;
 
         atomic_store(&weir__model.host_ns, 0);
         for (i = 0; i < CALLS; i++) {
-            struct call call = {real_ns(), CUDA_SUCCESS};
+            struct call call = {weir__clock_ns(), CUDA_SUCCESS};
 
             finish(&call);
         }
-        unseen = real_ns() - start;
+        unseen = weir__clock_ns() - start;
         unseen -= atomic_load(&weir__model.host_ns);
         if (unseen / CALLS < least)
             least = unseen / CALLS;
@@ -347,14 +340,14 @@ static uint64_t aside(int begins) {
     (void)weir__model_now(); /* what is owed so far is settled where it belongs */
     took = a->ns;
     if (a->start_ns && !begins) {
-        real = real_ns() - a->start_ns;
+        real = weir__clock_ns() - a->start_ns;
         inside = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed) - a->host_ns;
         if (real > inside)
             atomic_fetch_add_explicit(&weir__model.host_ns, real - inside, memory_order_relaxed);
     }
     *a = (struct model_aside){.on = begins};
     if (begins && (atomic_load(&weir__model.state) & MODEL_MEASURED)) {
-        a->start_ns = real_ns();
+        a->start_ns = weir__clock_ns();
         a->host_ns = atomic_load_explicit(&weir__model.host_ns, memory_order_relaxed);
     }
     return took;

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "segment.h"
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
@@ -64,17 +65,10 @@ static void clear(struct slot *slot) {
     }
 }
 
-static uint64_t now_ns(void) {
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Clears the slots of the dead, now and then: a look at a process costs more than most calls. */
 static void bury(void) {
     static _Atomic uint64_t last;
-    uint64_t now = now_ns();
+    uint64_t now = weir__clock_ns();
 
     if (now - atomic_load(&last) < BURY_NS)
         return;

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* clock.h: the time that goes on by itself.  Must not know: devices, whose time may be another. */
+#ifndef WEIR_CLOCK_H
+#define WEIR_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+static inline uint64_t weir__clock_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+#endif
