@@ -37,7 +37,7 @@
 #endif
 
 #include "clock.h"
-#include "segment.h"
+#include "who.h"
 
 #define MAGIC "weirledg"
 /* Between two looks at the file: growth comes in bursts. */

@@ -1,8 +1,8 @@
 # The library.
 #
-# lib/libweir-core.la holds all code and is never installed: unit tests and the
-# weir program link it and see every function.  lib/libweir.la is the same code
-# behind the symbol map.
+# lib/libweir-core.la holds the library's code and is never installed: unit tests
+# and the weir program link it and see every function.  lib/libweir.la is the same
+# code behind the symbol map.
 
 noinst_LTLIBRARIES += lib/libweir-core.la
 lib_libweir_core_la_SOURCES = \
@@ -123,12 +123,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/replace.c \
 	lib/replace.h \
 	lib/result.h \
-	lib/segment.c \
-	lib/segment.h \
 	lib/settings.h \
 	lib/several.c \
-	lib/show.c \
-	lib/show.h \
 	lib/share.c \
 	lib/share.h \
 	lib/siblings.c \
@@ -145,16 +141,26 @@ lib_libweir_core_la_SOURCES = \
 	lib/text.h \
 	lib/thread.c \
 	lib/thread.h \
-	lib/timeline.c \
-	lib/timeline.h \
 	lib/trace.c \
 	lib/tls.h \
 	lib/uses.c \
 	lib/uses.h \
 	lib/verdict.c \
 	lib/verdict.h \
-	lib/verdict_text.c
+	lib/verdict_text.c \
+	lib/who.c \
+	lib/who.h
 lib_libweir_core_la_LIBADD = $(WEIR_LIBS)
+
+# What processes show of their allocators, and what happened when: for the program and the preload, not for the library.
+noinst_LTLIBRARIES += lib/libweir-shown.la
+lib_libweir_shown_la_SOURCES = \
+	lib/segment.c \
+	lib/segment.h \
+	lib/show.c \
+	lib/show.h \
+	lib/timeline.c \
+	lib/timeline.h
 
 lib_LTLIBRARIES += lib/libweir.la
 lib_libweir_la_SOURCES =
@@ -216,7 +222,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload_show.c \
 	lib/adapters/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'
-lib_libweir_preload_la_LIBADD = lib/libweir-core.la
+lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la
 lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
 EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map

@@ -28,9 +28,9 @@
 
 #include "ledger.h"
 #include "result.h"
-#include "show.h"
 #include "siblings.h"
 #include "thread.h"
+#include "who.h"
 
 #define MILLISECOND UINT64_C(1000000)
 /* How long one that did not answer is left alone. */
@@ -484,9 +484,9 @@ static void discard(struct weir_neighbours *n) {
 
 /* Without the folder that it lies in: there is room for little. */
 static void name_command(char *text, size_t bytes) {
-    char command[WEIR_SHOW_COMMAND], *name = command;
+    char command[WEIR_COMMAND_BYTES], *name = command;
 
-    weir__show_command(command, sizeof command);
+    weir__process_command(command, sizeof command);
     for (char *at = command; *at && *at != ' '; at++)
         if (*at == '/')
             name = at + 1;

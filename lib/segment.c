@@ -27,7 +27,6 @@
  *
  * Must not know: what a body means.
  */
-#include "clock.h"
 #include "segment.h"
 
 #include <ctype.h>
@@ -48,6 +47,9 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
+
+#include "clock.h"
+#include "who.h"
 
 #define MAGIC "weirseg1"
 #define NEW ".new" /* behind the name of a file that is being made */
@@ -77,39 +79,6 @@ const char *weir__segment_fault_text(enum weir_segment_fault fault) {
     };
 
     return texts[fault];
-}
-
-/* ---- processes ----------------------------------------------------------------------------------- */
-
-/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
-uint64_t weir__process_start(pid_t pid) {
-    char path[32], text[1024], state, *at;
-    uint64_t start;
-    ssize_t length;
-    int file, threads;
-
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
-    file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : UINT64_MAX;
-    length = read(file, text, sizeof text - 1);
-    close(file);
-    if (length <= 0)
-        return length < 0 && errno == ESRCH ? 0 : UINT64_MAX;
-    text[length] = '\0';
-    at = strrchr(text, ')'); /* a name may have anything in it */
-    if (!at || sscanf(at + 1,
-                      " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
-                      "%" SCNu64,
-                      &state, &threads, &start) != 3)
-        return UINT64_MAX;
-    return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : start;
-}
-
-uint64_t weir__process_namespace(void) {
-    struct stat is;
-
-    return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
 }
 
 /* ---- names --------------------------------------------------------------------------------------- */

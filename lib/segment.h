@@ -58,12 +58,6 @@ enum weir_segment_fault {
 
 const char *weir__segment_fault_text(enum weir_segment_fault fault);
 
-/* When a process began, in ticks since the machine did; 0: there is no such process, or only what its parent has
- * not taken note of yet; UINT64_MAX: it cannot be told. */
-uint64_t weir__process_start(pid_t pid);
-/* The inode of this process's namespace of pids; 0: it cannot be told. */
-uint64_t weir__process_namespace(void);
-
 /* ---- the writer ---------------------------------------------------------------------------------- */
 
 struct weir_segment_file;

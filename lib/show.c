@@ -8,10 +8,8 @@
  */
 #include "show.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "allocator_internal.h"
 #include "settings.h"
@@ -22,22 +20,6 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
                                                   sizeof(struct weir_show)};
 
 /* ---- what is shown ------------------------------------------------------------------------------- */
-
-void weir__show_command(char *text, size_t bytes) {
-    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
-
-    if (file >= 0)
-        close(file);
-    if (length < 0)
-        length = 0;
-    text[length] = '\0';
-    while (length > 0 && text[length - 1] == '\0')
-        length--;
-    for (ssize_t i = 0; i < length; i++)
-        if (text[i] == '\0')
-            text[i] = ' ';
-}
 
 static void name_engine(const weir_options *options, char *text, size_t bytes) {
     char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "";

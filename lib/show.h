@@ -13,12 +13,13 @@
 #include <weir/stats.h>
 
 #include "segment.h"
+#include "who.h"
 
 enum {
     WEIR_SHOW_VERSION = 1,
-    WEIR_SHOW_MOST = 16,     /* allocators of a process */
-    WEIR_SHOW_EVENTS = 8,    /* of each, the last */
-    WEIR_SHOW_COMMAND = 256, /* bytes of a text */
+    WEIR_SHOW_MOST = 16,  /* allocators of a process */
+    WEIR_SHOW_EVENTS = 8, /* of each, the last */
+    WEIR_SHOW_COMMAND = WEIR_COMMAND_BYTES,
     WEIR_SHOW_WORD = 24
 };
 
@@ -57,8 +58,6 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* The words of this process's command, or its name. */
-void weir__show_command(char *text, size_t bytes);
 /* Fills one, but for device and serves, which are the caller's to say.  1, or 0: it does not tell. */
 int weir__show_fill(struct weir_allocator *allocator, struct weir_show_allocator *out);
 

@@ -248,7 +248,7 @@ tests_victims_threads_SOURCES = tests/victims/threads.c $(victim_work)
 tests_victims_threads_LDADD =
 
 # Programs without an LDADD of their own are unit tests.
-LDADD = lib/libweir-core.la $(CHECK_LIBS)
+LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \

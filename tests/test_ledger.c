@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "ledger.h"
-#include "segment.h"
 #include "support.h"
 
 #define DEVICE "00112233445566778899aabbccddeeff"

@@ -26,6 +26,7 @@
 #include "clock.h"
 #include "drop_in.h"
 #include "show.h"
+#include "who.h"
 
 enum { PAUSE_MS = 250 };
 
@@ -105,7 +106,7 @@ void weir__show_begin(void) {
 
     if (wanted && strcmp(wanted, "0") == 0)
         return;
-    weir__show_command(show.command, sizeof show.command);
+    weir__process_command(show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)
         error = errno;
     else if ((error = weir__start_thread(run, "weir-show")) != 0)

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "clock.h"
-#include "segment.h"
+#include "who.h"
 
 enum { SLOTS = 512, DEVICES = 16, TRIES = 200 };
 

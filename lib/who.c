@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* who.c: see who.h. */
+#include "who.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
+uint64_t weir__process_start(pid_t pid) {
+    char path[32], text[1024], state, *at;
+    uint64_t start;
+    ssize_t length;
+    int file, threads;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
+    file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : UINT64_MAX;
+    length = read(file, text, sizeof text - 1);
+    close(file);
+    if (length <= 0)
+        return length < 0 && errno == ESRCH ? 0 : UINT64_MAX;
+    text[length] = '\0';
+    at = strrchr(text, ')'); /* a name may have anything in it */
+    if (!at || sscanf(at + 1,
+                      " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
+                      "%" SCNu64,
+                      &state, &threads, &start) != 3)
+        return UINT64_MAX;
+    return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : start;
+}
+
+uint64_t weir__process_namespace(void) {
+    struct stat is;
+
+    return stat("/proc/self/ns/pid", &is) == 0 ? (uint64_t)is.st_ino : 0;
+}
+
+void weir__process_command(char *text, size_t bytes) {
+    int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t length = file < 0 ? 0 : read(file, text, bytes - 1);
+
+    if (file >= 0)
+        close(file);
+    if (length < 0)
+        length = 0;
+    text[length] = '\0';
+    while (length > 0 && text[length - 1] == '\0')
+        length--;
+    for (ssize_t i = 0; i < length; i++)
+        if (text[i] == '\0')
+            text[i] = ' ';
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* who.h: what a process is to others: since when it is there, in which namespace, by which command.
+ *
+ * Must not know: who asks.
+ */
+#ifndef WEIR_WHO_H
+#define WEIR_WHO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { WEIR_COMMAND_BYTES = 256 }; /* of its text, as others have room for it */
+
+/* When a process began, in ticks since the machine did; 0: there is no such process, or only what its parent has
+ * not taken note of yet; UINT64_MAX: it cannot be told. */
+uint64_t weir__process_start(pid_t pid);
+/* The inode of this process's namespace of pids; 0: it cannot be told. */
+uint64_t weir__process_namespace(void);
+
+/* The words of this process's command, or its name. */
+void weir__process_command(char *text, size_t bytes);
+
+#endif
