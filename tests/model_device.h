@@ -42,6 +42,13 @@ static inline uint64_t id_of(CUstream stream) {
     return id;
 }
 
+/* From now on, until the model's faults are cleared, the device cannot be waited for by weir: that takes a block, or
+ * memory of the host. */
+static inline void refuse_waits(void) {
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+}
+
 /* Bytes, once all work is done. */
 static inline size_t device_free(void) {
     size_t free_bytes, total;

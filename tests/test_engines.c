@@ -2208,8 +2208,7 @@ START_TEST(an_end_that_cannot_wait_is_no_end) {
     busy(A, 50 * MS);
     MUST_EQ(weir__model_use(A, (uintptr_t)block, 20 * MIB, 1, 50 * MS), CUDA_SUCCESS);
     give(a, block, A);
-    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    refuse_waits();
     EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
     ck_assert_ptr_null(weir__model_fault());
     weir__model_faults_clear();
@@ -2339,8 +2338,7 @@ START_TEST(what_was_undone_is_nobodys) {
     MUST_EQ(stats_of(a).requested_peak, 80 * MIB);
     weir__model_faults_clear();
     if (_i) { /* nor can it be waited for */
-        weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-        weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        refuse_waits();
         MUST_EQ(stats_of(a).requested, 60 * MIB);
         weir__model_faults_clear();
     }

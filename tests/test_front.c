@@ -1698,8 +1698,7 @@ START_TEST(a_refusal_where_the_device_cannot_be_waited_for) {
     block = take(a, 30 * MIB, A);
     warm(a, B);
     warm(a, A);
-    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    weir__model_fail(WEIR_ENTRY_cuMemAllocHost, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    refuse_waits();
     status = weir_alloc(a, 110 * MIB, A, &none);
     MUST(status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY);
     weir__model_faults_clear();
