@@ -40,6 +40,16 @@ void weir__timeline_close(struct weir_timeline *t);
 /* The values are so from then on.  Times do not fall. */
 void weir__timeline_count(struct weir_timeline *t, uint64_t time_ns,
                           const uint64_t values[WEIR_TIMELINE_COUNTERS]);
+/* From a time on, until the next one's: the least and the most of each counter. */
+struct weir_timeline_extent {
+    uint64_t time_ns;
+    uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
+};
+
+/* All that is kept of the counters, in no more than `most' parts: how many these are.  What was put together before is
+ * known by its largest values. */
+size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
+                              size_t most);
 /* A growth step, or reserve that was given back, of an allocator that was made at that time. */
 void weir__timeline_event(struct weir_timeline *t, uint64_t made_ns, const weir_event *event);
 /* Some that follow each other, behind the one of sequence `last', of which those that are missing are counted: the
@@ -60,16 +70,6 @@ uint64_t weir__timeline_missing(const struct weir_timeline *t);
 /* What stands in a process's file until it is written, itself a file of the format, and no other process's: its
  * length.  Of less than 300 bytes. */
 int weir__timeline_unfinished(char *text, size_t bytes, long process);
-/* From a time on, until the next one's: the least and the most of each counter. */
-struct weir_timeline_extent {
-    uint64_t time_ns;
-    uint64_t low[WEIR_TIMELINE_COUNTERS], high[WEIR_TIMELINE_COUNTERS];
-};
-
-/* All that is kept of the counters, in no more than `most' parts: how many these are.  What was put together before is
- * known by its largest values. */
-size_t weir__timeline_extents(const struct weir_timeline *t, struct weir_timeline_extent *out,
-                              size_t most);
 
 /* The file: its begin, then each timeline, under the number and name of a process and its own name (of
  * one process others have other names and other numbers), then its end.  Errors are the file's. */

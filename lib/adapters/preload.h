@@ -219,8 +219,6 @@ void weir__show_end(void);
 
 /* The first allocator was made: if `weir run' was told so, what happens is noted from now on. */
 void weir__trace_begin(void);
-/* A request was refused. */
-void weir__trace_refused(const struct weir_served *s, size_t bytes);
 /* 1 while anything is noted. */
 int weir__trace_is_on(void);
 /* Asks for figures, and may be long: 1, or 0: it is over. */
@@ -230,6 +228,8 @@ int weir__trace_look(void);
 struct weir_timeline_extent;
 size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_extent *out,
                            size_t most);
+/* A request was refused. */
+void weir__trace_refused(const struct weir_served *s, size_t bytes);
 /* Before weir__show_end: the file is written, of what was seen so far. */
 void weir__trace_end(void);
 
