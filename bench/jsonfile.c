@@ -32,7 +32,8 @@ int jsonfile_check(const char *flag, const char *path) {
             error = EISDIR;
         else if (access(path, W_OK) != 0)
             error = errno;
-    }
+    } else if (errno != ENOENT)
+        error = errno;
     if (!error && (lstat(path, &status) != 0 || S_ISREG(status.st_mode))) {
         copy = strdup(path);
         if (!copy || access(dirname(copy), W_OK | X_OK) != 0)

@@ -87,6 +87,10 @@ int main(int argc, char **argv) {
         print_usage(stderr);
         return 2;
     }
+    if (argc > 3 && strcmp(argv[1], "help") == 0) {
+        fprintf(stderr, "weir: help on one thing at a time: '%s' is too much\n", argv[3]);
+        return 2;
+    }
     if (argc > 2 && strcmp(argv[1], "help") == 0)
         return help(argv[2]);
     if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
