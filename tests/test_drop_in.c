@@ -344,6 +344,31 @@ END_TEST
 
 /* ---- the suite -------------------------------------------------------------------------------- */
 
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* Refusals that are told elsewhere are not in the log; what else there is to say is. */
+START_TEST(refusals_are_not_said_twice) {
+    weir_options options = options_of(worlds[_i].kind, "model", 512 * MIB);
+    void *none = NULL;
+
+    options.front = worlds[_i].front;
+    options.limit = bytes_amount(512 * MIB);
+    options.log = WEIR_LOG_WARNING;
+    for (int hushed = 0; hushed < 2; hushed++) {
+        OK(weir_allocator_create(&options, &a));
+        if (hushed)
+            weir__drop_in_hush(a);
+        ANSWERS(0, lines());
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, GIB, A, &none));
+        ANSWERS(0, lines());
+        MUST((strstr(logged, "weir: warning: the allocator's limit is reached") == NULL) == hushed);
+        EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &none, A));
+        ANSWERS(1, lines());
+        end();
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("drop-in");
     TCase *tests = suite_add_case(suite, "each world", 60, start, NULL);
@@ -362,6 +387,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_no_block_is_not_done, 0, WORLDS);
     tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
     tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);
+    tcase_add_loop_test(tests, refusals_are_not_said_twice, 0, WORLDS);
     tcase_add_loop_test(tests, what_lies_in_its_memory, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }
