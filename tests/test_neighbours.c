@@ -210,7 +210,10 @@ struct child {
     char reply[320];
 };
 
-static pid_t living[MOST_CHILDREN]; /* 0: none */
+static struct {
+    pid_t pid; /* 0: none */
+    int to;
+} living[MOST_CHILDREN];
 
 static void hear(struct child *c) {
     ck_assert_msg(fgets(c->reply, sizeof c->reply, c->from) != NULL, "process %d ended",
@@ -240,8 +243,9 @@ static void begin(struct child *c, const char *words) {
     c->to = fdopen(in[1], "w");
     c->from = fdopen(out[0], "r");
     for (int i = 0; i < MOST_CHILDREN; i++)
-        if (living[i] == 0) {
-            living[i] = c->pid;
+        if (living[i].pid == 0) {
+            living[i].pid = c->pid;
+            living[i].to = in[1];
             break;
         }
 }
@@ -287,8 +291,8 @@ static int wait_for(struct child *c) {
     fclose(c->to);
     fclose(c->from);
     for (int i = 0; i < MOST_CHILDREN; i++)
-        if (living[i] == c->pid)
-            living[i] = 0;
+        if (living[i].pid == c->pid)
+            living[i].pid = 0;
     c->pid = 0;
     return status;
 }
@@ -342,14 +346,18 @@ static void set_up(void) {
     signal(SIGPIPE, SIG_IGN);
 }
 
+/* Those that are left end by themselves as their input does. */
 static void tear_down(void) {
     char command[128];
+    int status;
 
     for (int i = 0; i < MOST_CHILDREN; i++)
-        if (living[i] > 0) {
-            kill(living[i], SIGKILL);
-            waitpid(living[i], NULL, 0);
-            living[i] = 0;
+        if (living[i].pid > 0) {
+            kill(living[i].pid, SIGCONT);
+            close(living[i].to);
+            ck_assert_int_eq(waitpid(living[i].pid, &status, 0), living[i].pid);
+            ck_assert(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+            living[i].pid = 0;
         }
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ck_assert_int_eq(system(command), 0);
