@@ -161,7 +161,7 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     uint64_t weights;
 
     host->leave = weir__budget_bytes(&o->leave, memory, 0);
-    if (host->leave > memory->total || o->leave.kind == WEIR_AMOUNT_MAX) {
+    if (host->leave > memory->total) {
         weir__amount_spell(&o->leave, asked, sizeof asked);
         weir__bytes_show(memory->total, most, sizeof most);
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
@@ -200,8 +200,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         return status;
     host->device_total = memory.total;
     host->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
-    if (host->limit > memory.total && options->arena == WEIR_ARENA_FIXED &&
-        options->engine == WEIR_ENGINE_ARENA)
+    if (host->limit > memory.total && is_fixed(options))
         host->limit = memory.total;
     host->threshold = weir__budget_bytes(&options->release_threshold, &memory, UINT64_MAX);
     a->low = weir__budget_bytes(&options->headroom, &memory, 0);
@@ -372,7 +371,7 @@ static weir_status open_exports(weir_allocator *a, const struct message *message
 static void size_fixed_arena(weir_allocator *a) {
     weir_options *options = &a->host.options;
 
-    if (options->engine == WEIR_ENGINE_ARENA && options->arena == WEIR_ARENA_FIXED) {
+    if (is_fixed(options)) {
         a->prealloc = a->host.limit < 256 ? a->host.limit : a->host.limit / 256 * 256;
         a->prealloc_min = 0;
         options->prealloc = (weir_amount){.value = a->prealloc, .kind = WEIR_AMOUNT_BYTES};
@@ -430,7 +429,7 @@ static void prepare(struct weir_host *host) {
     weir_allocator *a = allocator_of(host);
     struct weir_extent extents[EXTENTS];
 
-    if (a->front && a->ops->extents)
+    if (a->front)
         weir__front_prepare(a->front, extents, a->ops->extents(a->engine, extents, EXTENTS),
                             PREPARED);
 }
@@ -480,7 +479,7 @@ static void learn(weir_allocator *a, const weir_options *given) {
 
     a->learn = weir__learn_open(host->driver, host->device, &host->options);
     host->options.profile = a->learn ? a->learn->path : NULL; /* the caller's need not live on */
-    if (!a->learn || (given && weir__option_is_set(given, WEIR_SETTING_PREALLOC)))
+    if (!a->learn || weir__option_is_set(given, WEIR_SETTING_PREALLOC))
         return;
     target = weir__learn_target(a->learn, host);
     if (target <= a->prealloc)
@@ -557,8 +556,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                       weir_status_message(status));
     }
     a->most = host->limit;
-    if (host->relimit &&
-        !is_fixed(&host->options)) { /* the engine knows the most that it can become */
+    if (host->relimit) { /* the engine knows the most that it can become */
         a->asked = a->most;
         (void)relimit(host);
     }
@@ -682,7 +680,7 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, &name, &ordinal, message, sizeof message);
     if (status != WEIR_OK) {
-        weir__log(options && options->size >= sizeof *options && options->log <= WEIR_LOG_DEBUG
+        weir__log(options->size >= sizeof *options && options->log <= WEIR_LOG_DEBUG
                       ? options->log
                       : WEIR_LOG_NONE,
                   WEIR_LOG_ERROR, "%s", message);
@@ -765,15 +763,18 @@ weir_status weir_allocator_destroy(weir_allocator *a) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* What every request asks first. */
-static inline __attribute__((always_inline)) weir_status gate(const weir_allocator *a) {
-    if (!a)
-        return weir__engine_refuse(WEIR_E_INVALID);
+/* What every request asks first, */
+static inline __attribute__((always_inline)) weir_status go_on(const weir_allocator *a) {
     if (weir__driver_forked())
         return misuse(a, WEIR_E_FORKED, "a call");
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
         return weir__engine_refuse(WEIR_E_DEVICE_LOST);
     return WEIR_OK;
+}
+
+/* and every call of the program's before that. */
+static inline __attribute__((always_inline)) weir_status gate(const weir_allocator *a) {
+    return a ? go_on(a) : weir__engine_refuse(WEIR_E_INVALID);
 }
 
 /* The preallocation that waited for the first request; requests beside it wait for it.  A refusal is in the
@@ -943,7 +944,7 @@ static weir_status request_or_ask(weir_allocator *a, size_t bytes, weir_stream s
             return status;
         /* It is not refused yet. */
         atomic_fetch_sub_explicit(&a->books.refusals, 1, memory_order_relaxed);
-        status = gate(a);
+        status = go_on(a);
         if (status != WEIR_OK)
             return status;
     }
@@ -1301,13 +1302,12 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
 
 /* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
 static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
-    weir_statistics figures = {.size = sizeof figures};
-    weir_status status = weir_stats(a, &figures); /* what caches hold is not in use */
+    weir_statistics figures;
+    weir_status status;
     uint64_t keep;
 
     *released = 0;
-    if (status != WEIR_OK)
-        return status;
+    weir__stats_read(a, &figures); /* what caches hold is not in use */
     keep = weir__relief_keep(&a->host, figures.reserve, figures.in_use, wanted);
     if (keep >= figures.reserve)
         return WEIR_OK;
@@ -1318,12 +1318,12 @@ static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t
 
 /* Bytes that it has idle above what stays. */
 static uint64_t could_lend(weir_allocator *a, int may_wait) {
-    weir_statistics figures = {.size = sizeof figures};
+    weir_statistics figures;
 
     if (!can_shrink(&a->host) || weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ||
-        (!may_wait && (a->harden || a->front || a->ops->trim_waits)) ||
-        weir_stats(a, &figures) != WEIR_OK)
+        (!may_wait && (a->harden || a->front || a->ops->trim_waits)))
         return 0;
+    weir__stats_read(a, &figures);
     return weir__size_less(
         figures.reserve, weir__relief_keep(&a->host, figures.reserve, figures.in_use, UINT64_MAX));
 }
@@ -1361,10 +1361,9 @@ static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, in
 
 static void tell_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
-    weir_statistics figures = {.size = sizeof figures};
+    weir_statistics figures;
 
-    if (weir_stats(a, &figures) != WEIR_OK)
-        return;
+    weir__stats_read(a, &figures);
     *out = (struct weir_holding){
         .reserve = figures.reserve,
         .in_use = figures.in_use,
@@ -1410,13 +1409,13 @@ static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     struct weir_host *host = &a->host;
     const weir_amount *prealloc = &host->options.prealloc;
-    weir_statistics figures = {.size = sizeof figures};
+    weir_statistics figures;
     int result_before = weir__driver_result;
     size_t released;
 
-    if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST) ||
-        weir_stats(a, &figures) != WEIR_OK)
+    if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST))
         return;
+    weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.reserve, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
         weir__decay_lower_floor(&host->decay, part_of(a, prealloc->value, weights));

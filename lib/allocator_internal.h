@@ -57,6 +57,9 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
 /* 1 if a live block starts there, as far as it can be told. */
 int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 
+/* stats.c: what weir_stats hands out, where nothing stands against it. */
+void weir__stats_read(weir_allocator *a, weir_statistics *out);
+
 /* anywhere.c: the stream that it made goes, after the engine. */
 void weir__anywhere_close(weir_allocator *a);
 

@@ -24,21 +24,26 @@ static weir_status hand_out(void *out, const void *from, size_t from_bytes) {
     return WEIR_OK;
 }
 
+void weir__stats_read(weir_allocator *a, weir_statistics *out) {
+    *out = (weir_statistics){.size = sizeof *out};
+    weir__books_read(&a->books, out);
+    a->ops->figures(a->engine, out);
+    if (a->front)
+        weir__front_figures(a->front, out);
+    if (a->harden)
+        weir__harden_figures(a->harden, out);
+    out->profile_asked = a->profile_asked;
+    out->profile_runs = a->learn ? a->learn->known.merged : 0;
+}
+
 weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
-    weir_statistics figures = {.size = sizeof figures};
+    weir_statistics figures;
 
     if (!a || !out)
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
-    weir__books_read(&a->books, &figures);
-    a->ops->figures(a->engine, &figures);
-    if (a->front)
-        weir__front_figures(a->front, &figures);
-    if (a->harden)
-        weir__harden_figures(a->harden, &figures);
-    figures.profile_asked = a->profile_asked;
-    figures.profile_runs = a->learn ? a->learn->known.merged : 0;
+    weir__stats_read(a, &figures);
     return hand_out(out, &figures, sizeof figures);
 }
 
