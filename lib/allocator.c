@@ -680,10 +680,10 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, &name, &ordinal, message, sizeof message);
     if (status != WEIR_OK) {
-        weir__log(options->size >= sizeof *options && options->log <= WEIR_LOG_DEBUG
-                      ? options->log
-                      : WEIR_LOG_NONE,
-                  WEIR_LOG_ERROR, "%s", message);
+        int has_log = options->size >= offsetof(weir_options, log) + sizeof options->log &&
+                      options->log <= WEIR_LOG_DEBUG;
+
+        weir__log(has_log ? options->log : WEIR_LOG_NONE, WEIR_LOG_ERROR, "%s", message);
         return weir__engine_refuse(status);
     }
     driver = weir__driver_open(name, &failure);

@@ -627,6 +627,26 @@ START_TEST(null_arguments) {
 }
 END_TEST
 
+/* A program that was built against an older version, or against none, is told of its mistakes as far as it
+ * has a log; one that is not to be trusted with its log is not. */
+START_TEST(options_that_cannot_be) {
+    weir_options options = options_of_world(0);
+    weir_allocator *made = NULL;
+
+    options.device = "moddel";
+    MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
+    options.size = offsetof(weir_options, harden); /* as before hardening */
+    MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
+    options.log = WEIR_LOG_DEBUG + 1;
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, &made));
+    options.log = WEIR_LOG_ERROR;
+    options.size = 1;
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, &made));
+    expect_lines(__LINE__, 0);
+    MUST(made == NULL);
+}
+END_TEST
+
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
 
 START_TEST(destroyed_with_live_blocks) {
@@ -914,6 +934,7 @@ int main(void) {
             tcase_add_loop_test(tests, a_stream_of_another_device, world, world + 1);
     LOOP(tests, bindings, WORLDS);
     LOOP(tests, null_arguments, WORLDS);
+    tcase_add_test(tests, options_that_cannot_be);
     LOOP(tests, destroyed_with_live_blocks, WORLDS);
     LOOP(tests, used_in_a_child, WORLDS);
     LOOP(tests, used_after_a_reset, WORLDS);
