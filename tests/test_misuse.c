@@ -599,6 +599,10 @@ START_TEST(null_arguments) {
     MISUSE(WEIR_E_INVALID, weir_alloc(a, SIZE_MAX, A, NULL));
     EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, SIZE_MAX, A, &block));
     ck_assert_ptr_eq(block, &bytes);
+    OK(weir_alloc(a, 0, A, &block)); /* nothing is asked for, and nothing is had */
+    ck_assert_ptr_null(block);
+    OK(weir_free(a, block, A));
+    block = &bytes;
     EXPECT(WEIR_E_INVALID, weir_free(NULL, block, A));
     EXPECT(WEIR_E_INVALID, weir_free(NULL, NULL, A));
     EXPECT(WEIR_E_INVALID, weir_use(NULL, block, A));
@@ -607,6 +611,9 @@ START_TEST(null_arguments) {
     EXPECT(WEIR_E_INVALID, weir_unbind(NULL, A));
     EXPECT(WEIR_E_INVALID, weir_preallocate(NULL, 1, &bytes));
     EXPECT(WEIR_E_INVALID, weir_trim(NULL, 0, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_decay(NULL, &bytes));
+    EXPECT(WEIR_E_INVALID, weir_set_access(NULL, 0, WEIR_ACCESS_READ_WRITE));
+    EXPECT(WEIR_E_INVALID, weir_profile_save(NULL, "/nonexistent/profile"));
     EXPECT(WEIR_E_INVALID, weir_stats(NULL, &stats));
     EXPECT(WEIR_E_INVALID, weir_stats(a, NULL));
     EXPECT(WEIR_E_INVALID, weir_stats(a, &stats));
@@ -668,7 +675,11 @@ END_TEST
 
 /* A bound stream's hits ask the driver for nothing, and know that they are in a child all the same. */
 static int child_is_refused(void) {
+    const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
+    weir_allocator *made = NULL;
+    CUmemoryPool pool = NULL;
     void *none = NULL;
+    char message[1];
 
     (void)lines();
     return weir_alloc(a, 512, A, &none) == WEIR_E_FORKED &&
@@ -676,7 +687,17 @@ static int child_is_refused(void) {
            weir_free(a, witness[0], B) == WEIR_E_FORKED &&
            weir_use(a, witness[0], B) == WEIR_E_FORKED && weir_bind(a, A) == WEIR_E_FORKED &&
            weir_unbind(a, A) == WEIR_E_FORKED && weir_trim(a, 0, NULL) == WEIR_E_FORKED &&
-           weir_allocator_destroy(a) == WEIR_E_FORKED && lines() == 8 && none == NULL;
+           weir_preallocate(a, MIB, NULL) == WEIR_E_FORKED &&
+           weir_pool(a, &pool) == WEIR_E_FORKED &&
+           weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE) == WEIR_E_FORKED &&
+           weir_set_limit(a, limit) == WEIR_E_FORKED && weir_decay(a, NULL) == WEIR_E_FORKED &&
+           weir_low_memory(a, 0) == WEIR_E_FORKED &&
+           weir_block_range(a, witness[0], NULL, NULL) == WEIR_E_FORKED &&
+           weir_profile_save(a, "/nonexistent/profile") == WEIR_E_FORKED &&
+           weir_allocator_destroy(a) == WEIR_E_FORKED && lines() == 16 && none == NULL &&
+           weir_allocator_create(NULL, &made) == WEIR_E_FORKED &&
+           weir__allocator_create_on(driver, NULL, &made, message, 1) == WEIR_E_FORKED &&
+           made == NULL && pool == NULL;
 }
 
 START_TEST(used_in_a_child) {
@@ -699,6 +720,8 @@ END_TEST
 
 /* The context goes under the allocator's feet, as cudaDeviceReset does it. */
 START_TEST(used_after_a_reset) {
+    const weir_amount limit = {.value = MIB, .kind = WEIR_AMOUNT_BYTES};
+    CUmemoryPool pool = NULL;
     void *none = &none;
     int refused = 0;
 
@@ -720,6 +743,14 @@ START_TEST(used_after_a_reset) {
     EXPECT(WEIR_E_DEVICE_LOST, weir_bind(a, A));
     EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, NULL));
     EXPECT(WEIR_E_DEVICE_LOST, weir_preallocate(a, MIB, NULL));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_pool(a, &pool));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_set_limit(a, limit));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_decay(a, NULL));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_low_memory(a, 0));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_block_range(a, witness[0], NULL, NULL));
+    EXPECT(WEIR_E_DEVICE_LOST, weir_profile_save(a, "/nonexistent/profile"));
+    MUST(pool == NULL);
     MUST_EQ(stats_of(a).blocks, before.blocks);
     OK(weir_allocator_destroy(a)); /* blocks are gone with the context */
 }
