@@ -447,10 +447,14 @@ static int holds(struct weir_harden *h, int all) {
 }
 
 weir_status weir__harden_empty(struct weir_harden *h, int all) {
+    int before = weir__driver_result;
     weir_status status = holds(h, 0) ? empty_on(h, 0, h->quiet) : WEIR_OK;
 
-    /* What was just found is among them. */
-    return status == WEIR_OK && all && holds(h, 1) ? empty_on(h, 1, h->quiet) : status;
+    if (status == WEIR_OK && all && holds(h, 1)) /* what was just found is among them */
+        status = empty_on(h, 1, h->quiet);
+    if (status == WEIR_OK) /* what did not go down is kept out */
+        weir__set_driver_result(before);
+    return status;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
