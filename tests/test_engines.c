@@ -838,6 +838,15 @@ START_TEST(settings_without_effect_draw_a_warning) {
     ck_assert_str_eq(logged(create_and_destroy), "");
     logging.release_threshold = bytes_amount(MIB);
     ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "release-threshold has no effect"));
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "no effect with engine arena\n"));
+    logging.packing = WEIR_PACKING_FIT;
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy),
+                                 "packing has no effect with an arena that is not mapped\n"));
+    logging = plain(KIND_POOL, 0);
+    logging.log = WEIR_LOG_WARNING;
+    logging.arena = WEIR_ARENA_MAPPED;
+    ck_assert_ptr_nonnull(
+        strstr(logged(create_and_destroy), "arena has no effect with engines other than arena\n"));
     logging = plain(KIND_PLATFORM, 0);
     logging.log = WEIR_LOG_WARNING;
     ck_assert_str_eq(logged(create_and_destroy), "");
@@ -845,6 +854,30 @@ START_TEST(settings_without_effect_draw_a_warning) {
     logging.growth = WEIR_GROWTH_STEP;
     ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "prealloc has no effect"));
     ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "growth has no effect"));
+}
+END_TEST
+
+/* No options are the defaults. */
+START_TEST(without_options) {
+    weir_allocator *a = make(NULL);
+
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_EQ(stats_of(a).prealloc_asked, 0);
+    destroy(a);
+}
+END_TEST
+
+/* An arena of less than the least block would serve nothing. */
+START_TEST(a_fixed_arena_of_nothing) {
+    weir_options options = plain(KIND_FIXED, 255);
+    weir_allocator *a = NULL;
+
+    EXPECT(WEIR_E_LIMIT, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    MUST(a == NULL);
+    options.limit = bytes_amount(256);
+    a = make(&options);
+    OK(weir_free(a, take(a, 1, A), A));
+    destroy(a);
 }
 END_TEST
 
@@ -3127,6 +3160,8 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, what_just_fits_is_served);
     tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
     tcase_add_test(tests, settings_without_effect_draw_a_warning);
+    tcase_add_test(tests, without_options);
+    tcase_add_test(tests, a_fixed_arena_of_nothing);
     tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_FIXED,
                         KIND_FIXED + 1);

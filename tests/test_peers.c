@@ -207,6 +207,20 @@ START_TEST(a_device_that_is_no_peer_makes_no_allocator) {
 }
 END_TEST
 
+/* Nor does a driver that does not tell. */
+START_TEST(a_driver_that_fails_makes_no_allocator) {
+    weir_options options = options_for(2, "1");
+
+    weir__model_fail(WEIR_ENTRY_cuDeviceCanAccessPeer, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_allocator_create(&options, &a));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    MUST(lines() > 0);
+    ck_assert_msg(strstr(logged, "cannot ask which devices are peers: the driver") != NULL, "%s",
+                  logged);
+    MUST_EQ(device_free(), CAPACITY);
+}
+END_TEST
+
 /* All that can are all; a list may name the device itself, so that one serves several. */
 START_TEST(lists_that_fit_every_device) {
     static const char *const lists[] = {"0", "0,1", "all", "none"};
@@ -425,6 +439,7 @@ int main(void) {
     tcase_add_loop_test(tests, access_is_given_and_taken_at_run_time, 0, WORLDS);
     tcase_add_loop_test(tests, a_device_that_is_no_peer_makes_no_allocator, 0,
                         sizeof refused / sizeof refused[0]);
+    tcase_add_test(tests, a_driver_that_fails_makes_no_allocator);
     tcase_add_loop_test(tests, lists_that_fit_every_device, 0, 4);
     tcase_add_loop_test(tests, what_cannot_be_set, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_cuMemAlloc_is_the_programs_to_open, 0,

@@ -215,7 +215,11 @@ START_TEST(less_than_the_least_is_a_failure) {
     ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
     options.prealloc_min = bytes_amount(512 * MIB);
     destroy(make_on(driver, &options));
+    options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX}; /* all of it */
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "asked 4GiB, at least 4GiB, got ") != NULL, "%s", message);
     CU(driver->cuMemFree(hoard));
+    destroy(make_on(driver, &options));
     options.prealloc_min = bytes_amount(4 * GIB);
     destroy(make_on(driver, &options));
 }
@@ -236,6 +240,12 @@ START_TEST(requests_fail_until_the_least_is_there) {
         ck_assert(log_has("error: preallocation: asked 4GiB, at least 2GiB, got "));
     }
     CU(driver->cuMemFree(hoard));
+    weir__model_fail(_i <= POOL_ALONE ? WEIR_ENTRY_cuMemAllocFromPoolAsync
+                     : _i == MAPPED   ? WEIR_ENTRY_cuMemCreate
+                                      : WEIR_ENTRY_cuMemAlloc,
+                     1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &block));
+    MUST(log_has(weir_status_message(WEIR_E_DRIVER)));
     OK(weir_free(a, take(a, 1000), A));
     MUST_LE(2 * GIB, stats_of(a).reserve);
     ck_assert_uint_eq(stats_of(a).prealloc_got, stats_of(a).growth_bytes);

@@ -4,6 +4,7 @@
  * The other process is this program again: with WEIR_TEST_SHARE in its environment it imports what it inherits, says so,
  * and does what that says.
  */
+#include "allocator_internal.h"
 #include "model_device.h"
 
 #include <signal.h>
@@ -248,6 +249,38 @@ START_TEST(who_cannot_export) {
 }
 END_TEST
 
+static int kinds_told;
+static CUresult kinds_result;
+
+static CUresult tell_kinds(int *value, CUdevice_attribute what, CUdevice device) {
+    if (what != CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
+        return driver->cuDeviceGetAttribute(value, what, device);
+    *value = kinds_told;
+    return kinds_result;
+}
+
+/* Drivers without the calls, devices without files; one that does not know the question may have them. */
+START_TEST(drivers_that_cannot_export) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    struct weir_driver table = *driver;
+
+    table.capabilities &= ~(unsigned)WEIR_CAP_IPC;
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    MUST(lines() == 1 && strstr(logged, "neither driver nor device hands pools") != NULL);
+    table = *driver;
+    table.cuDeviceGetAttribute = tell_kinds;
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    MUST(lines() == 1 && strstr(logged, "neither driver nor device hands pools") != NULL);
+    kinds_result = CUDA_ERROR_INVALID_VALUE;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    OK(weir_export(a, files));
+    close_files();
+    OK(weir_allocator_destroy(a));
+    MUST_EQ(lines(), 0);
+    MUST_EQ(device_free(), CAPACITY);
+}
+END_TEST
+
 /* The wrong way round, or one of them twice. */
 START_TEST(files_that_are_no_pair) {
     int wrong[2];
@@ -453,6 +486,7 @@ int main(void) {
     tcase_add_loop_test(tests, only_what_is_done_is_shared, 0, 2);
     tcase_add_test(tests, after_the_exporter);
     tcase_add_loop_test(tests, who_cannot_export, 0, 4);
+    tcase_add_test(tests, drivers_that_cannot_export);
     tcase_add_test(tests, files_that_are_no_pair);
     tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, 2);
     tests = suite_add_case(suite, "two processes", 30, start, NULL);
