@@ -581,6 +581,56 @@ START_TEST(it_is_not_asked_under_capture) {
 }
 END_TEST
 
+/* Nor about a preallocation that the request was to make, with no request refused. */
+START_TEST(it_is_not_asked_about_a_preallocation) {
+    weir_options options = options_for(_i, 0, 1);
+    size_t free_bytes, total;
+    CUdeviceptr hoard;
+    void *none = NULL;
+
+    if (worlds[_i].kind == KIND_PLATFORM || worlds[_i].kind == KIND_FIXED) /* have none */
+        return;
+    memset(&asked, 0, sizeof asked);
+    asked.again = 5;
+    options.oom_callback = answer;
+    options.oom_callback_data = &asked;
+    options.prealloc = options.prealloc_min = bytes_amount(GIB);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    make(&options);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuMemAlloc(&hoard, free_bytes - 512 * MIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, MIB, A, &none));
+    MUST(none == NULL);
+    MUST_EQ(asked.calls, 0);
+    CU(driver->cuMemFree(hoard));
+    OK(weir_free(a, take(MIB, A), A));
+    end();
+}
+END_TEST
+
+static int loses_the_device(const weir_oom *oom, void *data) {
+    void *none = NULL;
+
+    (void)data;
+    while (driver->cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS)
+        ;
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(oom->allocator, MIB, A, &none));
+    return 1;
+}
+
+/* The context goes while it is asked: nothing is tried again. */
+START_TEST(it_may_lose_the_device) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    void *none = NULL;
+
+    options.oom_callback = loses_the_device;
+    make(&options);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc(a, 257 * MIB, A, &none));
+    MUST(none == NULL);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 static pid_t child;
 
 static int fork_away(const weir_oom *oom, void *data) {
@@ -695,6 +745,8 @@ int main(void) {
     tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
     tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
+    tcase_add_loop_test(tests, it_is_not_asked_about_a_preallocation, 0, WORLDS);
+    tcase_add_loop_test(tests, it_may_lose_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);
     tcase_add_loop_test(tests, it_holds_no_lock, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_asked_behind_shelves, 0, WORLDS);

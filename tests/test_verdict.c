@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "drop_in.h"
 #include "every_kind.h"
 #include "refuse.h"
 
@@ -956,6 +957,44 @@ START_TEST(a_callback_is_asked_before) {
 }
 END_TEST
 
+/* Who stands in the place of the driver's pools tells by itself, when nobody else serves the request. */
+START_TEST(a_stand_in_tells_by_itself) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    start_telling(&options);
+    if (_i % 2)
+        options.harden = WEIR_HARDEN_GUARD;
+    make(&options);
+    MUST(!weir__drop_in_tell(a, &v)); /* nothing was refused */
+    weir__drop_in_begin(a);
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 0);
+    MUST(weir__drop_in_tell(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(told("limit"), 1);
+    MUST(!weir__drop_in_tell(a, &v)); /* no news */
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+
+/* A program that asks again and again is not looked at for ever. */
+START_TEST(not_all_of_them_are_looked_at) {
+    weir_options options = options_for(_i, 256 * MIB);
+
+    start_telling(&options);
+    make(&options);
+    for (int i = 0; i < 64; i++)
+        ask(300 * MIB, 0);
+    ask(5 * GIB, 0); /* another cause, and too late */
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+
 /* A callback may ask for one itself. */
 static int judges(const weir_oom *oom, void *data) {
     weir_verdict *v = data;
@@ -1044,6 +1083,8 @@ int main(void) {
     tcase_add_loop_test(tests, the_first_of_each_cause_is_told, 0, WORLDS);
     tcase_add_loop_test(tests, a_callback_is_asked_before, 0, WORLDS);
     tcase_add_loop_test(tests, a_callback_may_ask, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stand_in_tells_by_itself, 0, WORLDS);
+    tcase_add_loop_test(tests, not_all_of_them_are_looked_at, 0, WORLDS);
     tcase_add_loop_test(tests, under_capture, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }
