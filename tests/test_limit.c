@@ -195,6 +195,86 @@ START_TEST(mistakes_are_told) {
 }
 END_TEST
 
+/* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
+ * less for weir, from its next step on.  A fixed arena does not grow. */
+START_TEST(room_for_others) {
+    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
+    CUdeviceptr others;
+    void *block, *more;
+
+    start_model(8 * GIB);
+    options.leave = bytes_amount(5 * GIB);
+    options.front = worlds[_i].front;
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (worlds[_i].kind == KIND_FIXED) {
+        give(take(2 * GIB - MIB));
+        end();
+        return;
+    }
+    block = take(2 * GIB);
+    refused(2 * GIB);
+    give(take(512 * MIB));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_set_limit(a, bytes_amount(2 * GIB + 256 * MIB)));
+    refused(512 * MIB);
+    OK(weir_set_limit(a, none));
+    CU(driver->cuMemAlloc(&others, 768 * MIB));
+    more = take(192 * MIB);
+    refused(512 * MIB);
+    give(more);
+    CU(driver->cuMemFree(others));
+    give(take(512 * MIB));
+    give(block);
+    end();
+}
+END_TEST
+
+/* With no process beside it a share is the whole device, in units; a limit that the program sets takes its
+ * place. */
+START_TEST(a_share_with_nobody_beside_it) {
+    weir_options options = options_of(worlds[_i].kind, "model", 0);
+    weir_refusal refusal = {.size = sizeof refusal};
+    void *block = NULL;
+
+    start_model(512 * MIB + 8 * MIB);
+    options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
+    options.front = worlds[_i].front;
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    if (worlds[_i].kind == KIND_FIXED)
+        MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    MUST(weir_alloc(a, 513 * MIB, A, &block) != WEIR_OK && block == NULL);
+    OK(weir_last_refusal(&refusal));
+    MUST_EQ(refusal.limit, 512 * MIB);
+    give(take(480 * MIB));
+    if (worlds[_i].kind != KIND_FIXED) {
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+        refused(300 * MIB);
+        give(take(200 * MIB));
+    }
+    end();
+}
+END_TEST
+
+/* Nothing of the device is nothing to allocate from; a share may be preallocated, too. */
+START_TEST(a_share_of_nothing_and_one_beforehand) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+
+    start_model(256 * MIB);
+    options.limit = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_SHARE};
+    EXPECT(WEIR_E_INVALID, weir_allocator_create(&options, &a));
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
+    OK(weir_allocator_create(&options, &a));
+    MUST_EQ(stats_of(a).reserve, 256 * MIB);
+    end();
+}
+END_TEST
+
 /* Others may take from weir's pool, within its limit, and what weir preallocated is theirs too. */
 START_TEST(a_shared_pool_is_held_to_it) {
     CUmemoryPool pool = NULL;
@@ -287,6 +367,9 @@ int main(void) {
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
+    tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);
+    tcase_add_test(tests, a_share_of_nothing_and_one_beforehand);
     tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
