@@ -296,15 +296,20 @@ START_TEST(what_was_preallocated_stays) {
 }
 END_TEST
 
-/* Where no wait was asked for, what takes one is left alone. */
+/* Where no wait was asked for, what takes one is left alone: caches, shelves, regions. */
 START_TEST(not_by_a_wait) {
-    weir_options options = options_for(1);
-    int gives = worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF;
+    weir_options options = options_for(1), other;
+    int world = _i / 2, hardened = _i % 2;
+    int gives =
+        worlds[world].kind == KIND_POOL && worlds[world].front == WEIR_SWITCH_OFF && !hardened;
 
-    if (!has_idle(_i))
+    if (!has_idle(world))
         return;
     options.recovery_timeout_ms = UINT32_MAX;
-    rich = make_of(_i);
+    other = options_for(world);
+    if (hardened)
+        other.harden = WEIR_HARDEN_GUARD;
+    rich = make(&other);
     poor = make(&options);
     fill(rich, PIECES);
     if (gives)
@@ -314,6 +319,23 @@ START_TEST(not_by_a_wait) {
     MUST_EQ(given(rich) > 0, gives);
     end(poor);
     end(rich);
+}
+END_TEST
+
+/* A fault has left it unusable: nobody asks it. */
+START_TEST(not_of_one_that_is_lost) {
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(rich, 0, NULL));
+    weir__model_faults_clear();
+    MUST(is_refused(poor, 2 * GIB, B));
+    MUST_EQ(given(rich), 0);
+    OK(weir_allocator_destroy(rich)); /* with what it has */
+    end(poor);
 }
 END_TEST
 
@@ -418,7 +440,8 @@ START_TEST(requests_give_what_lies_idle) {
 
     if (!gives_in_requests(_i))
         return;
-    options.decay_ms = 3600000; /* no base of a pool, which each of these requests would hold whole */
+    options.decay_ms =
+        3600000; /* no base of a pool, which each of these requests would hold whole */
     rich = make(&options);
     fill(rich, PIECES);
     work(rich, 4);
@@ -512,6 +535,30 @@ START_TEST(weir_decay_answers) {
 }
 END_TEST
 
+/* What it was to give, and could not, is still wanted. */
+START_TEST(a_signal_stays_where_a_trim_fails) {
+    size_t released = 1;
+
+    if (!has_idle(_i))
+        return;
+    rich = make_of(_i);
+    OK(weir_low_memory(rich, 0)); /* with nothing idle, there is nothing to do */
+    OK(weir_decay(rich, &released));
+    MUST_EQ(released, 0);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(rich, &released));
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+        fill(rich, PIECES);
+        OK(weir_low_memory(rich, GIB));
+        weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_DRIVER, weir_decay(rich, &released));
+        MUST_EQ(released, 0);
+        OK(weir_decay(rich, &released));
+        MUST_LE(GIB, released);
+    }
+    end(rich);
+}
+END_TEST
+
 /* Hits do not look, and make no call; caches have been emptied once. */
 START_TEST(a_hit_costs_what_it_did) {
     weir_statistics before;
@@ -587,7 +634,8 @@ int main(void) {
     tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
     tcase_add_loop_test(siblings, what_was_preallocated_stays, 0, WORLDS);
-    tcase_add_loop_test(siblings, not_by_a_wait, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_by_a_wait, 0, 2 * WORLDS);
+    tcase_add_loop_test(siblings, not_of_one_that_is_lost, 0, WORLDS);
     tcase_add_loop_test(siblings, whatever_fails_on_the_way, 0, WORLDS);
     tcase_add_test(siblings, from_both_sides_at_once);
     tcase_add_test(siblings, not_after_a_fork);
@@ -596,6 +644,7 @@ int main(void) {
     tcase_add_loop_test(said, a_signal_ends, 0, WORLDS);
     tcase_add_loop_test(said, promises_are_kept, 0, WORLDS);
     tcase_add_loop_test(said, weir_decay_answers, 0, WORLDS);
+    tcase_add_loop_test(said, a_signal_stays_where_a_trim_fails, 0, WORLDS);
     tcase_add_loop_test(said, a_hit_costs_what_it_did, 0, 1);
     tcase_add_loop_test(said, where_there_is_nothing_to_give, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
