@@ -637,6 +637,26 @@ START_TEST(without_a_thread_there_is_an_allocator) {
 }
 END_TEST
 
+/* Parts of different amounts: the higher one is never below the lower. */
+START_TEST(a_high_mark_below_the_low_one) {
+    weir_options options = options_for(_i, 96 * MIB, 0);
+    weir_allocator *a;
+    void *block;
+
+    options.headroom_high =
+        (weir_amount){.value = 1, .kind = WEIR_AMOUNT_OF_TOTAL}; /* a millionth */
+    a = make_on(driver, &options);
+    block = take(a, MIB, A);
+    for (int i = 0; i < 100; i++) {
+        weir__model_advance(10 * MS);
+        OK(weir_free(a, take(a, 2 * MIB, A), A));
+    }
+    MUST_LE(96 * MIB, idle_of(a));
+    OK(weir_free(a, block, A));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 /* What a refusal says could be had is not taken before the program can ask for it. */
 START_TEST(a_refusal_leaves_what_there_is) {
     weir_options options = options_for(_i, 0, 0);
@@ -808,6 +828,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
     tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
+    tcase_add_loop_test(tests, a_high_mark_below_the_low_one, 0, WAYS);
     tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, REGIONS, WAYS);

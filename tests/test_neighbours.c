@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "ledger.h"
+#include "neighbours.h"
 #include "model/model_shared.h"
 #include "model_device.h"
 #include "allocator_internal.h"
@@ -125,6 +126,22 @@ static void obey(const char *line) {
         (void)take(64 * GIB);
         must(weir_last_refusal(&r) == WEIR_OK);
         printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
+    } else if (sscanf(line, "work %zu", &mib) ==
+               1) { /* ms, behind which what is freed is pending */
+        printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
+    } else if (strcmp(line, "fail\n") == 0) {
+        weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+        printf("it will\n");
+    } else if (strcmp(line, "also\n") == 0) { /* another allocator, which has no share */
+        weir_options options = options_of(KIND_POOL, "model", 0);
+        weir_allocator *other = NULL;
+
+        printf("%s\n",
+               weir_status_name(weir__allocator_create_on(driver, &options, &other, NULL, 0)));
+    } else if (strcmp(line, "lose\n") == 0) {
+        weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+        printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
+        weir__model_faults_clear();
     } else if (strcmp(line, "end\n") == 0) {
         must(give_all() == WEIR_OK);
         must(weir_allocator_destroy(own) == WEIR_OK);
@@ -468,6 +485,78 @@ START_TEST(test_most_idle_gives_first) {
 }
 END_TEST
 
+/* What is idle is not done yet: the device is waited for. */
+START_TEST(test_work_that_uses_it_is_waited_for) {
+    struct child idle, needy;
+
+    start(&idle, "0 front off");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&idle, "take 64", "WEIR_OK");
+    expect(&idle, "work 50", "busy");
+    expect(&idle, "give", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+END_TEST
+
+/* Where the driver takes nothing back, it is asked again. */
+START_TEST(test_what_cannot_be_given_once) {
+    struct child idle, needy;
+
+    start(&idle, "0 front off");
+    start(&needy, "0");
+    fill(&idle, 896);
+    expect(&idle, "fail", "it will");
+    expect(&needy, "take 512", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+END_TEST
+
+static struct weir_ledger ledger;
+static struct weir_ledger_entry entry;
+
+/* Of the only other process, as another would ask it: bytes that it answers with. */
+static uint64_t ask_for(uint64_t bytes) {
+    struct weir_ledger_entry other;
+    uint64_t began = now_ms();
+    int slot = 0;
+
+    while (slot == weir__ledger_slot(&ledger) || !weir__ledger_read(&ledger, slot, &other))
+        ck_assert_int_lt(++slot, WEIR_LEDGER_SLOTS);
+    entry.sequence++;
+    entry.until_ns = weir__ledger_now() + 20000 * MS;
+    entry.ask[0] = (struct weir_ledger_ask){(uint64_t)slot, other.start, bytes};
+    weir__ledger_publish(&ledger, &entry);
+    weir__ledger_ring(&ledger);
+    for (;;) {
+        ck_assert(weir__ledger_read(&ledger, slot, &other));
+        for (int i = 0; i < WEIR_LEDGER_ANSWERS; i++)
+            if (other.answer[i].sequence == entry.sequence)
+                return other.answer[i].bytes;
+        ck_assert_uint_le(now_ms() - began, 20000);
+        nap(1);
+    }
+}
+
+/* It gives what it has, and that is all. */
+START_TEST(test_asked_for_more_than_there_is) {
+    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    struct child idle;
+
+    start(&idle, "0");
+    fill(&idle, 512);
+    start_model(CAPACITY);
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_open(&ledger, name), 0);
+    ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
+    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+    ck_assert_uint_eq(ask_for(4 * GIB), 0);
+    weir__ledger_leave(&ledger);
+    weir__ledger_close(&ledger);
+}
+END_TEST
+
 START_TEST(test_several_give_together) {
     struct child idle[3], needy;
 
@@ -681,6 +770,38 @@ START_TEST(test_weights_of_nothing) {
     start(&two, "0 limit share");
     start(&one, "0 limit share:0"); /* none of it, but what it uses */
     expect_limit(&two, 1024);
+    end(&two);
+    expect(&one, "take 64", "WEIR_E_LIMIT");
+}
+END_TEST
+
+/* What was preallocated stays, whatever the share is now. */
+START_TEST(test_reserve_that_was_promised_stays) {
+    struct child one, two, three;
+
+    start(&one, "0 limit share prealloc 512MiB");
+    start(&two, "0 limit share");
+    start(&three, "0 limit share");
+    expect_limit(&one, 320);
+    nap(100); /* the thread has looked again */
+    ck_assert_uint_eq(figures_of(&one).reserve, 512);
+    ck_assert_uint_eq(figures_of(&one).yields, 0);
+}
+END_TEST
+
+/* One that has no share is left alone beside one that has, and so is one whose device is lost. */
+START_TEST(test_shares_are_of_those_that_have_one) {
+    struct child one, two, three;
+
+    start(&one, "0 limit share");
+    expect(&one, "also", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    expect(&one, "lose", "WEIR_E_DEVICE_LOST");
+    start(&three, "0 limit share");
+    expect_limit(&two, 320);
+    nap(100);
+    expect(&one, "take 1", "WEIR_E_DEVICE_LOST");
 }
 END_TEST
 
@@ -831,6 +952,9 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_lower_priority_gives_first);
     tcase_add_test(giving, test_most_idle_gives_first);
     tcase_add_test(giving, test_several_give_together);
+    tcase_add_test(giving, test_work_that_uses_it_is_waited_for);
+    tcase_add_test(giving, test_what_cannot_be_given_once);
+    tcase_add_test(giving, test_asked_for_more_than_there_is);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
@@ -842,6 +966,8 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_reserve_above_a_share_goes);
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_test(shares, test_weights_of_nothing);
+    tcase_add_test(shares, test_reserve_that_was_promised_stays);
+    tcase_add_test(shares, test_shares_are_of_those_that_have_one);
     tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
     tcase_add_loop_test(shares, test_idle_reserve_goes_to_who_leaves_room, 0, 3);
     tcase_add_test(shares, test_room_is_measured);

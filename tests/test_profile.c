@@ -217,6 +217,21 @@ START_TEST(a_preallocation_that_is_set_wins) {
 }
 END_TEST
 
+/* What it preallocates stays, whatever the release threshold. */
+START_TEST(a_threshold_below_it_is_raised) {
+    weir_options options = options_for(POOL_WITHOUT_FRONT);
+    weir_allocator *a;
+
+    options.release_threshold = bytes_amount(0);
+    (void)run_with(&options, 40);
+    OK(weir_allocator_create(&options, &a));
+    load(a, 10);
+    MUST_LE(40 * MIB, stats_of(a).profile_asked);
+    MUST_EQ(stats_of(a).reserve, stats_of(a).profile_asked);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 /* What a program must have says nothing about what it wants. */
 START_TEST(at_least_what_must_be) {
     static const weir_amount little[] = {{.value = 96 * MIB, .kind = WEIR_AMOUNT_BYTES},
@@ -1051,6 +1066,7 @@ int main(void) {
     tcase_add_loop_test(runs, a_larger_load_raises_it_at_once, 0, WAYS);
     tcase_add_loop_test(runs, a_smaller_load_lowers_it_after_four_runs, 0, WAYS);
     tcase_add_test(runs, a_preallocation_that_is_set_wins);
+    tcase_add_test(runs, a_threshold_below_it_is_raised);
     tcase_add_loop_test(runs, at_least_what_must_be, 0, WAYS);
     tcase_add_loop_test(runs, in_the_background_where_that_is_asked, 0, WAYS);
     tcase_add_test(runs, at_the_first_request_where_that_is_asked);
