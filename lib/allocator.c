@@ -785,6 +785,7 @@ static weir_status preallocate_first(weir_allocator *a) {
     char why[160] = "";
 
     pthread_mutex_lock(&a->first);
+    /* unreached: not any more, for which another thread must do it meanwhile */
     if (weir__detour_is(&a->host.detours, WEIR_DETOUR_PREALLOC)) {
         int result_before = weir__driver_result;
 
@@ -1166,7 +1167,7 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
                        access != WEIR_ACCESS_READ_WRITE))
         return misuse(a, WEIR_E_INVALID, "weir_set_access");
     status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
-    if (status == WEIR_OK && (!a->ops->allow || !can_be_opened(&a->host.options))) {
+    if (status == WEIR_OK && !can_be_opened(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
         snprintf(why, sizeof why, "%s", not_opened);
     }

@@ -176,7 +176,7 @@ const char *weir__event_name(int cause, int shrink) {
 #undef WEIR_EVENT_WENT
         }};
 
-    return cause >= 0 && cause < WEIR_EVENT_CAUSE_COUNT ? words[shrink != 0][cause] : "unknown";
+    return words[shrink != 0][cause];
 }
 
 const char *weir_event_cause_word(int cause) {

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "size.h"
+
 #define MILLION UINT64_C(1000000)
 #define GRANULARITY UINT64_C(256)
 
@@ -58,6 +60,7 @@ uint64_t weir__budget_of_in_use(const weir_amount *amount, uint64_t in_use, uint
 
     if (amount->kind == WEIR_AMOUNT_OF_IN_USE)
         return part_of(in_use, amount->value);
-    return weir__budget_bytes(
-        amount, NULL, peak > IN_USE_MUCH || standard > IN_USE_LEAST ? standard : IN_USE_LEAST);
+    if (peak <= IN_USE_MUCH)
+        standard = weir__size_larger(standard, IN_USE_LEAST);
+    return weir__budget_bytes(amount, NULL, standard);
 }

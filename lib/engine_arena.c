@@ -338,8 +338,6 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
     struct weir_arena *a = engine;
     weir_status status;
 
-    if (!a->backing->allow)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
     weir__lock_give(&a->lock);

@@ -775,8 +775,6 @@ static weir_status pool_allow(void *engine, const CUmemAccessDesc *access) {
     struct weir_driver_scope scope;
     CUresult result;
 
-    if (!(p->host->driver->capabilities & WEIR_CAP_PEER))
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
     result = weir__driver_enter(p->host->driver, p->host->context, &scope);
     if (result == CUDA_SUCCESS) {
         result = p->host->driver->cuMemPoolSetAccess(p->pool, access, 1);
