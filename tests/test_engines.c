@@ -12,6 +12,8 @@
  * unless a happens-before edge (same stream, event wait, the passing of time) lies between the free
  * of the first, with all its uses, and the allocation of the second.
  */
+#include "config.h"
+
 #include "model_device.h"
 
 #include <fcntl.h>
@@ -857,10 +859,49 @@ START_TEST(settings_without_effect_draw_a_warning) {
 }
 END_TEST
 
+static CUresult in_small_pieces(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    return bytes > 32 * MIB ? CUDA_ERROR_OUT_OF_MEMORY
+                            : driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+}
+
+/* A device that has nothing but small pieces: as many as there is room to hold at once. */
+START_TEST(a_preallocation_of_many_pieces) {
+    weir_options options = plain(KIND_POOL, 0);
+    struct weir_driver table;
+    weir_allocator *a;
+
+    start_model(40 * GIB);
+    table = *driver;
+    table.cuMemAllocFromPoolAsync = in_small_pieces;
+    options.prealloc = bytes_amount(20 * GIB);
+    a = make_on(&table, &options);
+    MUST_EQ(stats_of(a).reserve, 16 * GIB);
+    MUST_EQ(stats_of(a).prealloc_got, 16 * GIB);
+    destroy(a);
+}
+END_TEST
+
+/* Bytes that are not known are not told. */
+START_TEST(a_preallocation_that_fails_tells_nothing) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a = make(&options);
+    size_t reserve = 4711;
+
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, &reserve));
+    MUST_EQ(reserve, 4711);
+    EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 8 * GIB, &reserve));
+    MUST_EQ(reserve, stats_of(a).reserve);
+    destroy(a);
+}
+END_TEST
+
 /* No options are the defaults. */
 START_TEST(without_options) {
     weir_allocator *a = make(NULL);
 
+    ck_assert_str_eq(weir_version(), PACKAGE_VERSION);
     OK(weir_free(a, take(a, MIB, A), A));
     MUST_EQ(stats_of(a).prealloc_asked, 0);
     destroy(a);
@@ -2771,6 +2812,34 @@ START_TEST(a_noted_default_stream_is_the_one_it_was) {
 }
 END_TEST
 
+static void *use_elsewhere(void *unused) {
+    (void)unused;
+    elsewhere.status = weir_use(elsewhere.a, elsewhere.block, elsewhere.stream);
+    return NULL;
+}
+
+/* Two threads note a stream of the same handle: each its own. */
+START_TEST(default_streams_of_two_threads_are_two) {
+    weir_stream per_thread = (weir_stream)WEIR_STREAM_PER_THREAD_VALUE;
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block = take(a, MIB, A);
+    pthread_t thread;
+
+    OK(weir_use(a, block, per_thread));
+    elsewhere.a = a;
+    elsewhere.block = block;
+    elsewhere.stream = per_thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, use_elsewhere, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    OK(elsewhere.status);
+    EXPECT(WEIR_E_STREAM, weir_free(a, block, A)); /* of the other nothing is known here */
+    give(a, block, A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* The note of a stream that the driver does not know is dropped with the answer, so that the block
  * can be freed after all. */
 START_TEST(a_refused_note_does_not_hold_the_block_for_ever) {
@@ -3160,9 +3229,12 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, what_just_fits_is_served);
     tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
     tcase_add_test(tests, settings_without_effect_draw_a_warning);
+    tcase_add_test(tests, a_preallocation_of_many_pieces);
+    tcase_add_test(tests, a_preallocation_that_fails_tells_nothing);
     tcase_add_test(tests, without_options);
     tcase_add_test(tests, a_fixed_arena_of_nothing);
     tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_POOL, KIND_POOL + 1);
+    tcase_add_loop_test(tests, default_streams_of_two_threads_are_two, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, a_noted_default_stream_is_the_one_it_was, KIND_FIXED,
                         KIND_FIXED + 1);
     tcase_add_loop_test(tests, a_refused_note_does_not_hold_the_block_for_ever, KIND_POOL,

@@ -322,6 +322,11 @@ static void with_profile(weir_options *o) {
     OK(weir_allocator_destroy(a));
 }
 
+static void with_latency_and_verdicts(weir_options *o) {
+    o->latency = WEIR_SWITCH_ON;
+    o->verdict = "/dev/null";
+}
+
 static weir_status take_small(struct scene *s) {
     return want(s, 0, 1000, A);
 }
@@ -592,6 +597,18 @@ static weir_status use_twice(struct scene *s) {
     return status == WEIR_OK ? weir_use(s->a, s->block[1], NULL) : status;
 }
 
+/* More than a list of streams has room for at first. */
+static weir_status use_often(struct scene *s) {
+    weir_status status = WEIR_OK;
+
+    for (; s->stage < 5 && status == WEIR_OK; s->stage += status == WEIR_OK) {
+        CUstream streams[] = {A, B, C, NULL, (CUstream)WEIR_STREAM_PER_THREAD_VALUE};
+
+        status = weir_use(s->a, s->block[1], streams[s->stage]);
+    }
+    return status;
+}
+
 static weir_status bind_and_unbind(struct scene *s) {
     CUstream streams[] = {A, NULL};
     weir_status status = WEIR_OK;
@@ -860,6 +877,7 @@ static const struct situation situations[] = {
     {"free of nobody's", FREE_MAY, 0, NULL, one_small, give_nobodys},
     {"no threshold", ALLOC_MAY | FREE_MAY, 0, with_no_threshold, shed_and_waited, give_and_take},
     {"use", USE_MAY, 0, NULL, one_small, use_twice},
+    {"uses of many streams", USE_MAY, 0, NULL, one_small, use_often},
     {"bind", BIND_MAY, 0, NULL, one_small, bind_and_unbind},
     {"preallocate", PREALLOCATE_MAY, 0, with_limit, one_small, preallocate},
     {"preallocate too much", PREALLOCATE_MAY, SHORT, with_limit, one_small, preallocate_too_much},
@@ -875,6 +893,7 @@ static const struct situation situations[] = {
     {"steps of headroom", ALLOC_MAY, 0, with_headroom, little_is_idle, take_three},
     {"create, preallocated behind", CREATE_MAY, NEW, with_prealloc_behind, NULL, create},
     {"preallocation behind", ALLOC_MAY, 0, with_prealloc_behind, little_is_idle, take_three},
+    {"create, latency and verdicts", CREATE_MAY, NEW, with_latency_and_verdicts, NULL, create},
     {"create, with a profile", CREATE_MAY, NEW, with_profile, NULL, create},
     {"save a profile", STATS_MAY | MAY(E_NOT_SUPPORTED) | MAY(E_HOST_MEMORY), 0, with_new_profile,
      idle_and_done, save_profile},

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_limit.c: a limit that is set while an allocator is at work, by every engine, on the device model. */
 #include <stdio.h>
+#include <string.h>
 
+#include "allocator_internal.h"
 #include "every_kind.h"
 #include "model_device.h"
 
@@ -180,6 +182,21 @@ START_TEST(as_a_share_of_the_device) {
 END_TEST
 
 START_TEST(mistakes_are_told) {
+    weir_options options = options_of(worlds[_i].kind, "model", 31 * MIB);
+    char message[320] = "";
+
+    start_model(8 * GIB);
+    options.limit = bytes_amount(31 * MIB);
+    options.front = worlds[_i].front;
+    if (worlds[_i].kind == KIND_POOL) {
+        EXPECT(WEIR_E_LIMIT,
+               weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+        MUST(strstr(message, "a limit of 31MiB leaves the engine nothing") != NULL);
+    }
+    options.device = "model:1";
+    EXPECT(WEIR_E_NO_DEVICE,
+           weir__allocator_create_on(driver, &options, &a, message, sizeof message));
+    MUST(strstr(message, "device 'model:1': there is 1 device, numbered from 0") != NULL);
     begin(_i, GIB);
     EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE, 0}));
@@ -334,6 +351,50 @@ START_TEST(with_older_drivers) {
 }
 END_TEST
 
+/* What such a driver does not take back at once waits for the device, and stays where that fails. */
+START_TEST(what_is_undone_goes_in_the_end) {
+    char path[] = "/tmp/weir-limit-XXXXXX";
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    FILE *file = fdopen(mkstemp(path), "w");
+    void *block, *none = NULL;
+    uint64_t reserve;
+
+    MUST(file != NULL && fprintf(file, "driver_version = 12010\n") > 0);
+    ANSWERS(0, fclose(file));
+    start_model(8 * GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB, .profile = path}));
+    remove(path);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    options.limit = bytes_amount(GIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    give(block);
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &none)); /* beside what is pending */
+    MUST(none == NULL);
+    reserve = stats_of(a).reserve;
+    MUST_LE(96 * MIB, reserve);
+    OK(weir_trim(a, 0, NULL)); /* without what is undone */
+    weir__model_faults_clear();
+    MUST_EQ(stats_of(a).requested, 0);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).reserve, 0);
+    OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
+    give(take(100 * MIB));
+    end();
+}
+END_TEST
+
 /* A request under capture that is undone leaves the capture whole. */
 START_TEST(what_is_undone_breaks_no_capture) {
     for (uint64_t k = 1; k < 5; k++) {
@@ -373,5 +434,6 @@ int main(void) {
     tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
+    tcase_add_test(tests, what_is_undone_goes_in_the_end);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -381,6 +381,32 @@ START_TEST(open_frees_are_not_forgotten) {
 }
 END_TEST
 
+/* What nothing is known of is observed, and there is nothing to follow; of frees on streams that are not known
+ * all events are waited for. */
+START_TEST(what_is_not_known) {
+    uint64_t first, last;
+
+    MUST(weir__order_is_observed(&order, 0, 1));
+    MUST(weir__order_is_observed(&order, 4711, 1));
+    MUST(!weir__order_may_follow(&order, 4711, 1));
+    ANSWERS(CUDA_ERROR_INVALID_VALUE, weir__order_follow(&order, A, 4711, 1));
+    MUST(!weir__order_is_stranded(&order, 4711, 1));
+    busy(A, 5 * MS);
+    busy(B, 7 * MS);
+    OK(weir__order_freed_marked(&order, stream_of(0), A, &first));
+    OK(weir__order_freed_marked(&order, stream_of(0), B, &last));
+    MUST(weir__order_may_follow(&order, 0, first) && weir__order_may_follow(&order, 0, last));
+    MUST(!weir__order_is_stranded(&order, 0, last));
+    weir__model_fail(WEIR_ENTRY_cuStreamWaitEvent, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(CUDA_ERROR_UNKNOWN, weir__order_follow(&order, C, 0, last));
+    weir__model_faults_clear();
+    ANSWERS(CUDA_SUCCESS, weir__order_follow(&order, C, 0, last));
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuStreamQuery(A));
+    CU(driver->cuStreamQuery(B));
+}
+END_TEST
+
 START_TEST(open_frees_of_silent_streams_are_stranded) {
     uint64_t covered, open;
 
@@ -526,6 +552,7 @@ int main(void) {
     tcase_add_test(alone, a_wait_for_the_device_observes_all);
     tcase_add_test(alone, ended_streams_are_forgotten);
     tcase_add_test(alone, open_frees_are_not_forgotten);
+    tcase_add_test(alone, what_is_not_known);
     tcase_add_test(alone, open_frees_of_silent_streams_are_stranded);
     tcase_add_test(alone, while_the_device_works_they_are_stranded_late);
     tcase_add_loop_test(whole, ten_thousand_streams_leave_no_memory_behind, 0, SERVED);
