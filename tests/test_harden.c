@@ -318,6 +318,77 @@ START_TEST(shelves_give_way_at_the_limit) {
 }
 END_TEST
 
+/* Nor where nobody may wait: then the request is refused, and the stream's own are served. */
+START_TEST(shelves_stay_where_nobody_may_wait) {
+    weir_options options = options_of(worlds[_i].kind, "model", 128 * MIB);
+    void *none = NULL;
+
+    options.limit = bytes_amount(128 * MIB);
+    options.front = worlds[_i].front;
+    options.harden = ZERO_STREAM;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    give(take(90 * MIB, A), A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 80 * MIB, B, &none));
+    MUST(none == NULL);
+    give(take(90 * MIB, A), A);
+    end(0, 0);
+}
+END_TEST
+
+/* A shelf holds no more than 64 MiB, but for its last block. */
+START_TEST(a_full_shelf_gives_its_oldest) {
+    unsigned char *block[3];
+
+    open_with(_i, ZERO_STREAM);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(40 * MIB, A);
+    for (int i = 0; i < 3; i++)
+        give(block[i], A);
+    MUST_LE(stats_of(a).reserve, 512 * MIB);
+    MUST(take(40 * MIB, A) == block[2]); /* the others went down */
+    give(block[2], A);
+    end(0, 0);
+}
+END_TEST
+
+/* What is kept out goes back at the end; where the driver does not take it, there is another end. */
+START_TEST(what_is_kept_out_goes_in_the_end) {
+    unsigned char *block;
+
+    open_with(_i, POISON);
+    block = take(70000, A);
+    give(block, A);
+    block[777] = 0;
+    OK(weir_free(a, take(70000, A), A)); /* found, and another is served */
+    MUST_EQ(stats_of(a).kept_out, 70000);
+    CU(driver->cuCtxSynchronize());
+    if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
+        weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+        MUST_EQ(stats_of(a).kept_out, 70000);
+    }
+    end(1, 0);
+}
+END_TEST
+
+/* A thread without a context is as good as another. */
+START_TEST(without_a_context) {
+    CUcontext was;
+    unsigned char *block;
+
+    open_with(_i, POISON | GUARD | ZERO_STREAM);
+    CU(driver->cuCtxPopCurrent(&was));
+    block = take(3000, A);
+    OK(weir_use(a, block, B));
+    give(block, A);
+    give(take(3000, A), A);
+    CU(driver->cuCtxPushCurrent(was));
+    MUST_EQ(lines(), 0);
+    end(0, 0);
+}
+END_TEST
+
 /* The streams of the notes are waited for by the block's, on the device. */
 START_TEST(uses_come_before_the_poison) {
     unsigned char *block;
@@ -488,6 +559,8 @@ START_TEST(under_capture) {
     outside[3000] = 0;
     CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
     block = take(3000, C);
+    MUST(weir__allocator_is_live(a, (uintptr_t)block) &&
+         !weir__allocator_is_live(a, (uintptr_t)&a));
     if (worlds[_i].front == WEIR_SWITCH_ON) /* the driver itself refuses it there */
         give(outside, C);
     exec = launch_captured(&graph);
@@ -507,6 +580,25 @@ START_TEST(under_capture) {
     CU(driver->cuGraphDestroy(graph));
     CU(driver->cuDeviceGraphMemTrim(0));
     end(0, worlds[_i].front != WEIR_SWITCH_ON);
+}
+END_TEST
+
+/* Nothing is done to it where nothing is zeroed. */
+START_TEST(under_capture_as_it_is) {
+    CUgraphExec exec;
+    CUgraph graph;
+
+    open_with(_i, POISON | GUARD);
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    count_from_here();
+    give(take(3000, C), C);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemsetD8Async), 0);
+    exec = launch_captured(&graph);
+    CU(driver->cuStreamSynchronize(C));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    end(0, 0);
 }
 END_TEST
 
@@ -583,12 +675,17 @@ int main(void) {
     LOOP(tests, a_late_write_is_found_at_the_end, WORLDS);
     LOOP(tests, what_lies_on_a_shelf_is_freed, WORLDS);
     LOOP(tests, shelves_give_way_at_the_limit, 4);
+    LOOP(tests, shelves_stay_where_nobody_may_wait, 2);
+    LOOP(tests, a_full_shelf_gives_its_oldest, WORLDS);
+    LOOP(tests, what_is_kept_out_goes_in_the_end, WORLDS);
+    LOOP(tests, without_a_context, WORLDS);
     LOOP(tests, uses_come_before_the_poison, WORLDS);
     LOOP(tests, streams_come_and_go, WORLDS);
     LOOP(tests, without_ids_there_is_no_poison, WORLDS / 2);
     LOOP(tests, overruns_are_found, WORLDS * 2);
     LOOP(tests, other_streams_memory_is_zeroed, WORLDS * 2);
     LOOP(tests, under_capture, 2); /* the pool's alone */
+    LOOP(tests, under_capture_as_it_is, 2);
     LOOP(tests, beside_a_capture, WORLDS);
     LOOP(tests, each_driver_call_fails_once, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
