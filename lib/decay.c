@@ -42,6 +42,7 @@ void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
     uint64_t before = atomic_load_explicit(&d->floor, memory_order_relaxed);
 
     while (bytes < before &&
+           /* unreached: that another thread moves it at the same moment */
            !atomic_compare_exchange_weak_explicit(&d->floor, &before, bytes, memory_order_relaxed,
                                                   memory_order_relaxed))
         ;
