@@ -513,6 +513,52 @@ START_TEST(test_what_cannot_be_given_once) {
 }
 END_TEST
 
+/* All of the device, and all that another holds. */
+START_TEST(test_the_whole_device) {
+    struct child idle, needy;
+
+    start(&idle, "0");
+    start(&needy, "0");
+    fill(&idle, 896);
+    expect(&needy, "take 1024", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&idle).reserve, 0);
+}
+END_TEST
+
+/* Where the own limit stands against it, too, nobody is asked. */
+START_TEST(test_not_above_the_own_limit) {
+    struct child idle, needy;
+
+    start(&needy, "0 limit 256MiB front off");
+    expect(&needy, "take 200", "WEIR_OK");
+    start(&idle, "0");
+    fill(&idle, 768);
+    say(&needy, "take 100");
+    hear(&needy);
+    ck_assert_str_ne(needy.reply, "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&idle).yields, 0);
+    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
+}
+END_TEST
+
+/* What a program without weir has may go back yet, but is not waited for longer than the program wants. */
+START_TEST(test_until_the_deadline) {
+    struct child one, needy;
+    uint64_t began;
+
+    start_model(CAPACITY);
+    start(&one, "0");
+    start(&needy, "0 recovery-timeout 200ms");
+    expect(&one, "take 64", "WEIR_OK");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 768 * MIB), 0);
+    began = now_ms();
+    expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(now_ms() - began, 20);
+    weir__model_shared_give(0, 768 * MIB);
+    expect(&needy, "take 256", "WEIR_OK");
+}
+END_TEST
+
 static struct weir_ledger ledger;
 static struct weir_ledger_entry entry;
 
@@ -955,6 +1001,9 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_work_that_uses_it_is_waited_for);
     tcase_add_test(giving, test_what_cannot_be_given_once);
     tcase_add_test(giving, test_asked_for_more_than_there_is);
+    tcase_add_test(giving, test_the_whole_device);
+    tcase_add_test(giving, test_not_above_the_own_limit);
+    tcase_add_test(giving, test_until_the_deadline);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
