@@ -893,6 +893,11 @@ START_TEST(a_preallocation_that_fails_tells_nothing) {
     MUST_EQ(reserve, 4711);
     EXPECT(WEIR_E_NO_MEMORY, weir_preallocate(a, 8 * GIB, &reserve));
     MUST_EQ(reserve, stats_of(a).reserve);
+    OK(weir_trim(a, 0, NULL));
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB, &reserve));
+    MUST_EQ(reserve, 128 * MIB);
+    MUST_EQ(stats_of(a).reserve, 128 * MIB);
     destroy(a);
 }
 END_TEST

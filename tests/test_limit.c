@@ -103,6 +103,23 @@ START_TEST(no_growth_past_it_behind_work) {
 }
 END_TEST
 
+/* The device has too little, too: what the limit forbids is the limit's. */
+START_TEST(both_stand_against_it) {
+    size_t free_bytes, total;
+    CUdeviceptr others;
+    void *block;
+
+    begin(1, 64 * MIB); /* a pool's driver says no more than that memory is out */
+    block = take(60 * MIB);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    CU(driver->cuMemAlloc(&others, free_bytes - 10 * MIB));
+    refused(30 * MIB);
+    CU(driver->cuMemFree(others));
+    give(block);
+    end();
+}
+END_TEST
+
 START_TEST(never_past_that_of_the_options) {
     void *block;
 
@@ -356,7 +373,7 @@ START_TEST(what_is_undone_goes_in_the_end) {
     char path[] = "/tmp/weir-limit-XXXXXX";
     weir_options options = options_of(KIND_POOL, "model", 0);
     FILE *file = fdopen(mkstemp(path), "w");
-    void *block, *none = NULL;
+    void *block, *nothing = NULL;
     uint64_t reserve;
 
     MUST(file != NULL && fprintf(file, "driver_version = 12010\n") > 0);
@@ -378,8 +395,8 @@ START_TEST(what_is_undone_goes_in_the_end) {
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
     weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__model_fail(WEIR_ENTRY_cuMemAlloc, 1, CUDA_ERROR_UNKNOWN, 1);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &none)); /* beside what is pending */
-    MUST(none == NULL);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 60 * MIB, B, &nothing)); /* beside what is pending */
+    MUST(nothing == NULL);
     reserve = stats_of(a).reserve;
     MUST_LE(96 * MIB, reserve);
     OK(weir_trim(a, 0, NULL)); /* without what is undone */
@@ -389,7 +406,7 @@ START_TEST(what_is_undone_goes_in_the_end) {
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).reserve, 0);
-    OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
+    OK(weir_set_limit(a, none));
     give(take(100 * MIB));
     end();
 }
@@ -424,6 +441,7 @@ int main(void) {
 
     tcase_add_loop_test(tests, no_growth_past_it, 0, WORLDS);
     tcase_add_loop_test(tests, no_growth_past_it_behind_work, 0, WORLDS);
+    tcase_add_test(tests, both_stand_against_it);
     tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);

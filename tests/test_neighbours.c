@@ -590,7 +590,7 @@ START_TEST(test_asked_for_more_than_there_is) {
     char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
     struct child idle;
 
-    start(&idle, "0");
+    start(&idle, "0 front off");
     fill(&idle, 512);
     start_model(CAPACITY);
     ck_assert(weir__neighbours_device(driver, 0, name));
@@ -598,6 +598,10 @@ START_TEST(test_asked_for_more_than_there_is) {
     ck_assert_uint_ge(ask_for(4 * GIB), 512 * MIB);
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
     ck_assert_uint_eq(ask_for(4 * GIB), 0);
+    expect(&idle, "take 40", "WEIR_OK"); /* of two units, which both are in use */
+    ck_assert_uint_ge(figures_of(&idle).reserve, 64);
+    ck_assert_uint_eq(ask_for(4 * GIB), 0);
+    ck_assert_uint_eq(figures_of(&idle).in_use, 40);
     weir__ledger_leave(&ledger);
     weir__ledger_close(&ledger);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "allocator_internal.h"
@@ -368,6 +369,34 @@ START_TEST(what_is_idle_waits_for_several) {
 }
 END_TEST
 
+/* Of more streams than there is room for, those that most waits for. */
+START_TEST(what_is_idle_waits_for_many) {
+    enum { STREAMS = WEIR_VERDICT_STREAMS + 2 };
+    weir_options options = options_for(_i, 256 * MIB);
+    CUstream stream[STREAMS];
+    weir_verdict v;
+
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    for (int i = 0; i < STREAMS; i++) {
+        CU(driver->cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+        take((size_t)(16 + 8 * (i % 3)) * MIB, stream[i]); /* some of them equal */
+        busy(stream[i], 200 * MS);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        OK(weir_free(a, block[i], stream[i]));
+    blocks = 0;
+    v = REFUSED(PENDING, 140 * MIB, A);
+    MUST_EQ(v.pending_streams, WEIR_VERDICT_STREAMS);
+    for (int i = 1; i < WEIR_VERDICT_STREAMS; i++)
+        MUST_LE(v.pending_by[i].bytes, v.pending_by[i - 1].bytes);
+    MUST_LE(24 * MIB, v.pending_by[WEIR_VERDICT_STREAMS - 1].bytes);
+    end();
+}
+END_TEST
+
 /* What the caches of other streams hold waits for those, what its own holds for nobody. */
 START_TEST(what_is_idle_is_its_own) {
     weir_options options = options_for(_i, 256 * MIB);
@@ -457,6 +486,8 @@ START_TEST(more_than_there_is) {
 
     make(&options);
     v = REFUSED(TOO_LARGE, 5 * GIB, A);
+    expect_none(&v);
+    v = REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
     expect_none(&v);
     end();
 }
@@ -691,6 +722,37 @@ START_TEST(without_host_memory) {
     end();
 }
 END_TEST
+
+/* Nor does a small table take blocks of one size for one stream's. */
+START_TEST(without_host_memory_streams_are_apart) {
+    enum { STREAMS = 40 };
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+
+    if (worlds[_i].front == WEIR_SWITCH_OFF)
+        return;
+    make(&options);
+    for (int i = 0; i < STREAMS; i++) {
+        CUstream stream;
+
+        CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        take(MIB, stream);
+    }
+    (void)REFUSED(LIMIT, 255 * MIB, A);
+    refuse_in = 1;
+    refuse_for_good = 1;
+    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    refuse_in = 0;
+    refuse_for_good = 0;
+    MUST_EQ(v.ungrouped, 0);
+    MUST_EQ(v.group_count, WEIR_VERDICT_GROUPS);
+    for (uint32_t i = 0; i < v.group_count; i++) {
+        MUST_EQ(v.groups[i].blocks, 1);
+        MUST(i == 0 || v.groups[i - 1].stream < v.groups[i].stream);
+    }
+    end();
+}
+END_TEST
 #endif
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -748,6 +810,56 @@ START_TEST(the_next_at_an_address_has_refused_nothing) {
     }
     if (!any)
         printf("# no address came again\n");
+}
+END_TEST
+
+/* A child of fork has nothing to ask about. */
+START_TEST(not_after_a_fork) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    int state;
+    pid_t child;
+
+    make(&options);
+    (void)REFUSED(LIMIT, 300 * MIB, A);
+    child = fork();
+    if (child == 0)
+        _exit(weir_last_verdict(a, &v) == WEIR_E_FORKED ? 0 : 1);
+    MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
+    (void)verdict_now();
+    end();
+}
+END_TEST
+
+/* Of drivers that do not tell of graphs' memory, or of what is free, the rest is told. */
+START_TEST(where_the_driver_cannot_tell) {
+    weir_options options = options_for(_i, 0);
+    struct weir_driver table = *driver;
+    weir_verdict v = {.size = sizeof v};
+    CUdeviceptr others;
+    CUgraphExec exec;
+    void *none = NULL;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    table.capabilities &= ~(unsigned)WEIR_CAP_GRAPH;
+    exec = run_graph(GIB);
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, GIB + 256 * MIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.graphs, 0);
+    MUST_LE(3 * GIB, v.others); /* they are anybody's then */
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS);
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.others, UINT64_MAX);
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS); /* nothing else stands in its way */
+    CU(driver->cuMemFree(others));
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    OK(weir_allocator_destroy(a));
 }
 END_TEST
 
@@ -906,6 +1018,28 @@ static void ask(size_t bytes, int served) {
         OK(weir_free(a, found, A));
 }
 
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* Where there is none for the name of the file, there is no allocator. */
+START_TEST(without_host_memory_for_the_name) {
+    weir_options options = options_for(_i, 256 * MIB);
+
+    start_telling(&options);
+    for (uint64_t k = 1; k < 3; k++) {
+        refuse_in = k;
+        a = NULL;
+        EXPECT(WEIR_E_HOST_MEMORY, weir__allocator_create_on(driver, &options, &a, NULL, 0));
+        refuse_in = 0;
+        MUST(a == NULL);
+    }
+    make(&options);
+    ask(300 * MIB, 0);
+    MUST_EQ(told("limit"), 1);
+    end();
+    MUST(unlink(told_path) == 0);
+}
+END_TEST
+#endif
+
 START_TEST(the_first_of_each_cause_is_told) {
     weir_options options = options_for(_i, 256 * MIB);
 
@@ -1056,6 +1190,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_is_its_own, 0, WORLDS);
     tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
@@ -1071,11 +1206,15 @@ int main(void) {
     tcase_add_loop_test(tests, blocks_outlive_their_stream, 0, WORLDS);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory, 0, WORLDS);
+    tcase_add_loop_test(tests, without_host_memory_streams_are_apart, 0, WORLDS);
+    tcase_add_loop_test(tests, without_host_memory_for_the_name, 0, 1);
 #endif
     tests = suite_add_case(suite, "the call", 60, start_device, NULL);
     tcase_add_loop_test(tests, what_it_refuses_itself, 0, WORLDS);
     tcase_add_test(tests, the_next_at_an_address_has_refused_nothing);
     tcase_add_loop_test(tests, where_the_driver_does_not_answer, 0, WORLDS);
+    tcase_add_loop_test(tests, where_the_driver_cannot_tell, 0, WORLDS);
+    tcase_add_loop_test(tests, not_after_a_fork, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_written, 0, WORLDS);
     tests = suite_add_case(suite, "beside others", 60, start_device, NULL);
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WORLDS);
