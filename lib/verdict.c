@@ -157,9 +157,8 @@ static uint64_t sibling_reserve(weir_allocator *a) {
     uint64_t bytes = 0;
 
     while ((s = weir__siblings_next(&a->sibling, s))) {
-        figures = (weir_statistics){.size = sizeof figures};
-        if (weir_stats(s->owner, &figures) == WEIR_OK)
-            bytes += figures.reserve;
+        weir__stats_read(s->owner, &figures);
+        bytes += figures.reserve;
     }
     return bytes;
 }
@@ -181,13 +180,12 @@ static void read_device(weir_allocator *a, weir_verdict *v) {
 
 /* What of the reserve is idle; *at_rest: the largest hole that there were if nothing were pending. */
 static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) {
-    weir_statistics figures = {.size = sizeof figures};
+    weir_statistics figures;
     struct weir_survey survey = {0};
 
     *at_rest = 0;
     v->limit = a->host.limit;
-    if (weir_stats(a, &figures) != WEIR_OK) /* unreached: no child came here */
-        return;
+    weir__stats_read(a, &figures);
     v->reserve = figures.reserve;
     v->in_use = figures.in_use;
     v->idle = weir__size_less(v->reserve, v->in_use);
@@ -232,7 +230,7 @@ static int why_full(const weir_verdict *v, uint64_t lacks) {
 
     if (lacks == 0)
         return WEIR_VERDICT_OTHERS;
-    if (v->graphs >= lacks && (v->graphs >= others || others < lacks || !much))
+    if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_VERDICT_GRAPHS;
     if (others >= lacks && much)
         return WEIR_VERDICT_OTHERS;
@@ -298,8 +296,7 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
     uint32_t ms = o->recovery_timeout_ms;
     char text[16];
 
-    if (ms != UINT32_MAX && o->internal_dependencies == WEIR_SWITCH_OFF &&
-        (a->front || o->engine == WEIR_ENGINE_ARENA)) {
+    if (ms != UINT32_MAX && o->internal_dependencies == WEIR_SWITCH_OFF) {
         advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
         return;
     }
@@ -391,7 +388,7 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
 /* ---- told unasked ---------------------------------------------------------------------------- */
 
 int weir__verdict_is_wanted(const char *to) {
-    return to && strcmp(to, "off") != 0;
+    return strcmp(to, "off") != 0;
 }
 
 /* A program that asks for what it may do without is told a few times, and no more. */
