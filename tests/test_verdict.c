@@ -136,6 +136,14 @@ static weir_verdict refused_for(int line, int cause, size_t bytes, CUstream stre
     MUST_EQ(v.device_free, r.device_free);
     return v;
 }
+/* The same where there is more to say about than the cause. */
+static weir_verdict verdict_of_refusal(size_t bytes) {
+    void *none = NULL;
+
+    MUST(is_refusal(weir_alloc(a, bytes, A, &none)) && none == NULL);
+    return verdict_now();
+}
+
 #define REFUSED(cause, bytes, stream) refused_for(__LINE__, WEIR_VERDICT_##cause, bytes, stream)
 
 static void expect_setting(const weir_verdict *v, int at, const char *name, const char *value) {
@@ -302,6 +310,30 @@ START_TEST(what_is_idle_lies_in_pieces) {
 }
 END_TEST
 
+/* Drivers without ids have no front, and those without virtual memory no mapped arena. */
+START_TEST(what_older_drivers_can_try) {
+    weir_options options = options_for(_i, 256 * MIB);
+    struct weir_driver table = *driver;
+    weir_verdict v;
+
+    if (!is_bare(_i, KIND_POOL) && !is_bare(_i, KIND_REGIONS))
+        return;
+    table.capabilities &=
+        ~(unsigned)(is(_i, KIND_POOL) ? WEIR_CAP_STREAM_ID : WEIR_CAP_STREAM_ID | WEIR_CAP_VIRTUAL);
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    make_holes();
+    v = verdict_of_refusal(56 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    if (is(_i, KIND_POOL)) {
+        expect_setting(&v, 0, "packing", "fit");
+        expect_setting(&v, 2, "engine", "arena");
+    } else {
+        expect_none(&v);
+    }
+    end();
+}
+END_TEST
+
 /* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
 static void fill_and_free_behind_work(void) {
     for (int i = 0; i < 12; i++)
@@ -329,6 +361,69 @@ START_TEST(what_is_idle_waits_for_a_stream) {
     make_as_told(&options, &v);
     fill_and_free_behind_work();
     take(160 * MIB, A);
+    end();
+}
+END_TEST
+
+/* It has waited as long as it may: streams may wait for each other, or it longer. */
+START_TEST(what_waiting_would_do) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (!is(_i, KIND_FIXED))
+        return; /* where a trim waits for the device, nothing pends any more */
+    for (int on = 0; on < 2; on++) {
+        options.internal_dependencies = on ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+        options.recovery_timeout_ms = on ? 700 : 20;
+        make(&options);
+        take(KIB, A);
+        for (int i = 0; i < 12; i++)
+            take(16 * MIB, B);
+        busy(B, 2000 * MS);
+        if (on) { /* what a stream waits for, another may not */
+            for (int i = 1; i <= 12; i++)
+                OK(weir_use(a, block[i], C));
+            busy(C, 4000 * MS);
+        }
+        for (int i = 1; i <= 12; i++)
+            OK(weir_free(a, block[i], B));
+        blocks = 1;
+        v = REFUSED(PENDING, 160 * MIB, A);
+        if (on)
+            expect_setting(&v, 0, "recovery-timeout", "2s");
+        else
+            expect_setting(&v, 0, "internal-dependencies", "on");
+        end();
+    }
+}
+END_TEST
+
+/* Pieces that live blocks keep apart: what is pending of them is in the way only if the rest would not do. */
+START_TEST(pending_pieces) {
+    int world = _i / 2, most = _i % 2;
+    weir_options options = options_for(world, 256 * MIB);
+    void *live[MOST];
+    int count = 0;
+
+    if (is_bare(world, KIND_PLATFORM) || is_bare(world, KIND_POOL))
+        return;
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    take(KIB, A);
+    while (weir_alloc(a, 10 * MIB, B, &live[count]) == WEIR_OK)
+        MUST(++count < MOST);
+    for (int i = 0; i < count; i += 2) {
+        if (i == (most ? 2 : count / 2 * 2 - 2))
+            busy(B, 200 * MS);
+        OK(weir_free(a, live[i], B));
+        if (i == 0)
+            CU(driver->cuCtxSynchronize());
+        if (!most && i < count / 2 * 2 - 4)
+            CU(driver->cuCtxSynchronize());
+    }
+    (void)refused_for(__LINE__, most ? WEIR_VERDICT_PENDING : WEIR_VERDICT_FRAGMENTED, 56 * MIB, A);
+    for (int i = 1; i < count; i += 2)
+        OK(weir_free(a, live[i], B));
     end();
 }
 END_TEST
@@ -558,6 +653,48 @@ START_TEST(the_larger_part_is_told) {
     CU(driver->cuGraphExecDestroy(exec));
     end();
     CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* MiB that each has, and what is asked for beyond what is free. */
+static const struct {
+    size_t graphs, others, lacks;
+    int cause;
+} parts[] = {
+    {128, 192, 64, WEIR_VERDICT_GRAPHS}, /* others have no more than a context takes */
+    {0, 192, 64, WEIR_VERDICT_IN_USE},
+    {1024, 1536, 2048, WEIR_VERDICT_OTHERS}, /* neither has enough */
+    {1536, 1024, 2048, WEIR_VERDICT_GRAPHS},
+    {1024, 192, 1152, WEIR_VERDICT_GRAPHS},
+    {0, 1024, 2048, WEIR_VERDICT_IN_USE}, /* nor do both */
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+START_TEST(parts_of_the_device) {
+    int world = _i / PARTS, at = _i % PARTS;
+    weir_options options = options_for(world, 0);
+    size_t free_bytes, total;
+    CUdeviceptr others = 0;
+    CUgraphExec exec = NULL;
+
+    if (is(world, KIND_FIXED))
+        return;
+    if (parts[at].graphs)
+        exec = run_graph(parts[at].graphs * MIB);
+    CU(driver->cuMemAlloc(&others, parts[at].others * MIB));
+    if (at % 2 == 0)
+        options.limit = bytes_amount(4 * GIB); /* does not stand against it */
+    make(&options);
+    if (parts[at].lacks > parts[at].graphs + parts[at].others)
+        take(GIB + 512 * MIB, A);
+    CU(driver->cuMemGetInfo(&free_bytes, &total));
+    (void)refused_for(__LINE__, parts[at].cause, free_bytes + parts[at].lacks * MIB, A);
+    end();
+    CU(driver->cuMemFree(others));
+    if (exec) {
+        CU(driver->cuGraphExecDestroy(exec));
+        CU(driver->cuDeviceGraphMemTrim(0));
+    }
 }
 END_TEST
 
@@ -885,6 +1022,11 @@ START_TEST(where_the_driver_does_not_answer) {
     weir__model_faults_clear();
     MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
     MUST_EQ(v.graphs, 0);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
     MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
     end();
 }
@@ -1191,6 +1333,9 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
+    tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
+    tcase_add_loop_test(tests, what_waiting_would_do, 0, WORLDS);
+    tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
     tcase_add_loop_test(tests, what_is_idle_is_its_own, 0, WORLDS);
     tcase_add_loop_test(tests, graphs_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_it_is_in_use, 0, WORLDS);
@@ -1199,6 +1344,7 @@ int main(void) {
     tests = suite_add_case(suite, "several causes", 60, start_device, NULL);
     tcase_add_loop_test(tests, the_nearest_cause_is_told, 0, WORLDS);
     tcase_add_loop_test(tests, the_larger_part_is_told, 0, WORLDS);
+    tcase_add_loop_test(tests, parts_of_the_device, 0, WORLDS * PARTS);
     tcase_add_loop_test(tests, nothing_stands_in_its_way_any_more, 0, WORLDS);
     tests = suite_add_case(suite, "live blocks", 60, start_device, NULL);
     tcase_add_loop_test(tests, live_blocks_by_size_and_stream, 0, WORLDS);
