@@ -300,7 +300,7 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
         advise(v, WEIR_SETTING_INTERNAL_DEPENDENCIES, "on");
         return;
     }
-    snprintf(text, sizeof text, "%us", ms == UINT32_MAX || ms < 500 ? 1 : (ms + 499) / 500);
+    snprintf(text, sizeof text, "%us", ms == UINT32_MAX ? 1 : (ms + 499) / 500);
     advise(v, WEIR_SETTING_RECOVERY_TIMEOUT, text);
 }
 
