@@ -322,6 +322,24 @@ START_TEST(not_by_a_wait) {
 }
 END_TEST
 
+/* Beside one that has something, before it and after it in turn. */
+START_TEST(who_has_nothing_gives_nothing) {
+    weir_allocator *before = make_of(0), *after;
+
+    rich = make_of(1);
+    after = make_of(4);
+    poor = make_of(1);
+    fill(rich, PIECES);
+    OK(weir_free(poor, take(poor, 3 * GIB + 512 * MIB, B), B));
+    MUST_LE(2 * GIB, given(rich));
+    ANSWERS(0, given(before) + given(after));
+    end(poor);
+    end(after);
+    end(rich);
+    end(before);
+}
+END_TEST
+
 /* A fault has left it unusable: nobody asks it. */
 START_TEST(not_of_one_that_is_lost) {
     if (!has_idle(_i))
@@ -630,6 +648,7 @@ int main(void) {
     tcase_add_loop_test(siblings, work_that_uses_it_is_waited_for, 0, WORLDS);
     tcase_add_loop_test(siblings, the_rest_stays, 0, WORLDS);
     tcase_add_test(siblings, more_than_one_gives);
+    tcase_add_test(siblings, who_has_nothing_gives_nothing);
     tcase_add_loop_test(siblings, not_in_vain, 0, WORLDS);
     tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);

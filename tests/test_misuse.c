@@ -642,6 +642,10 @@ START_TEST(options_that_cannot_be) {
 
     options.device = "moddel";
     MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
+    options.device =
+        "cuda:63"; /* without a driver there is none, and with one there are not so many */
+    MISUSE(WEIR_E_NO_DEVICE, weir_allocator_create(&options, &made));
+    options.device = "moddel";
     options.size = offsetof(weir_options, harden); /* as before hardening */
     MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
     options.log = WEIR_LOG_DEBUG + 1;
