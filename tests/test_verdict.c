@@ -951,6 +951,38 @@ START_TEST(the_next_at_an_address_has_refused_nothing) {
 }
 END_TEST
 
+/* What the driver does not tell is not known, and the cause is drawn from the rest. */
+START_TEST(where_the_driver_does_not_answer) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v = {.size = sizeof v};
+    char json[4096];
+
+    make(&options);
+    take(200 * MIB, A);
+    (void)REFUSED(LIMIT, 300 * MIB, A);
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.device_free, UINT64_MAX);
+    MUST_EQ(v.others, UINT64_MAX);
+    MUST(weir_verdict_text(&v, WEIR_VERDICT_AS_JSON, json, sizeof json) > 0);
+    MUST(strstr(json, "\"device_free\":null,") && strstr(json, "\"others\":null"));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetGraphMemAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 1);
+    OK(weir_last_verdict(a, &v));
+    weir__model_faults_clear();
+    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    MUST_EQ(v.graphs, 0);
+    MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
+    end();
+}
+END_TEST
+
 /* A child of fork has nothing to ask about. */
 START_TEST(not_after_a_fork) {
     weir_options options = options_for(_i, 256 * MIB);
@@ -998,38 +1030,6 @@ START_TEST(where_the_driver_cannot_tell) {
     CU(driver->cuGraphExecDestroy(exec));
     CU(driver->cuDeviceGraphMemTrim(0));
     OK(weir_allocator_destroy(a));
-}
-END_TEST
-
-/* What the driver does not tell is not known, and the cause is drawn from the rest. */
-START_TEST(where_the_driver_does_not_answer) {
-    weir_options options = options_for(_i, 256 * MIB);
-    weir_verdict v = {.size = sizeof v};
-    char json[4096];
-
-    make(&options);
-    take(200 * MIB, A);
-    (void)REFUSED(LIMIT, 300 * MIB, A);
-    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
-    OK(weir_last_verdict(a, &v));
-    weir__model_faults_clear();
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
-    MUST_EQ(v.device_free, UINT64_MAX);
-    MUST_EQ(v.others, UINT64_MAX);
-    MUST(weir_verdict_text(&v, WEIR_VERDICT_AS_JSON, json, sizeof json) > 0);
-    MUST(strstr(json, "\"device_free\":null,") && strstr(json, "\"others\":null"));
-    weir__model_fail(WEIR_ENTRY_cuDeviceGetGraphMemAttribute, 1, CUDA_ERROR_UNKNOWN, 1);
-    OK(weir_last_verdict(a, &v));
-    weir__model_faults_clear();
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
-    MUST_EQ(v.graphs, 0);
-    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 1);
-    OK(weir_last_verdict(a, &v));
-    weir__model_faults_clear();
-    MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
-    MUST_EQ(v.graphs, 0);
-    MUST_EQ(weir_last_driver_result(), 0); /* the limit's doing, as before */
-    end();
 }
 END_TEST
 
