@@ -340,8 +340,8 @@ static int watch(void) {
         next += command.interval_ns;
         over = wait_until(next);
         for (uint64_t late = next + LATE_NS;
-             command.once && !over && !has_rates() && now_ns() < late;)
-            over = wait_until(now_ns() + ANSWER_NS);
+             command.once && !over && !has_rates() && weir__clock_ns() < late;)
+            over = wait_until(weir__clock_ns() + ANSWER_NS);
         if (over == 1 || (over == 2 && !command.once))
             return 0;
         if (!command.has_screen && show() != 0)
