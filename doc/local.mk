@@ -15,4 +15,5 @@ dist_doc_DATA = \
 	doc/policy.md \
 	doc/pytorch.md \
 	doc/multi-gpu.md \
+	doc/one-gpu.md \
 	doc/results.md
