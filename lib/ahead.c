@@ -226,6 +226,7 @@ static void stop_for_good(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
+    /* unreached: not to be had, for which the driver must hang */
     if (weir__thread_lock_at_exit(&stepping))
         pthread_mutex_unlock(&stepping);
 }

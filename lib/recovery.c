@@ -78,9 +78,9 @@ static uint64_t own_limit(const struct weir_host *host) {
                          : host->limit;
 }
 
-/* Of what is free on the device, what may be taken; 0: that is not known. */
+/* Of what is free on the device, what may be taken; much, if that is not known. */
 static uint64_t usable(const struct weir_host *host, uint64_t device_free) {
-    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, host->leave);
+    return weir__size_less(device_free, host->leave);
 }
 
 /* Is it the device that is short, or what is to be left on it? */
@@ -189,8 +189,8 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             break;
         if (given == 0)
             wait_for_neighbours();
-        else if (most < host->device_total) /* it was in parts of units, or others were first */
-            most *= 2;
+        else /* it was in parts of units, or others were first */
+            most = weir__size_smaller(most * 2, host->device_total);
         *asked = has_asked = 1;
         why = try_again(ops, engine, host, bytes, stream, block, grew);
         result_before = weir__driver_result;
