@@ -134,10 +134,23 @@ struct scale {
     const char *unit_name;
 };
 
+static void scale_up_to(struct scale *scale, double bytes) {
+    scale->unit = 1048576.0;
+    scale->unit_name = "MiB";
+    if (bytes >= 4.0 * 1073741824.0) {
+        scale->unit = 1073741824.0;
+        scale->unit_name = "GiB";
+    } else if (bytes < 4.0 * 1048576.0) {
+        scale->unit = 1024.0;
+        scale->unit_name = "KiB";
+    }
+    scale->top = fmax(bytes / scale->unit * 1.1, 1e-3);
+}
+
 /* One for all contestants, so that heights compare; who reserves more than four times the live peak leaves
  * the picture. */
 static struct scale memory_scale(const struct report_trace *trace) {
-    struct scale scale = {.unit = 1048576.0, .unit_name = "MiB"};
+    struct scale scale = {0};
     double live = 0.0;
 
     for (size_t i = 0; i < trace->count; i++)
@@ -154,14 +167,7 @@ static struct scale memory_scale(const struct report_trace *trace) {
             scale.stall_ns = fmax(
                 scale.stall_ns, (double)report_number(json_array_get(steps, k), "stall_ns", NULL));
     }
-    if (scale.top >= 4.0 * 1073741824.0) {
-        scale.unit = 1073741824.0;
-        scale.unit_name = "GiB";
-    } else if (scale.top < 4.0 * 1048576.0) {
-        scale.unit = 1024.0;
-        scale.unit_name = "KiB";
-    }
-    scale.top = fmax(scale.top / scale.unit * 1.1, 1e-3);
+    scale_up_to(&scale, scale.top);
     return scale;
 }
 
@@ -628,7 +634,7 @@ static void draw_map(FILE *script, const struct report_trace *trace, const struc
 /* ------------------------------------------------------------------- process ---- */
 
 /* Seconds, requested low and high, in use, reserve low and high in MiB: each holds until the next. */
-static double process_timeline(FILE *script, const json_t *timeline) {
+static double process_timeline(FILE *script, const json_t *timeline, double unit) {
     static const char *const names[] = {"requested_low", "requested_high", "in_use_high",
                                         "reserve_low", "reserve_high"};
     const json_t *times = json_object_get(timeline, "time_ns");
@@ -641,7 +647,7 @@ static double process_timeline(FILE *script, const json_t *timeline) {
             continue;
         fprintf(script, "%.6f", number_at(times, i / 2) / 1e9);
         for (size_t k = 0; k < 5; k++) {
-            double value = number_at(json_object_get(timeline, names[k]), (i - 1) / 2) / 1048576.0;
+            double value = number_at(json_object_get(timeline, names[k]), (i - 1) / 2) / unit;
 
             fprintf(script, " %.6g", value);
             top = fmax(top, value);
@@ -654,8 +660,8 @@ static double process_timeline(FILE *script, const json_t *timeline) {
     return top;
 }
 
-/* Seconds, reserve in MiB, the same if it grew, if it shrank; up to `end'. */
-static double process_events(FILE *script, const json_t *events, double end) {
+/* Seconds, reserve, the same if it grew, if it shrank; up to `end'. */
+static double process_events(FILE *script, const json_t *events, double end, double unit) {
     double top = 0.0, last = 0.0, reserve = 0.0;
 
     fputs("$events << EOD\n0 0 NaN NaN\n", script);
@@ -664,7 +670,7 @@ static double process_events(FILE *script, const json_t *events, double end) {
         int shrinks = json_is_true(json_object_get(event, "shrink"));
 
         last = (double)report_number(event, "time_ns", NULL) / 1e9;
-        reserve = (double)report_number(event, "reserve", NULL) / 1048576.0;
+        reserve = (double)report_number(event, "reserve", NULL) / unit;
         fprintf(script, "%.6f %.6g", last, reserve);
         fprintf(script, shrinks ? " NaN %.6g\n" : " %.6g NaN\n", reserve);
         top = fmax(top, reserve);
@@ -680,10 +686,22 @@ static int has_picture(const json_t *served) {
            json_array_size(report_at(served, "timeline", "time_ns")) > 0;
 }
 
+/* One for all panels. */
+static struct scale process_scale(const json_t *served) {
+    struct scale scale = {0};
+    double top = 0.0;
+
+    for (size_t i = 0; i < json_array_size(served); i++)
+        top = fmax(top, (double)report_number(json_array_get(served, i), "reserve_peak", NULL));
+    scale_up_to(&scale, top);
+    return scale;
+}
+
 /* The memory of each device over time, as it was looked at; its reserve by each step. */
 static void draw_process(FILE *script, const struct report_process *process,
                          const struct grid *grid) {
     const json_t *served = json_object_get(process->line, "served");
+    struct scale scale = process_scale(served);
     size_t panel = 0;
 
     begin_legend(script, grid);
@@ -695,19 +713,20 @@ static void draw_process(FILE *script, const struct report_process *process,
           " NaN with points lc rgb '#d55e00' pt 11 ps 0.7 title 'given back'\n",
           script);
     begin_panels(script);
-    fputs("set ylabel 'MiB'\nset xlabel 'seconds' offset 0,0.4\n", script);
+    fprintf(script, "set ylabel '%s'\nset xlabel 'seconds' offset 0,0.4\n", scale.unit_name);
     for (size_t i = 0; i < json_array_size(served); i++) {
         const json_t *one = json_array_get(served, i),
                      *times = report_at(one, "timeline", "time_ns");
-        double live = (double)report_number(one, "requested_peak", NULL) / 1048576.0, top;
+        double live = (double)report_number(one, "requested_peak", NULL) / scale.unit, top;
         const char *device = json_string_value(json_object_get(one, "device"));
         const char *serves = json_string_value(json_object_get(one, "serves"));
 
         if (!has_picture(one))
             continue;
-        top = fmax(live, process_timeline(script, json_object_get(one, "timeline")));
-        top = fmax(top, process_events(script, json_object_get(one, "events"),
-                                       number_at(times, json_array_size(times) - 1) / 1e9));
+        top = fmax(live, process_timeline(script, json_object_get(one, "timeline"), scale.unit));
+        top = fmax(top,
+                   process_events(script, json_object_get(one, "events"),
+                                  number_at(times, json_array_size(times) - 1) / 1e9, scale.unit));
         place_panel(script, grid, panel++);
         set_title(script, device ? device : "", serves ? serves : "", -0.7);
         fprintf(
