@@ -318,12 +318,21 @@ static int is_lost(const struct weir_served *s) {
     return atomic_load_explicit(&s->state, memory_order_relaxed) == WEIR_SERVED_LOST;
 }
 
+/* What begins there is a region of one that serves, with blocks of others in it. */
+static int is_held(CUdeviceptr block) {
+    for (unsigned i = 0; i < weir__served_known(); i++)
+        if (!is_lost(weir__served_at(i)) &&
+            weir__drop_in_holds(weir__served_at(i)->allocator, block))
+            return 1;
+    return 0;
+}
+
 /* Memory that was lost may be gone, and the address be that of a block of the driver's. */
 static int is_anew(const struct weir_served *s, CUdeviceptr block) {
     CUdeviceptr base;
     size_t bytes;
 
-    return is_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) &&
+    return is_lost(s) && !weir__drop_in_keeps_addresses(s->allocator) && !is_held(block) &&
            REAL(cuMemGetAddressRange_v2)(&base, &bytes, block) == CUDA_SUCCESS && base == block;
 }
 

@@ -35,7 +35,7 @@ static struct {
 #undef POINTER
 } more;
 
-enum { PLAIN = 64 };
+enum { PLAIN = 64, LATE = 48 };
 
 enum {
     CONTEXT = 1,
@@ -473,12 +473,37 @@ static void own_context(void) {
 }
 
 /* The context goes, where the driver lets it, and another comes; blocks outlive it. */
+/* Blocks of a context that has gone are freed late, when new ones lie where they were: those stay. */
+static void free_late(const CUdeviceptr *old) {
+    CUdeviceptr now[LATE];
+
+    for (int i = 0; i < LATE; i++)
+        now[i] = take(MIB);
+    for (int i = 0; i < LATE; i += 2)
+        CU(cuda.cuMemFreeAsync(now[i], stream));
+    CU(cuda.cuCtxSynchronize());
+    for (int i = 0; i < LATE; i++) {
+        int is_live = 0;
+
+        for (int k = 1; k < LATE; k += 2)
+            is_live |= old[i] == now[k];
+        if (!is_live)
+            (void)cuda.cuMemFree(old[i]); /* well, or not known: as the driver has it */
+    }
+    for (int i = 1; i < LATE; i += 2) {
+        fill_and_check(now[i], MIB, (unsigned char)i);
+        CU(cuda.cuMemFreeAsync(now[i], stream));
+    }
+}
+
 static void reset(void) {
     CUresult (*reset_context)(CUdevice device);
     void *address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
-    CUdeviceptr block = take(3000), plain[PLAIN], base;
+    CUdeviceptr block = take(3000), plain[PLAIN], old[LATE], base;
     size_t bytes;
 
+    for (int i = 0; i < LATE; i++)
+        old[i] = take(MIB);
     CU(cuda.cuCtxSynchronize());
     if (address) {
         memcpy(&reset_context, &address, sizeof address);
@@ -488,6 +513,7 @@ static void reset(void) {
         CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
         CU(cuda.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     }
+    free_late(old);
     CU(cuda.cuMemFreeAsync(block, stream));
     for (int i = 0; i < PLAIN; i++) /* where others were, perhaps */
         CU(cuda.cuMemAlloc(&plain[i], MIB));
