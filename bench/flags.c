@@ -153,7 +153,7 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
     const char *path = settings->options.verdict;
 
     return path && strcmp(path, "stderr") != 0 && strcmp(path, "off") != 0 &&
-           !jsonfile_check(label_of(settings, WEIR_SETTING_VERDICT), path);
+           !jsonfile_check_to_add(label_of(settings, WEIR_SETTING_VERDICT), path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings) {

@@ -16,10 +16,20 @@
 
 #include "replace.h"
 
-int jsonfile_check(const char *flag, const char *path) {
+static int can_make(const char *path) {
+    char *copy = realpath(path, NULL);
+    int can;
+
+    if (!copy)
+        copy = strdup(path);
+    can = copy && access(dirname(copy), W_OK | X_OK) == 0;
+    free(copy);
+    return can;
+}
+
+static int check(const char *flag, const char *path, int is_replaced) {
     struct stat status;
-    char *copy;
-    int error = 0;
+    int error = 0, is_there;
 
     if (!path || strcmp(path, "-") == 0)
         return 1;
@@ -27,22 +37,24 @@ int jsonfile_check(const char *flag, const char *path) {
         fprintf(stderr, "weir: %s '': expected the name of a file\n", flag);
         return 0;
     }
-    if (stat(path, &status) == 0) {
-        if (S_ISDIR(status.st_mode))
-            error = EISDIR;
-        else if (access(path, W_OK) != 0)
-            error = errno;
-    } else if (errno != ENOENT)
+    is_there = stat(path, &status) == 0;
+    if (is_there && S_ISDIR(status.st_mode))
+        error = EISDIR;
+    else if (is_there ? access(path, W_OK) != 0 : errno != ENOENT)
         error = errno;
-    if (!error && (lstat(path, &status) != 0 || S_ISREG(status.st_mode))) {
-        copy = strdup(path);
-        if (!copy || access(dirname(copy), W_OK | X_OK) != 0)
-            error = errno;
-        free(copy);
-    }
+    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !can_make(path))
+        error = errno;
     if (error)
         fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(error));
     return !error;
+}
+
+int jsonfile_check(const char *flag, const char *path) {
+    return check(flag, path, 1);
+}
+
+int jsonfile_check_to_add(const char *flag, const char *path) {
+    return check(flag, path, 0);
 }
 
 /* One object a line. */

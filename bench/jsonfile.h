@@ -9,9 +9,11 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* What can be known before anything runs: that the folder of a flag's file can be written.  NULL and "-" are
- * fine.  1, or 0 with a message printed. */
+/* What can be known before anything runs: that a flag's file can be replaced, which takes a folder that can be
+ * written, that of a link's target; or that it can be added to.  NULL and "-" are fine.  1, or 0 with a message
+ * printed. */
 int jsonfile_check(const char *flag, const char *path);
+int jsonfile_check_to_add(const char *flag, const char *path);
 /* One object a line; "-" is standard output.  A file is replaced at the end, as a whole (replace.h).  1, or 0 with
  * a message printed. */
 int jsonfile_write(const char *path, const json_t *array);

@@ -353,7 +353,7 @@ static int find_and_set(struct run *run) {
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
-    if (!jsonfile_check("--json", run->json) ||
+    if (!jsonfile_check_to_add("--json", run->json) ||
         !jsonfile_check("--heap-profile", run->heap_profile) || clear_trace(run) != 0)
         return EXIT_OWN;
     code = prepare_report(run);

@@ -48,19 +48,22 @@ static int fill(int file, int is_durable, const void *bytes, size_t count) {
     return why;
 }
 
-/* The folder of a path is its part before `slash', which may be NULL. */
-static int open_folder(const char *path, const char *slash) {
-    char folder[PATH_MAX] = ".";
+static void name_folder(const char *path, char folder[PATH_MAX]) {
+    const char *slash = strrchr(path, '/');
 
     if (slash)
-        snprintf(folder, sizeof folder, "%.*s", slash > path ? (int)(slash - path) : 1, path);
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        snprintf(folder, PATH_MAX, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    else
+        snprintf(folder, PATH_MAX, ".");
 }
 
 /* So that the name is on the disk too, where that can be had. */
 static void sync_folder(const char *path) {
-    int folder = open_folder(path, strrchr(path, '/'));
+    char name[PATH_MAX];
+    int folder;
 
+    name_folder(path, name);
+    folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0)
         return;
     (void)fsync(folder);
@@ -73,17 +76,15 @@ static int is_same(const struct stat *is, int file) {
     return fstat(file, &other) == 0 && other.st_dev == is->st_dev && other.st_ino == is->st_ino;
 }
 
-/* Whether whoever made the link may say where the file goes: the rule of Linux's protected_symlinks, which may be
+/* Whether whoever made the link may say where the file goes: stricter than Linux's protected_symlinks, which may be
  * off. */
 static int may_follow(const char *path, const struct stat *link) {
-    int folder = open_folder(path, strrchr(path, '/'));
+    char folder[PATH_MAX];
     struct stat is;
     int open_to_all;
 
-    if (folder < 0)
-        return 1; /* it says itself what is wrong */
-    open_to_all = fstat(folder, &is) != 0 || (is.st_mode & S_IWOTH) != 0;
-    close(folder);
+    name_folder(path, folder);
+    open_to_all = stat(folder, &is) != 0 || (is.st_mode & S_IWOTH) != 0;
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
@@ -125,6 +126,8 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
     if (is_link && !may_follow(path, &link))
         return EACCES;
+    if (!is_link)
+        flags |= O_NOFOLLOW; /* nor one that is put there meanwhile */
     is_there = stat(path, &is) == 0;
     if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
         return fill(open(path, flags | O_APPEND), 0, bytes, count);
