@@ -32,8 +32,7 @@
 #include <unistd.h>
 
 #if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
+#include "futex.h"
 #endif
 
 #include "clock.h"
@@ -245,12 +244,12 @@ static void *bell_of(const struct weir_ledger *l) {
 void weir__ledger_ring(struct weir_ledger *l) {
     /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
     if (l->page)
-        (void)syscall(SYS_futex, bell_of(l), FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
-                      FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_LT, 0));
+        (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
+                      WEIR_FUTEX_ADD_1);
 }
 
 static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {
-    return syscall(SYS_futex, bell_of(l), FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
+    return syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAIT, bell, longest, NULL, 0) == 0 ||
            errno != EFAULT;
 }
 #else

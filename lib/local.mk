@@ -55,6 +55,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/histogram.c \
 	lib/histogram.h \
 	lib/hostmem.h \
+	lib/futex.h \
 	lib/ledger.c \
 	lib/ledger.h \
 	lib/import.c \

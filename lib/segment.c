@@ -44,8 +44,7 @@
 #include <unistd.h>
 
 #if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
+#include "futex.h"
 #endif
 
 #include "clock.h"
@@ -298,11 +297,11 @@ static uint32_t *bell_of(const struct weir_segment_file *file) {
 
 static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
                      const struct timespec *longest) {
-    (void)syscall(SYS_futex, bell_of(file), FUTEX_WAIT, (uint32_t)watched, longest, NULL, 0);
+    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAIT, (uint32_t)watched, longest, NULL, 0);
 }
 
 static void ring(struct weir_segment_file *file) {
-    (void)syscall(SYS_futex, bell_of(file), FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    (void)syscall(SYS_futex, bell_of(file), WEIR_FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 #else
 static void sleep_on(const struct weir_segment_file *file, uint64_t watched,
