@@ -1426,11 +1426,16 @@ static void resize(void *allocator, uint64_t weights) {
 }
 
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             const struct weir_holding *holding, char *why,
-                                             size_t why_bytes) {
+                                             const struct weir_holding *holding, int log) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
+    char why[96];
+    struct weir_neighbours *n =
+        weir__neighbours_join(driver, device, &calls, holding, why, sizeof why);
 
-    return weir__neighbours_join(driver, device, &calls, holding, why, why_bytes);
+    if (!n && why[0])
+        weir__log(log, WEIR_LOG_WARNING,
+                  "no ledger of the device's processes (%s): they are not asked for memory", why);
+    return n;
 }
 
 static void join_neighbours(weir_allocator *a) {
@@ -1438,14 +1443,10 @@ static void join_neighbours(weir_allocator *a) {
     struct weir_holding holding = {.priority = host->options.priority,
                                    .weight = weight_of(&host->options),
                                    .shares = has_share(&host->options)};
-    char why[96];
 
-    if (host->options.ledger != WEIR_SWITCH_ON)
-        return;
-    host->neighbours = weir__allocator_join(host->driver, host->device, &holding, why, sizeof why);
-    if (!host->neighbours && why[0])
-        weir__log(host->options.log, WEIR_LOG_WARNING,
-                  "no ledger of the device's processes (%s): they are not asked for memory", why);
+    if (host->options.ledger == WEIR_SWITCH_ON)
+        host->neighbours =
+            weir__allocator_join(host->driver, host->device, &holding, host->options.log);
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {

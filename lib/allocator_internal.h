@@ -43,10 +43,9 @@ struct weir_allocator {
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
 
-/* As weir__neighbours_join, for the process's allocators. */
+/* As weir__neighbours_join, for the process's allocators; why there is none is in the log. */
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             const struct weir_holding *holding, char *why,
-                                             size_t why_bytes);
+                                             const struct weir_holding *holding, int log);
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */

@@ -104,7 +104,7 @@ int weir__drop_in_ask_for_context(CUdevice device) {
     if (!driver || weir_options_from_env(&options, why, sizeof why) != WEIR_OK ||
         options.ledger == WEIR_SWITCH_OFF)
         return 0;
-    n = weir__allocator_join(driver, device, &(struct weir_holding){0}, why, sizeof why);
+    n = weir__allocator_join(driver, device, &(struct weir_holding){0}, options.log);
     if (!n)
         return 0;
     given = weir__neighbours_ask(n, CONTEXT_BYTES, weir__ledger_now() + CONTEXT_NS, &kept);
