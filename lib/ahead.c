@@ -85,7 +85,7 @@ struct weir_ahead {
 
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* what is read under `stepping` holds while that is held */
+static atomic_int exiting; /* a turn that has begun goes on */
 
 /* ---- what is idle ----------------------------------------------------------------------------- */
 

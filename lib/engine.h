@@ -169,7 +169,8 @@ struct weir_engine {
     void (*blocks)(void *engine, weir__engine_block_fn *visit, void *context);
     /* Looks once at what is pending, without waiting, and makes room of what has completed.  Returns
      * how many frees or batches of frees will be known to have completed by asking again; *silent
-     * (may be NULL): streams whose frees only their owner's next call will tell of. */
+     * (may be NULL): streams whose frees only their owner's next call will tell of, and what
+     * is pending that an allocator's end need not wait for. */
     size_t (*reclaim)(void *engine, size_t *silent);
     /* host->limit has become another one, no more than it was as the engine was opened.  NULL: the engine reads
      * it at each growth. */
@@ -177,7 +178,7 @@ struct weir_engine {
     /* The pool of the driver that the memory is from.  NULL: there is none. */
     CUmemoryPool (*pool)(void *engine);
     /* Gives a peer access to all memory that the engine has and will have, or takes it.  On an error all is as
-     * before.  NULL, or E_NOT_SUPPORTED: it cannot. */
+     * before.  NULL: it cannot. */
     weir_status (*allow)(void *engine, const CUmemAccessDesc *access);
     /* 1 if a block is live, as far as can be told.  NULL: `figures` tells. */
     int (*has_blocks)(void *engine);
@@ -185,7 +186,7 @@ struct weir_engine {
      * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
     void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
     /* Where the reserve lies, or what of it was preallocated last, as far as that can be told: how many of
-     * `most` pieces were written, those first that small requests will have.  NULL: it cannot. */
+     * `most` pieces were written, those first that small requests will have.  NULL: it takes nothing beforehand. */
     size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
@@ -220,7 +221,8 @@ uint64_t weir__engine_device_free(struct weir_host *host);
 /* 1: the device has less than `bytes` free, `idle` added, so that the driver need not be asked.  It may have more
  * than it says: so always 0 on this thread while it insists. */
 int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t idle);
-/* From now on, or no longer.  1: something was foretold since this was called last. */
+/* From now on, or no longer.  1: something was foretold on this thread since this was called last; if that request
+ * was served another way, the next refusal pays one more try for it. */
 int weir__engine_insist(int on);
 /* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
  * of 2 MiB, or `most` where that is less. */

@@ -69,7 +69,7 @@ static struct weir_neighbours *first; /* guarded by `joining`, as is */
 static int has_failed;
 static pthread_mutex_t stepping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_int exiting; /* what is read under `stepping` holds while that is held */
+static atomic_int exiting; /* a turn that has begun goes on */
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;

@@ -987,7 +987,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               0},
     [WEIR_SETTING_LOG] =
         {{"log", "WEIR_LOG", "LEVEL", "none, error, warning, info or debug",
-          "none; of weir run and weir replay warning",
+          "none; of weir run, replay and bench warning",
           "What to write to standard error; each level shows those before it too."},
          &word_kind,
          AT(log),

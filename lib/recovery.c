@@ -11,7 +11,8 @@
  *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
  *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time.
- * Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
+ *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
+ * 4 and 5 are for what the device has too little of, or what is to be left on it.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
@@ -249,7 +250,7 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     }
     read_refusal(ops, engine, host, bytes, &refusal);
     if (is_refusal(status) && could_fit(&refusal)) {
-        status = wait_for_frees(ops, engine, host, why, bytes, stream, block, grew, &again);
+        status = wait_for_frees(ops, engine, host, status, bytes, stream, block, grew, &again);
         if (is_refusal(status) && give_back(ops, engine, host)) {
             again = 1;
             status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);

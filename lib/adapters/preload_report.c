@@ -7,7 +7,7 @@
  *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
- * seconds.  What is not there by then is said to be missing.
+ * seconds, and ten for profiles (--profile).  What is not there by then is said to be missing.
  *
  * Must not know: how anything is served.
  */

@@ -224,7 +224,7 @@ size_t weir__trace_extents(const struct weir_served *s, struct weir_timeline_ext
     return count;
 }
 
-/* One that is still looking writes no more of what it sees: is_on is 0 when it comes by. */
+/* One that is still looking may add to the rows, which nobody reads any more. */
 void weir__trace_end(void) {
     uint64_t missing = 0;
     FILE *file;
