@@ -13,6 +13,9 @@
 
 static const char magic[8] = "weirjob1";
 
+/* Options that are text: of no use in another process, so the job has them itself. */
+#define TEXTS(X) X(device) X(profile) X(verdict) X(peers)
+
 void job_make(struct job *job, const char *contestant, double busy_factor,
               const weir_options *options, const char *device_source) {
     memset(job, 0, sizeof *job);
@@ -22,15 +25,12 @@ void job_make(struct job *job, const char *contestant, double busy_factor,
         snprintf(job->contestant, sizeof job->contestant, "%s", contestant);
     job->busy_factor = busy_factor;
     job->options = *options;
-    job->options.device = NULL;
-    if (options->device)
-        snprintf(job->device, sizeof job->device, "%s", options->device);
-    job->options.profile = NULL;
-    if (options->profile)
-        snprintf(job->profile, sizeof job->profile, "%s", options->profile);
-    job->options.verdict = NULL;
-    if (options->verdict)
-        snprintf(job->verdict, sizeof job->verdict, "%s", options->verdict);
+#define KEEP(name)                                                                                 \
+    job->options.name = NULL;                                                                      \
+    if (options->name)                                                                             \
+        snprintf(job->name, sizeof job->name, "%s", options->name);
+    TEXTS(KEEP)
+#undef KEEP
     if (device_source)
         snprintf(job->device_source, sizeof job->device_source, "%s", device_source);
 }
@@ -164,9 +164,9 @@ int job_read(struct job *job) {
     }
     if (memcmp(job->magic, magic, sizeof magic) != 0 || job->bytes != sizeof *job)
         return 0;
-    job->options.device = job->device[0] ? job->device : NULL;
-    job->options.profile = job->profile[0] ? job->profile : NULL;
-    job->options.verdict = job->verdict[0] ? job->verdict : NULL;
+#define GIVE(name) job->options.name = job->name[0] ? job->name : NULL;
+    TEXTS(GIVE)
+#undef GIVE
     return 1;
 }
 

@@ -34,6 +34,7 @@ struct job {
     char device_source[64];        /* where the device was named, for messages; "" if nowhere */
     char profile[WEIR_SHOW_BYTES]; /* "": options.profile is NULL */
     char verdict[WEIR_SHOW_BYTES]; /* likewise */
+    char peers[WEIR_SHOW_BYTES];   /* likewise */
     int stretches; /* time whole iterations, and tell of nothing else; not with work */
     int samples;   /* JOB_SAMPLES_: note memory after each operation, and tell of nothing else */
     int trial;     /* only whether every request is served; ends at the first that is not */
