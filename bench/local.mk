@@ -124,6 +124,7 @@ EXTRA_DIST += \
 	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
 	bench/drop-in/jax_room.py \
+	bench/drop-in/jax_sharded.py \
 	bench/drop-in/jax_train.py \
 	bench/drop-in/torch_common.py \
 	bench/drop-in/torch_counted.py \
