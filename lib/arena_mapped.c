@@ -1235,7 +1235,8 @@ static void mapped_close(struct weir_arena *a) {
 }
 
 const struct weir_arena_backing weir__arena_mapped = {
-    .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY}, .small = SMALL},
+    .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
+             .small = SMALL},
     .granularity = PAGE,
     .pace = 64 * MIB,
     .open = mapped_open,

@@ -22,6 +22,7 @@
 
 static weir_status arena_open(struct weir_host *host, void **engine) {
     struct weir_arena *a = calloc(1, sizeof *a);
+    struct weir_suballoc_rule rule;
     weir_status status;
 
     if (!a)
@@ -29,7 +30,11 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
     a->host = host;
     a->backing =
         host->options.arena == WEIR_ARENA_MAPPED ? &weir__arena_mapped : &weir__arena_regions;
-    status = weir__suballoc_open(&a->blocks, host, &a->backing->rule);
+    rule = a->backing->rule;
+    /* Who may wait for others gets by without memory of its own: the tightest fit then wastes least. */
+    if (host->options.internal_dependencies == WEIR_SWITCH_ON)
+        rule.placement.own_first = 0;
+    status = weir__suballoc_open(&a->blocks, host, &rule);
     if (status != WEIR_OK)
         goto free_arena;
     status = a->backing->open(a);

@@ -78,6 +78,7 @@ struct weir_placement {
     uint64_t mask;           /* granularity - 1 */
     uint64_t limit;          /* the most bytes that, rounded, overflow neither size_t nor a key */
     uint64_t waste;          /* of the split rule, in granules, rounded up */
+    int own_first;           /* as the rule has it */
     uint64_t only;           /* the one stream seen so far; 0: none yet, or several */
     struct pace pace;        /* of the only stream */
     struct weir__chunks all; /* the records */
@@ -630,17 +631,28 @@ static inline int is_spared(const struct weir__chunk *c, uint64_t most) {
     return c->size > most && c->prev == c->next; /* both are the border */
 }
 
-/* The first chunk from `key` on: of the clean ones and, unless NULL, of `own`. */
-INLINE struct weir__bestfit_hit first_from(const struct weir_placement *p, const struct stream *own,
-                                           uint64_t key) {
-    struct weir__bestfit_hit clean = weir__bestfit_from(&p->clean, key);
-    struct weir__bestfit_hit tagged;
+/* The best fit for `want` granules of a set and, unless NULL, of another, but for idle regions of more than
+ * `most` bytes. */
+INLINE struct weir__bestfit_hit best_of(const struct weir_placement *p,
+                                        const struct weir__bestfit *one,
+                                        const struct weir__bestfit *other, uint64_t want,
+                                        size_t most) {
+    uint64_t key = weir__bestfit_key(want, 0);
 
-    if (own == NULL) {
-        return clean;
+    for (;;) {
+        struct weir__bestfit_hit hit = weir__bestfit_from(one, key);
+        struct weir__bestfit_hit second;
+
+        if (other != NULL) {
+            second = weir__bestfit_from(other, key);
+            hit = second.key < hit.key ? second : hit;
+        }
+        if (hit.key == WEIR__BESTFIT_NONE ||
+            !is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
+            return hit;
+        }
+        key = hit.key + 1;
     }
-    tagged = weir__bestfit_from(&own->fit, key);
-    return tagged.key < clean.key ? tagged : clean;
 }
 
 /* What is left of chunk `id`, which has left its set, when it is cut at `address`: `size` granules
@@ -777,10 +789,17 @@ static void take_parked(struct weir_placement *p, size_t bytes, struct weir_plac
 /* Takes the best fit for `want` granules of the clean chunks and, unless NULL, of `own`. */
 INLINE int take(struct weir_placement *p, struct stream *own, uint64_t want, size_t bytes,
                 size_t most, struct weir_placement_block *out) {
-    struct weir__bestfit_hit hit = first_from(p, own, weir__bestfit_key(want, 0));
+    struct weir__bestfit_hit hit;
 
-    while (hit.key != WEIR__BESTFIT_NONE && is_spared(&p->all.chunk[hit.value], most >> p->shift)) {
-        hit = first_from(p, own, hit.key + 1);
+    if (own == NULL) {
+        hit = best_of(p, &p->clean, NULL, want, most);
+    } else if (p->own_first) {
+        hit = best_of(p, &own->fit, NULL, want, most);
+        if (hit.key == WEIR__BESTFIT_NONE) {
+            hit = best_of(p, &p->clean, NULL, want, most);
+        }
+    } else {
+        hit = best_of(p, &p->clean, &own->fit, want, most);
     }
     if (hit.key == WEIR__BESTFIT_NONE) {
         return WEIR_PLACEMENT_NO_FIT;
@@ -1250,6 +1269,7 @@ int weir__placement_create(const struct weir_placement_rule *rule, struct weir_p
                     : SIZE_MAX) -
                p->mask;
     p->waste = (rule->split_waste - 1) / rule->granularity + 1;
+    p->own_first = rule->own_first;
     if (!weir__chunks_init(&p->all, &p->host, FIRST_RECORDS)) {
         weir__hostmem_resize(&host, p, 0, 0);
         return WEIR_PLACEMENT_NO_MEMORY;

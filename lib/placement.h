@@ -15,8 +15,9 @@
  *
  * Rules
  *   Fit.       The smallest free chunk that holds the rounded size, the lowest address among equals,
- *              of those that the stream may use (its own and the clean ones).  This is the order of
- *              TensorFlow's BFC allocator: bins of doubling size, each ordered by (size, address).
+ *              of those that the stream may use (its own and the clean ones; with `own_first` a clean
+ *              one only if none of its own fits).  This is the order of TensorFlow's BFC allocator:
+ *              bins of doubling size, each ordered by (size, address).
  *   Split.     The chunk is cut when it is at least twice the rounded size, or when at least
  *              `split_waste` bytes would be wasted; otherwise the block gets all of it.
  *   Coalesce.  A freed chunk joins a free neighbour of its region at once if both carry the same
@@ -48,6 +49,7 @@ struct weir_placement; /* opaque; owned by the caller, who also owns the lock */
 struct weir_placement_rule {
     size_t granularity; /* power of two, sizes and bases are multiples of it; 256 for BFC */
     size_t split_waste; /* bytes, not 0; BFC: 128 MiB; equal to granularity: always split */
+    int own_first;      /* nonzero: a stream leaves to others what is clean while its own holds it */
     /* Where the bookkeeping's own memory comes from, so that a test can refuse it: as realloc, but
      * bytes == 0 frees and returns NULL.  NULL: realloc and free. */
     void *(*resize)(void *context, void *memory, size_t bytes);

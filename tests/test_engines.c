@@ -216,6 +216,38 @@ START_TEST(freed_on_a_busy_stream) {
 }
 END_TEST
 
+/* A takes of what it freed itself, though what B left fits better and is done: B finds its own there again while
+ * A works.  Not where B might wait for A. */
+START_TEST(what_another_left_stays_there_for_it) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    void *large, *left, *pin, *block;
+    weir_allocator *a;
+    uint64_t before;
+
+    options.internal_dependencies = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    a = make(&options);
+    large = take(a, 64 * MIB, A);
+    left = take(a, 8 * MIB, B);
+    pin = take(a, 8 * MIB, B);
+    give(a, left, B);
+    weir__model_advance(MS);
+    give(a, take(a, 1000, B), B); /* B sees that it is done */
+    busy(A, 50 * MS);
+    give(a, large, A);
+    before = reserve(a);
+    block = take(a, 8 * MIB, A);
+    MUST_EQ(block == left, _i == 1);
+    give(a, block, A);
+    block = take(a, 8 * MIB, B);
+    MUST_EQ(block == left, _i == 0);
+    MUST_EQ(reserve(a), before);
+    give(a, block, B);
+    give(a, pin, B);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 /* What A freed while busy serves B before the reserve grows, if B may wait for A on the device; else it grows,
  * or refuses where it cannot. */
 static void behind_another(int kind, int dependencies) {
@@ -3207,6 +3239,7 @@ static void add_order(TCase *tests) {
     LOOP(tests, one_stream_never_records, ARENAS);
     tcase_add_test(tests, freed_on_a_busy_stream);
     LOOP(tests, a_stream_may_go_behind_another, KIND_FIXED, KIND_MAPPED + 1);
+    tcase_add_loop_test(tests, what_another_left_stays_there_for_it, 0, 2);
     tcase_add_test(tests, a_dry_stream_makes_the_owner_record_once);
     tcase_add_test(tests, events_are_recycled);
     tcase_add_test(tests, a_recycled_handle_is_another_stream);

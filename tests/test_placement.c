@@ -863,6 +863,26 @@ START_TEST(best_fit_is_of_own_and_clean_together) {
 }
 END_TEST
 
+START_TEST(own_comes_before_clean) {
+    static const struct weir_placement_rule own_first = {
+        .granularity = 256, .split_waste = 256, .own_first = 1};
+
+    begin(&own_first, 16384);
+    ck_assert_uint_eq(take(4096, A), 0);   /* will be A's */
+    take(256, B);                          /* 4096 */
+    ck_assert_uint_eq(take(512, B), 4352); /* will be clean */
+    take(256, B);                          /* 4864 */
+    observe(B, give(4352, B));
+    give(0, A);
+    ck_assert_uint_eq(take(512, A), 0);     /* the clean one would be the tighter fit */
+    ck_assert_uint_eq(take(512, B), 4352);  /* and is there for B */
+    ck_assert_uint_eq(take(4096, A), 5120); /* its own does not hold that */
+    ck_assert_uint_eq(take(3584, A), 512);
+    ck_assert_uint_eq(take(512, A), 9216);
+    end();
+}
+END_TEST
+
 START_TEST(free_that_was_observed_already_is_clean) {
     begin(&bfc, 4096);
     take(512, A), take(512, B), take(512, A); /* 0, 512, 1024 */
@@ -1247,17 +1267,14 @@ static int model_is_alone(size_t at) {
            (at + 1 == model.pieces || model.piece[at + 1].region != model.piece[at].region);
 }
 
-static int model_take(size_t bytes, uint64_t stream, size_t most,
-                      struct weir_placement_block *out) {
-    size_t size =
-        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
+/* Where a block goes; PIECES: nowhere.  `tagged`: among what the stream has freed alone. */
+static size_t model_best(size_t size, uint64_t stream, size_t most, int tagged) {
     size_t best = PIECES;
-    struct piece *c;
 
-    model_seen(stream);
     for (size_t i = 0; i < model.pieces; i++) {
-        c = &model.piece[i];
-        if (c->requested != 0 || c->size < size)
+        const struct piece *c = &model.piece[i];
+
+        if (c->requested != 0 || c->size < size || (tagged && c->sequence == 0))
             continue;
         if (model.several && c->sequence != 0 && (stream == 0 || c->stream != stream))
             continue;
@@ -1266,6 +1283,21 @@ static int model_take(size_t bytes, uint64_t stream, size_t most,
         if (best == PIECES || c->size < model.piece[best].size)
             best = i;
     }
+    return best;
+}
+
+static int model_take(size_t bytes, uint64_t stream, size_t most,
+                      struct weir_placement_block *out) {
+    size_t size =
+        (bytes + model.rule.granularity - 1) / model.rule.granularity * model.rule.granularity;
+    size_t best = PIECES;
+    struct piece *c;
+
+    model_seen(stream);
+    if (model.rule.own_first && model.several)
+        best = model_best(size, stream, most, 1);
+    if (best == PIECES)
+        best = model_best(size, stream, most, 0);
     if (best == PIECES)
         return WEIR_PLACEMENT_NO_FIT;
     c = &model.piece[best];
@@ -1725,6 +1757,7 @@ static const struct weir_placement_rule rules[] = {
     {.granularity = 256, .split_waste = 4096},
     {.granularity = 256, .split_waste = 256},
     {.granularity = 16, .split_waste = 128 * MIB},
+    {.granularity = 256, .split_waste = 256, .own_first = 1},
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
@@ -2026,6 +2059,7 @@ static void add_stream_tests(Suite *suite) {
     tcase_add_test(tags, only_like_tags_join);
     tcase_add_test(tags, observing_goes_by_sequence);
     tcase_add_test(tags, best_fit_is_of_own_and_clean_together);
+    tcase_add_test(tags, own_comes_before_clean);
     tcase_add_test(tags, free_that_was_observed_already_is_clean);
     tcase_add_test(tags, what_stream_0_took_is_no_best_fit_of_its_owner);
     tcase_add_test(tags, late_sequence_counts_as_the_latest);

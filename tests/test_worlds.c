@@ -203,15 +203,15 @@ static void ref_seen(int stream) {
     ref.several = 1;
 }
 
-/* Where a block of that many granules goes, or -1. */
-static int ref_fit(int granules, int stream) {
+/* Where a block of that many granules goes, or -1; `tagged`: among what the stream has freed alone. */
+static int ref_fit(int granules, int stream, int tagged) {
     int best = -1, best_size = GRANULES + 1;
 
     for (int i = 0, end; i < ref.count; i = end) {
         const struct granule *g = &ref.at[i];
 
         end = end_of(i);
-        if (g->block || end - i < granules || end - i >= best_size)
+        if (g->block || end - i < granules || end - i >= best_size || (tagged && !g->sequence))
             continue;
         if (ref.several && g->sequence && g->stream != stream)
             continue;
@@ -221,11 +221,15 @@ static int ref_fit(int granules, int stream) {
     return best;
 }
 
-static int ref_take(size_t bytes, int stream, int waste, struct weir_placement_block *out) {
-    int granules = (int)((bytes + G - 1) / G), at, size;
+static int ref_take(size_t bytes, int stream, const struct weir_placement_rule *rule,
+                    struct weir_placement_block *out) {
+    int granules = (int)((bytes + G - 1) / G), waste = (int)(rule->split_waste / G), at = -1, size;
 
     ref_seen(stream);
-    at = ref_fit(granules, stream);
+    if (rule->own_first && ref.several)
+        at = ref_fit(granules, stream, 1);
+    if (at < 0)
+        at = ref_fit(granules, stream, 0);
     if (at < 0)
         return WEIR_PLACEMENT_NO_FIT;
     size = end_of(at) - at;
@@ -360,18 +364,21 @@ static const struct small_placement {
     int sizes;                 /* blocks of 1 to so many granules */
     int streams, waste;        /* of the split rule, in granules */
     int steps;
+    int own_first;
 } small_placements[] = {
-    {"one region, always split", {6}, 3, 2, 1, 6},
-    {"one region, by halves", {6}, 3, 2, 64, 6},
-    {"two regions", {3, 3}, 2, 2, 1, 7},
-    {"three streams", {4}, 2, 3, 1, 6},
-    {"one stream", {7}, 3, 1, 64, 7},
+    {"one region, always split", {6}, 3, 2, 1, 6, 0},
+    {"one region, by halves", {6}, 3, 2, 64, 6, 0},
+    {"two regions", {3, 3}, 2, 2, 1, 7, 0},
+    {"three streams", {4}, 2, 3, 1, 6, 0},
+    {"one stream", {7}, 3, 1, 64, 7, 0},
+    {"own before clean", {6}, 2, 2, 1, 6, 1},
 };
 enum { SMALL_PLACEMENTS = sizeof small_placements / sizeof small_placements[0] };
 
 enum { TAKE, GIVE, OBSERVE, OBSERVE_EARLIER, LOOK };
 
 static const struct small_placement *world;
+static struct weir_placement_rule world_rule;
 static unsigned char memory_before[MOST_STEPS][sizeof heap.byte];
 
 static void tell_placement(void) {
@@ -390,7 +397,7 @@ static int apply(const struct step *s) {
         /* The bytes asked for differ from block to block, and from the size. */
         bytes = (size_t)s->what * G - ref.blocks;
         SAME(weir__placement_take(placement, bytes, (uint64_t)s->stream, &got),
-             ref_take(bytes, s->stream, world->waste, &wanted));
+             ref_take(bytes, s->stream, &world_rule, &wanted));
         HOLDS(memcmp(&got, &wanted, sizeof got) == 0);
         return 1;
     case GIVE:
@@ -465,13 +472,15 @@ static void explore(int named) {
 
 START_TEST(every_short_life_of_a_placement) {
     const struct small_placement *w = &small_placements[_i];
-    struct weir_placement_rule rule = {
-        .granularity = G, .split_waste = (size_t)w->waste * G, .resize = heap_resize};
     int first = 0;
 
     world = w;
+    world_rule = (struct weir_placement_rule){.granularity = G,
+                                              .split_waste = (size_t)w->waste * G,
+                                              .own_first = w->own_first,
+                                              .resize = heap_resize};
     begin_search(depth_of(w->steps), tell_placement);
-    SAME(weir__placement_create(&rule, &placement), WEIR_PLACEMENT_OK);
+    SAME(weir__placement_create(&world_rule, &placement), WEIR_PLACEMENT_OK);
     for (int r = 0; r < MOST_REGIONS && w->regions[r]; first += w->regions[r], r++)
         SAME(weir__placement_add(placement, BASE + (uint64_t)first * G, (size_t)w->regions[r] * G),
              WEIR_PLACEMENT_OK);
