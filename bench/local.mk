@@ -120,7 +120,9 @@ EXTRA_DIST += \
 	bench/record-cost \
 	bench/record-jax \
 	bench/drop-in/common.py \
+	bench/drop-in/cupy_allocs.py \
 	bench/drop-in/cupy_arrays.py \
+	bench/drop-in/cupy_common.py \
 	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
 	bench/drop-in/jax_room.py \

@@ -4,16 +4,7 @@
 import random
 
 import common
-
-KINDS = "pool: CuPy's own; async: CUDA's pool; none: cudaMalloc for each array"
-
-
-def choose(cupy, kind):
-    if kind == "async":
-        pool = cupy.cuda.MemoryAsyncPool()
-        cupy.cuda.set_allocator(pool.malloc)
-    elif kind == "none":
-        cupy.cuda.set_allocator(None)
+from cupy_common import KINDS, choose
 
 
 def main():

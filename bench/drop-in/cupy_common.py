@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+"""What the programs of CuPy here share: who gives their memory."""
+
+KINDS = "pool: CuPy's own; async: CUDA's pool; none: cudaMalloc for each array"
+
+
+def choose(cupy, kind):
+    if kind == "async":
+        pool = cupy.cuda.MemoryAsyncPool()
+        cupy.cuda.set_allocator(pool.malloc)
+    elif kind == "none":
+        cupy.cuda.set_allocator(None)
