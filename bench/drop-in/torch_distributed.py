@@ -10,8 +10,6 @@ import torch.distributed as distributed
 import torch_common
 from torch_model import LENGTH, WORDS, Model, loss_of
 
-BATCH = 8
-
 
 def spread(model, way, rank):
     if way == "ddp":
@@ -24,7 +22,8 @@ def spread(model, way, rank):
 
 
 def main():
-    options = common.arguments(30, way=("ddp", "ddp or fsdp"), size=("medium", "small or medium"))
+    options = common.arguments(30, way=("ddp", "ddp or fsdp"), size=("medium", "small or medium"),
+                               batch=(8, "sequences of a process"))
     rank = int(os.environ["LOCAL_RANK"])
     torch.cuda.set_device(rank)
     distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
@@ -33,7 +32,7 @@ def main():
     device = common.Device(rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     torch.manual_seed(rank)
-    tokens = torch.randint(WORDS, (BATCH, LENGTH + 1)).cuda()
+    tokens = torch.randint(WORDS, (options.batch, LENGTH + 1)).cuda()
     last = [0.0]
 
     def iterate(_):
