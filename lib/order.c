@@ -19,11 +19,13 @@ enum {
     UNSETTLED = 2048,     /* frees */
     ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
     MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
+    TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
 };
 #define LEAST_WORTH (UINT64_C(64) << 10)
+#define LEAST_TELLING (UINT64_C(16) << 20)
 
 /* An event that stands for all frees of a stream up to `sequence`. */
 struct weir_order_mark {
@@ -354,7 +356,8 @@ static int is_low(const struct weir_order *o, const struct weir_order_stream *s)
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
     if (!o->several || s->open == 0)
         return 0;
-    if (s->frees <= YOUNG || s->dry_seen != o->dry)
+    if (s->frees <= YOUNG || s->dry_seen != o->dry ||
+        s->fallen >= weir__size_larger(TELLING * worth_of(o), LEAST_TELLING))
         return 1;
     return o->sequence < o->unsettled_until && (is_low(o, s) || s->fallen >= MUCH * worth_of(o));
 }

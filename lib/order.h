@@ -32,6 +32,8 @@
  *              ran dry, a stream records when it holds no more than at its low, or little more: as far
  *              as anybody can know, a burst has ended.  Only if that has fallen by `worth` since its
  *              last event: 64 KiB, or a part of all memory where that is more;
+ *   telling    what a stream holds has fallen by 8 times that, and 16 MiB: it records, for others would grow
+ *              by as much before they ask;
  *   settled    otherwise nothing is recorded.
  * So a burst costs an event, whatever goes on in it, and who runs dry finds all that others have freed
  * but a little.  A load whose streams live on each other's memory runs dry when it has settled, grows

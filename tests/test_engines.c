@@ -3012,8 +3012,8 @@ START_TEST(probe_blocks_that_stay_in_the_drivers_peak) {
 }
 END_TEST
 
-/* A stream has settled, records nothing any more, and ends with much freed: that is waited for before the reserve
- * grows, unless nothing may be waited for, or cannot. */
+/* A stream that has settled ends with much freed, and the driver has refused it an event: that is waited for before
+ * the reserve grows, unless nothing may be waited for, or cannot. */
 static void strand(int kind, int patient, int fails) {
     weir_options options = plain(kind, 0);
     void *pin, *block[2], *again;
@@ -3032,8 +3032,10 @@ static void strand(int kind, int patient, int fails) {
         give(a, take(a, 1000, stream), stream);
         give(a, take(a, 1000, A), A);
     }
+    weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_INVALID_VALUE, 1);
     give(a, block[0], stream);
     give(a, block[1], stream);
+    weir__model_faults_clear();
     CU(driver->cuStreamDestroy(stream));
     for (int i = 0; i < 600; i++)
         give(a, take(a, 1000, A), A);

@@ -217,7 +217,10 @@ START_TEST(settled_streams_record_on_demand) {
 
     settle();
     before = records();
-    free_often(A, a_id, MIB, 10000);
+    for (int i = 0; i < 10000; i++) {
+        take_often(MIB - 1, 1);
+        free_on(A, a_id, MIB - 1);
+    }
     MUST_EQ(records() - before, 0);
     weir__order_dry(&order);
     MUST_EQ(records() - before, 0);
@@ -227,8 +230,33 @@ START_TEST(settled_streams_record_on_demand) {
     MUST_EQ(told_sequence, order.sequence);
     free_often(A, a_id, MIB, UNSETTLED - 1);
     MUST_EQ(records() - before, UNSETTLED);
-    free_often(A, a_id, MIB, 1000);
+    free_often(A, a_id, MIB, 15);
     MUST_EQ(records() - before, UNSETTLED);
+}
+END_TEST
+
+/* A settled stream that gives up 8 times what is worth an event, and 16 MiB, says so: nobody may have run dry,
+ * but who does then grows before the stream calls again. */
+START_TEST(a_settled_stream_tells_of_much) {
+    const size_t worth[] = {MIB, 4 * MIB};
+    const int much[] = {16, 32}; /* MiB */
+    uint64_t before;
+
+    settle();
+    for (int i = 0; i < 2; i++) {
+        order.worth = worth[i];
+        take_often(MIB, 2 * much[i]);
+        before = records();
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 0);
+        take_often(MIB, much[i] - 1); /* what is used again counts no more */
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 0);
+        free_on(A, a_id, MIB);
+        MUST_EQ(records() - before, 1);
+        free_often(A, a_id, MIB, much[i] - 1);
+        MUST_EQ(records() - before, 1);
+    }
 }
 END_TEST
 
@@ -545,6 +573,7 @@ int main(void) {
     tcase_add_test(alone, an_event_must_be_worth_it);
     tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
+    tcase_add_test(alone, a_settled_stream_tells_of_much);
     tcase_add_test(alone, a_refused_record_is_tried_again);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
     tcase_add_test(alone, glances_go_round);
