@@ -7,6 +7,8 @@
  * Room for a request.  Free memory and holes that lie side by side make a gap.  The request goes where
  * the least memory is missing: for that the holes there are filled, first with handles that are idle
  * elsewhere, which move, then with new ones.  Behind the end of all memory there is always a hole.
+ * A large request does not begin in what others have left: it gets handles of its own, so that they can move when it
+ * was freed.
  *
  * What moves.  Unmapping is immediate: it waits for no work that still uses the memory.  So a handle
  * leaves its place only when it lies in free memory whose last uses the host has seen done.  To see that of
@@ -40,6 +42,9 @@
  * side, so these are for programs that ask for ever larger blocks beside blocks that stay. */
 enum { ADDRESSES = 64, LEAST_ADDRESSES = 4 };
 enum { ADDRESSES_SMALL = 16 }; /* a part of them */
+#define PIECE (64 * MIB)
+/* The least that is added for small requests, unless all steps may be smaller. */
+#define STEP_SMALL (8 * MIB)
 /* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
 #define SPARE_SMALL (16 * MIB)
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
@@ -106,10 +111,13 @@ struct move {
 };
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
- * step is a `step_part` of it at least. */
+ * step is a `step_part` of it at least.  A request of a `large_part` of it, or `large_least`, has handles of its own,
+ * so that all of them are idle when it was freed: `pieces` of one size at most, none below PIECE. */
 struct packing {
     size_t unit_part, unit_least, unit_most;
     size_t step_part, step_least, step_most;
+    size_t large_part, large_least; /* SIZE_MAX: no request is large */
+    size_t pieces;
     /* Times the arena that may be moved without growth, before the next request grows: a load that
      * would need moves for ever is given a little more instead. */
     double patience;
@@ -117,9 +125,11 @@ struct packing {
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 8, 64 * MIB},
-    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 256 * MIB, 4, 8 * MIB, 64 * MIB, 2, 256 * MIB},
-    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 0, 4096 * MIB},
+    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 8, 64 * MIB},
+    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 4096 * MIB, 16, 32 * MIB, 512 * MIB, 12, 32 * MIB, 4,
+                               2, 256 * MIB},
+    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
+                           4096 * MIB},
 };
 
 struct range {
@@ -136,7 +146,8 @@ struct range {
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
-    uint64_t moved;            /* bytes since the last growth */
+    size_t piece;   /* of a request with handles of its own, while room is made; else 0 */
+    uint64_t moved; /* bytes since the last growth */
     struct weir_access access; /* to all of it */
     const struct packing *packing;
 };
@@ -532,6 +543,50 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     }
 }
 
+/* A free chunk for `what` that begins where a handle does: 1, or 0. */
+static int begins_whole(const struct range *g, size_t i, int what) {
+    const struct piece *p = &g->pieces[i];
+    size_t at = handle_above(g, p->base);
+
+    if (p->what < what || p->what == HOLE ||
+        (i > 0 && g->pieces[i - 1].what >= what && g->pieces[i - 1].what != HOLE))
+        return 0;
+    return at < g->handle_count && g->handles[at].base == p->base;
+}
+
+/* The window at the beginning of that chunk, if what comes behind it lets it. */
+static void try_whole(const struct range *g, size_t i, size_t bytes, int what,
+                      struct window *best) {
+    uint64_t base = g->pieces[i].base;
+    size_t last = i;
+
+    while (last < g->small_pieces && g->pieces[last].what >= what &&
+           g->pieces[last].base < base + bytes)
+        last++;
+    if (g->pieces[last - 1].base + g->pieces[last - 1].bytes >= base + bytes)
+        try_window(g, i, last, base, bytes, what, best);
+}
+
+/* The window in a hole, away from what lies before it by as much as it has itself: so far that may grow in its place,
+ * and neither joins the other. */
+static void try_hole(const struct range *g, size_t i, size_t bytes, struct window *best) {
+    const struct piece *p = &g->pieces[i];
+    size_t before = i > 0 ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
+
+    if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
+        *best = (struct window){
+            .base = p->base + before, .end = p->base + before + bytes, bytes, CLEAN};
+}
+
+/* For a request with handles of its own: the window that lacks least of those that begin with a handle, or in a hole. */
+static void find_own(const struct range *g, size_t bytes, int what, struct window *best) {
+    for (size_t i = 0; i < g->small_pieces; i++)
+        if (g->pieces[i].what == HOLE)
+            try_hole(g, i, bytes, best);
+        else if (begins_whole(g, i, what))
+            try_whole(g, i, bytes, what, best);
+}
+
 /* Behind the last memory of its range; what is free there counts in. */
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
     size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
@@ -584,9 +639,10 @@ static size_t within(size_t least, size_t value, size_t most) {
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
  * No more than a handle should have. */
 static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most, size_t planned) {
-    const struct packing *p = ((struct range *)a->range)->packing;
-    size_t room = weir__arena_room(a), step;
-    size_t total = held(a->range, small) + planned;
+    const struct range *g = a->range;
+    const struct packing *p = g->packing;
+    size_t room = weir__arena_room(a), step, least, unit;
+    size_t total = held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
                                .reserve = (size_t)a->blocks.total + planned,
                                .in_use = (size_t)a->blocks.in_use,
@@ -595,16 +651,19 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
                                .device_free = SIZE_MAX};
 
     step = weir__growth_step(&a->host->options, &state, PAGE, &a->cursor);
-    if (step < within(p->step_least, total / p->step_part, p->step_most))
-        step = within(p->step_least, total / p->step_part, p->step_most);
+    least = small && p->step_least > STEP_SMALL ? STEP_SMALL : p->step_least;
+    least = g->piece ? 0 : within(least, total / p->step_part, p->step_most);
+    if (step < least)
+        step = least;
     if (step > most)
         step = most;
     if (step > want && (room < planned || step > room - planned))
         step = room > planned ? room - planned : 0;
     if (step < want)
         step = want;
-    if (step > within(p->unit_least, (total + want) / p->unit_part, p->unit_most))
-        step = within(p->unit_least, (total + want) / p->unit_part, p->unit_most);
+    unit = g->piece ? g->piece : within(p->unit_least, (total + want) / p->unit_part, p->unit_most);
+    if (step > unit)
+        step = unit;
     return weir__size_round_down(step, PAGE);
 }
 
@@ -894,6 +953,34 @@ static int may_move(const struct weir_arena *a, int squeeze) {
     return squeeze || (double)g->moved < g->packing->patience * (double)a->blocks.total;
 }
 
+/* The bytes of each handle of a request that has some of its own; 0: it has not. */
+static size_t piece_for(const struct range *g, size_t bytes) {
+    const struct packing *p = g->packing;
+    size_t pieces;
+
+    if (bytes < p->large_least || bytes < held(g, 0) / p->large_part)
+        return 0;
+    pieces = within(1, (bytes + PIECE / 2) / PIECE, p->pieces);
+    return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
+}
+
+/* Where a request goes that is not at the end of what there is. */
+static void find_place(struct range *g, int small, size_t bytes, struct window *w) {
+    struct window own = {.missing = SIZE_MAX};
+
+    find_window(g, small, bytes, CLEAN, w);
+    find_window(g, small, bytes, OWN, w);
+    find_window(g, small, bytes, BEHIND, w);
+    g->piece = small ? 0 : piece_for(g, bytes);
+    if (g->piece == 0)
+        return;
+    find_own(g, bytes, CLEAN, &own);
+    find_own(g, bytes, OWN, &own);
+    find_own(g, bytes, BEHIND, &own);
+    if (own.missing != SIZE_MAX) /* else its addresses have run out */
+        *w = own;
+}
+
 static weir_status make_room(struct weir_arena *a, const struct weir_arena_request *r, size_t bytes,
                              int squeeze, int *grew) {
     struct range *g = a->range;
@@ -906,13 +993,10 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
 
     if (!survey(a, r->id))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    if (squeeze) {
+    if (squeeze)
         find_tail(g, small, bytes, &w);
-    } else {
-        find_window(g, small, bytes, CLEAN, &w);
-        find_window(g, small, bytes, OWN, &w);
-        find_window(g, small, bytes, BEHIND, &w);
-    }
+    else
+        find_place(g, small, bytes, &w);
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;

@@ -2362,6 +2362,41 @@ START_TEST(the_last_of_the_device_is_enough) {
 }
 END_TEST
 
+/* A large request's handles hold nothing else, whatever the last one before it has left; so when it was freed, all
+ * of them serve the next one, in their place if there is room behind them, else elsewhere. */
+START_TEST(large_requests_have_handles_of_their_own) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    void *pin, *large, *other;
+    weir_allocator *a;
+
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    pin = take(a, 8 * MIB, A);
+    ck_assert_uint_eq(reserve(a), 32 * MIB);
+    count_from_here();
+    large = take(a, 200 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 3);
+    ck_assert_uint_eq(reserve(a), 232 * MIB);
+    give(a, large, A);
+    count_from_here();
+    large = take(a, 260 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 1);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemUnmap), 0);
+    ck_assert_uint_eq(reserve(a), 292 * MIB);
+    count_from_here();
+    other = take(a, 24 * MIB, A); /* the first handle has room */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    give(a, large, A);
+    large = take(a, 1 * GIB, A);
+    MUST_LE(calls(WEIR_ENTRY_cuMemUnmap), 4);
+    ck_assert_uint_eq(reserve(a), 32 * MIB + 1 * GIB);
+    give(a, large, A);
+    give(a, other, A);
+    give(a, pin, A);
+    destroy(a);
+}
+END_TEST
+
 /* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
 START_TEST(a_second_stream_has_what_nobody_used) {
     weir_options options = plain(KIND_MAPPED, 0);
@@ -3304,6 +3339,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
+    tcase_add_test(tests, large_requests_have_handles_of_their_own);
 }
 
 static void add_recovery(TCase *tests) {
