@@ -429,7 +429,7 @@ static void prepare(struct weir_host *host) {
     weir_allocator *a = allocator_of(host);
     struct weir_extent extents[EXTENTS];
 
-    if (a->front)
+    if (a->front && a->ops->extents)
         weir__front_prepare(a->front, extents, a->ops->extents(a->engine, extents, EXTENTS),
                             PREPARED);
 }
@@ -574,6 +574,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = preallocate_now(a, why, sizeof why);
     else if (status == WEIR_OK)
         look_ahead(a, 0);
+    if (status == WEIR_OK && !at_create)
+        prepare(host);
     if (!a->front || a->books.latency || a->harden)
         (void)weir__detour_set(&host->detours, WEIR_DETOUR_ALWAYS, 1);
     if (host->options.oom_callback)

@@ -49,6 +49,10 @@ enum { ADDRESSES_SMALL = 16 }; /* a part of them */
 #define SPARE_SMALL (16 * MIB)
 enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
 
+/* Of the device, what its programs are taken to need at least; host tables are made for it at once. */
+enum { FORESEEN_PART = 8 };
+#define FORESEEN_MOST ((size_t)16 << 30)
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -632,6 +636,11 @@ static size_t held(const struct range *g, int small) {
     return bytes;
 }
 
+/* Of the range, behind the common part. */
+static size_t small_part(const struct range *g) {
+    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
+}
+
 static size_t within(size_t least, size_t value, size_t most) {
     return value < least ? least : value > most ? most : value;
 }
@@ -1198,6 +1207,15 @@ static size_t mapped_largest(struct weir_arena *a, uint64_t id) {
     return weir__suballoc_is_small(&a->blocks, bytes) ? 0 : bytes;
 }
 
+/* The beginnings of both parts. */
+static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+    const struct range *g = a->range;
+    size_t bytes = weir__size_smaller(a->host->device_total / FORESEEN_PART, FORESEEN_MOST), n;
+
+    n = weir__engine_extend(out, 0, most, g->base + g->bytes - small_part(g), SPARE_SMALL);
+    return weir__engine_extend(out, n, most, g->base, weir__size_round_down(bytes, PAGE));
+}
+
 /* What a device may do now. */
 static CUmemAccess_flags flags_of(const struct weir_access *access, CUdevice device) {
     for (size_t i = 0; i < access->count; i++)
@@ -1275,7 +1293,7 @@ static weir_status mapped_open(struct weir_arena *a) {
     }
     g->base = base;
     g->access = a->host->access;
-    small = weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
+    small = small_part(g);
     placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
         placed = weir__suballoc_add_range(&a->blocks, base + g->bytes - small, small,
@@ -1329,6 +1347,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .make_room = mapped_make_room,
     .grow = mapped_grow,
     .shrink = mapped_shrink,
+    .foresee = mapped_foresee,
     .largest = mapped_largest,
     .allow = mapped_allow,
     .shed = mapped_shed,

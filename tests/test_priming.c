@@ -375,6 +375,28 @@ START_TEST(tables_are_made_beforehand) {
 }
 END_TEST
 
+/* Where a mapped arena's memory will come to lie is known without any. */
+START_TEST(a_mapped_arena_has_tables_from_the_start) {
+    weir_options options = options_for(MAPPED, 0);
+    weir_allocator *a = make_on(driver, &options);
+    void *small[FIRST], *large[FIRST];
+    uint64_t before = stats_of(a).host_bytes;
+
+    MUST_LE(4 * MIB, before);
+    MUST_LE(before, 8 * MIB);
+    for (int i = 0; i < FIRST; i++) {
+        small[i] = take(a, 1000 + (size_t)i * KIB);
+        large[i] = take(a, 2 * MIB);
+    }
+    MUST_LE(stats_of(a).host_bytes, before + 128 * KIB); /* records and chunks */
+    for (int i = 0; i < FIRST; i++) {
+        OK(weir_free(a, small[i], A));
+        OK(weir_free(a, large[i], A));
+    }
+    destroy(a);
+}
+END_TEST
+
 /* A 2048th of what was preallocated, and no more for more than 32 GiB.  Not of a mapped arena, whose addresses
  * ThreadSanitizer has no room for on such a device. */
 START_TEST(tables_have_a_bound) {
@@ -852,6 +874,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_ends_it_with_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, tables_are_made_beforehand, 0, 4 * WAYS);
+    tcase_add_test(tests, a_mapped_arena_has_tables_from_the_start);
     tcase_add_loop_test(tests, tables_have_a_bound, 0, MAPPED);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
