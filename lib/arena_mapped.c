@@ -53,6 +53,9 @@ enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
 enum { FORESEEN_PART = 8 };
 #define FORESEEN_MOST ((size_t)16 << 30)
 
+/* Of what a place of its own would lack: who lacks no more joins what there is. */
+enum { LITTLE_PART = 8 };
+
 enum { TAGS = 8 }; /* the most pieces, not seen done, of what moves */
 
 /* Physical memory, mapped whole. */
@@ -986,7 +989,7 @@ static void find_place(struct range *g, int small, size_t bytes, struct window *
     find_own(g, bytes, CLEAN, &own);
     find_own(g, bytes, OWN, &own);
     find_own(g, bytes, BEHIND, &own);
-    if (own.missing != SIZE_MAX) /* else its addresses have run out */
+    if (own.missing != SIZE_MAX && w->missing > own.missing / LITTLE_PART)
         *w = own;
 }
 
