@@ -14,6 +14,7 @@
 
 #include <weir/allocator.h>
 
+#include "allocator_internal.h"
 #include "budget.h"
 #include "commands.h"
 #include "flags.h"
@@ -146,6 +147,17 @@ static void learn(struct info *info) {
     weir__learn_close(learn);
 }
 
+/* What an allocator with these settings would be told, in the same words: 0, or 1 with a line in the log.  A driver
+ * that cannot answer now may, when there is more room on its device. */
+static int check_settings(const struct info *info) {
+    weir_options options = info->settings.options;
+
+    if (options.log < WEIR_LOG_WARNING)
+        options.log = WEIR_LOG_WARNING;
+    return weir__allocator_check_on(info->device.driver, &options, NULL, 0) != WEIR_OK &&
+           weir_last_driver_result() == 0;
+}
+
 /* `quiet`: the table itself will say that there is no GPU. */
 static int gather(struct info *info) {
     int code = weir_cli_settings_finish(&info->settings);
@@ -155,6 +167,8 @@ static int gather(struct info *info) {
     if (code != 0)
         return code;
     without_ids(info);
+    if (check_settings(info))
+        return 1;
     learn(info);
     if (info->device.fell_back)
         snprintf(info->no_cuda.text, sizeof info->no_cuda.text, "%s", info->device.why_not);

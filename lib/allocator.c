@@ -152,6 +152,18 @@ static uint64_t part_of(const weir_allocator *a, uint64_t weight, uint64_t weigh
     return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
 }
 
+/* Of all processes on the device, this one among them, whether it takes part yet or not. */
+static uint64_t all_weights(const struct weir_host *host) {
+    const weir_options *o = &host->options;
+    uint64_t own = weight_of(o);
+
+    if (host->neighbours)
+        return weir__neighbours_weights(host->neighbours);
+    return o->ledger == WEIR_SWITCH_ON
+               ? own + weir__neighbours_look(host->driver, host->device, UINT64_MAX - own)
+               : own;
+}
+
 /* What is left to others, and shares, in bytes. */
 static weir_status set_shares(weir_allocator *a, const struct weir_device_memory *memory,
                               const struct message *message) {
@@ -174,7 +186,11 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         return WEIR_OK;
     if (!is_fixed(o))
         host->relimit = relimit;
-    weights = host->neighbours ? weir__neighbours_weights(host->neighbours) : weight_of(o);
+    if (o->ledger != WEIR_SWITCH_ON)
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "%s share is all of the device with ledger off, which knows of no other process",
+                  o->limit.kind == WEIR_AMOUNT_SHARE ? "limit" : "prealloc");
+    weights = all_weights(host);
     if (weights == 0)
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
                       "the weights of all processes on the device sum to 0: give one of them a "
@@ -529,25 +545,35 @@ static void leave_neighbours(weir_allocator *a) {
         weir__neighbours_leave(a->host.neighbours, &a->host.shown);
 }
 
+/* What the device says of the settings. */
+static weir_status hold_settings(weir_allocator *a, const weir_options *given,
+                                 const struct message *message) {
+    weir_status status = set_budget(a, message);
+
+    if (status == WEIR_OK)
+        status = open_to_peers(&a->host, message);
+    if (status == WEIR_OK)
+        status = open_exports(a, message);
+    if (status != WEIR_OK)
+        return status;
+    warn_of_lost_steps(&a->host);
+    warn_of_unused(&a->host, given);
+    return WEIR_OK;
+}
+
 /* Everything after the context: undone by release_device on failure. */
 static weir_status furnish(weir_allocator *a, const weir_options *given,
                            const struct message *message) {
     struct weir_host *host = &a->host;
-    weir_status status = set_budget(a, message);
+    weir_status status = hold_settings(a, given, message);
     char why[160] = "";
     int at_create;
 
-    if (status == WEIR_OK)
-        status = open_to_peers(host, message);
-    if (status == WEIR_OK)
-        status = open_exports(a, message);
     if (status != WEIR_OK)
         return status;
     size_fixed_arena(a);
     learn(a, given);
     set_decay(a);
-    warn_of_lost_steps(host);
-    warn_of_unused(host, given);
     status = a->ops->open(host, &a->engine);
     if (status != WEIR_OK) {
         weir__exports_close(a->exports);
@@ -593,12 +619,59 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
                   why[0] ? why : weir_status_message(status));
 }
 
+/* A zeroed one, its options understood.  NULL: the status says why, and `message` of the options. */
+static weir_allocator *begin(const struct weir_driver *driver, const weir_options *options,
+                             int *ordinal, weir_status *status, const struct message *message) {
+    weir_allocator *a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
+    const char *driver_name;
+
+    *status = a ? WEIR_OK : weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    if (!a)
+        return NULL;
+    memset(a, 0, sizeof *a);
+    a->host.driver = driver;
+    a->host.books = &a->books;
+    *status = weir__options_complete(options, &a->host.options, message->text, message->bytes);
+    if (*status == WEIR_OK)
+        *status = weir__device_parse(a->host.options.device, &driver_name, ordinal, message->text,
+                                     message->bytes);
+    if (*status == WEIR_OK)
+        return a;
+    (void)weir__engine_refuse(*status);
+    free(a);
+    return NULL;
+}
+
+weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
+                                     char *message, size_t message_bytes) {
+    struct message to = {message, message_bytes};
+    weir_status status;
+    int ordinal = 0;
+    weir_allocator *a = begin(driver, options, &ordinal, &status, &to);
+
+    if (!a)
+        return status;
+    need_ids_for_front(&a->host);
+    a->ops = engine_of(&a->host.options);
+    status = take_device(&a->host, ordinal, &to);
+    if (status == WEIR_OK) {
+        int result;
+
+        status = hold_settings(a, options, &to);
+        result = weir__driver_result;
+        weir__exports_close(a->exports);
+        driver->cuDevicePrimaryCtxRelease(a->host.device);
+        weir__set_driver_result(result);
+    }
+    free(a);
+    return status;
+}
+
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes) {
     static _Atomic uint64_t made; /* so far */
     struct message to = {message, message_bytes};
-    const char *driver_name;
     weir_allocator *a;
     weir_status status;
     int ordinal = 0;
@@ -606,26 +679,15 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     weir__nvtx_attach();
-    a = aligned_alloc(_Alignof(weir_allocator), sizeof *a);
+    a = begin(driver, options, &ordinal, &status, &to);
     if (!a)
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    memset(a, 0, sizeof *a);
+        return status;
     a->host.number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
-    a->host.driver = driver;
-    a->host.books = &a->books;
     a->host.fit = fit;
     a->host.borrow = borrow;
     a->host.prepare = prepare;
     a->host.refused = refused;
     a->host.created_ticks = driver->ticks();
-    status = weir__options_complete(options, &a->host.options, message, message_bytes);
-    if (status == WEIR_OK)
-        status = weir__device_parse(a->host.options.device, &driver_name, &ordinal, message,
-                                    message_bytes);
-    if (status != WEIR_OK) {
-        weir__set_driver_result(CUDA_SUCCESS);
-        goto free_allocator;
-    }
     if (weir__verdict_is_wanted(a->host.options.verdict)) /* the caller's need not live on */
         a->host.options.verdict = weir__text_keep(a->host.options.verdict, NULL);
     if (!a->host.options.verdict) {

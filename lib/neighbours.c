@@ -149,13 +149,29 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     pthread_mutex_unlock(&n->lock);
 }
 
-uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
+static uint64_t weights_in(struct weir_ledger *ledger, uint64_t most) {
     struct weir_ledger_entry entry;
     uint64_t sum = 0;
 
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (weir__ledger_read(&n->ledger, slot, &entry) && entry.weight < UINT64_MAX - sum)
+        if (weir__ledger_read(ledger, slot, &entry) && entry.weight < most - sum)
             sum += entry.weight;
+    return sum;
+}
+
+uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
+    return weights_in(&n->ledger, UINT64_MAX);
+}
+
+uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most) {
+    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    struct weir_ledger ledger;
+    uint64_t sum;
+
+    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    sum = weights_in(&ledger, most);
+    weir__ledger_close(&ledger);
     return sum;
 }
 

@@ -56,6 +56,8 @@ uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);
+/* The same of a device on which this process does not take part, as a look at the ledger tells; `most' at most. */
+uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
 
 #define WEIR_NEIGHBOURS_DEVICE_BYTES 33
 /* The name that a device has in ledgers.  0: nobody else has memory of it, or it has no name. */
