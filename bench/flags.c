@@ -11,7 +11,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <libgen.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +158,6 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
 int weir_cli_profile_check(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile, *why;
     const char *label = label_of(settings, WEIR_SETTING_PROFILE);
-    char *copy;
     struct stat is;
 
     if (!path || strcmp(path, "off") == 0)
@@ -167,13 +165,11 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings) {
     if (stat(path, &is) == 0) {
         why = profile_problem(path, &is);
     } else {
-        copy = strdup(path);
-        why = errno != ENOENT                           ? strerror(errno)
-              : !copy || path[strlen(path) - 1] == '/'  ? "there is no such folder"
-              : access(dirname(copy), W_OK | X_OK) == 0 ? NULL
-              : errno == ENOENT                         ? "there is no such folder"
-                                                        : strerror(errno);
-        free(copy);
+        why = errno != ENOENT                 ? strerror(errno)
+              : path[strlen(path) - 1] == '/' ? "there is no such folder"
+              : jsonfile_can_make(path)       ? NULL
+              : errno == ENOENT               ? "there is no such folder"
+                                              : strerror(errno);
         if (!why)
             fprintf(stderr,
                     "weir: profile %s: there is none yet: this run makes it, and the next one "

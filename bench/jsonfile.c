@@ -3,7 +3,7 @@
 #include "jsonfile.h"
 
 #include <errno.h>
-#include <libgen.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +16,21 @@
 
 #include "replace.h"
 
-static int can_make(const char *path) {
-    char *copy = realpath(path, NULL);
-    int can;
+int jsonfile_can_make(const char *path) {
+    char *place = realpath(path, NULL), *beside = NULL;
+    int file = -1, error;
 
-    if (!copy)
-        copy = strdup(path);
-    can = copy && access(dirname(copy), W_OK | X_OK) == 0;
-    free(copy);
-    return can;
+    if (asprintf(&beside, "%s.XXXXXX", place ? place : path) >= 0)
+        file = mkostemp(beside, O_CLOEXEC);
+    error = errno;
+    if (file >= 0) {
+        close(file);
+        unlink(beside);
+    }
+    free(beside);
+    free(place);
+    errno = error;
+    return file >= 0;
 }
 
 static int check(const char *flag, const char *path, int is_replaced) {
@@ -42,7 +48,7 @@ static int check(const char *flag, const char *path, int is_replaced) {
         error = EISDIR;
     else if (is_there ? access(path, W_OK) != 0 : errno != ENOENT)
         error = errno;
-    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !can_make(path))
+    else if ((!is_there || (is_replaced && S_ISREG(status.st_mode))) && !jsonfile_can_make(path))
         error = errno;
     if (error)
         fprintf(stderr, "weir: %s %s: %s\n", flag, path, strerror(error));

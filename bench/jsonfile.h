@@ -14,6 +14,9 @@
  * printed. */
 int jsonfile_check(const char *flag, const char *path);
 int jsonfile_check_to_add(const char *flag, const char *path);
+/* 1 if a file can be made there, or 0 and errno: one is made beside it and goes again, since there are file systems
+ * (/proc) in whose folders one may write and cannot. */
+int jsonfile_can_make(const char *path);
 /* One object a line; "-" is standard output.  A file is replaced at the end, as a whole (replace.h).  1, or 0 with
  * a message printed. */
 int jsonfile_write(const char *path, const json_t *array);

@@ -422,25 +422,35 @@ static int is_page(const char *out) {
     return dot && dot != out && (strcmp(dot, ".html") == 0 || strcmp(dot, ".htm") == 0);
 }
 
+/* In a folder a page can be made; where there is none, it can be. */
+static int folder_check(const char *flag, const char *out, int is_there) {
+    size_t length = strlen(out);
+    char *path = NULL;
+    int good;
+
+    while (length > 1 && out[length - 1] == '/')
+        length--;
+    if (asprintf(&path, "%.*s%s", (int)length, out, is_there ? "/index.html" : "") < 0)
+        return out_of_memory();
+    good = jsonfile_check(flag, path);
+    free(path);
+    return good;
+}
+
 int report_check(const char *flag, const char *out) {
     struct stat status;
-    int is_there = stat(out, &status) == 0, error = 0;
+    int is_there = stat(out, &status) == 0;
 
     if (strcmp(out, "-") == 0) {
         fprintf(stderr, "weir: %s -: a report goes to a folder or a file\n", flag);
         return 0;
     }
-    if (is_page(out) || !is_there)
+    if (!*out || is_page(out))
         return jsonfile_check(flag, out);
-    if (!S_ISDIR(status.st_mode))
-        error = ENOTDIR;
-    else if (access(out, W_OK | X_OK) != 0)
-        error = errno;
-    if (error == ENOTDIR)
-        fprintf(stderr, "weir: %s %s: it is no folder; a page's name ends in .html\n", flag, out);
-    else if (error)
-        fprintf(stderr, "weir: %s %s: %s\n", flag, out, strerror(error));
-    return !error;
+    if (!is_there || S_ISDIR(status.st_mode))
+        return folder_check(flag, out, is_there);
+    fprintf(stderr, "weir: %s %s: it is no folder; a page's name ends in .html\n", flag, out);
+    return 0;
 }
 
 /* As a whole or not at all. */
