@@ -63,7 +63,7 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
-const struct argp *weir_settings_argp(void) {
+static const struct argp *make_argp(int hidden) {
     static const struct argp argp = {.options = flag_options, .parser = parse_flag};
 
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
@@ -73,10 +73,21 @@ const struct argp *weir_settings_argp(void) {
                  row->accepts,
                  i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
                                           : row->default_text);
-        flag_options[i] = (struct argp_option){
-            .name = row->name, .key = FIRST_KEY + i, .arg = row->argument, .doc = flag_docs[i]};
+        flag_options[i] = (struct argp_option){.name = row->name,
+                                               .key = FIRST_KEY + i,
+                                               .arg = row->argument,
+                                               .flags = i == hidden ? OPTION_HIDDEN : 0,
+                                               .doc = flag_docs[i]};
     }
     return &argp;
+}
+
+const struct argp *weir_settings_argp(void) {
+    return make_argp(-1);
+}
+
+const struct argp *weir_settings_argp_but(enum weir_setting refused) {
+    return make_argp((int)refused);
 }
 
 int weir_cli_settings_tell(const char *name, FILE *file) {

@@ -36,6 +36,8 @@ struct weir_cli_settings {
 /* The flags, for a struct argp_child; its input is a struct weir_cli_settings, which
  * weir_cli_settings_init has set up.  Static; the same at each call.  Not thread-safe. */
 const struct argp *weir_settings_argp(void);
+/* The same where one of them is refused: it is not listed. */
+const struct argp *weir_settings_argp_but(enum weir_setting refused);
 /* Tells what a setting is, by its name, flag or variable; NULL: each.  0: there is none of that name. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 

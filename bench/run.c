@@ -319,7 +319,7 @@ static const char doc[] =
     "of cudaMallocAsync and of CUDA's memory pools.\v"
     "JAX, TensorFlow and PyTorch are told by their own variables to ask there, unless the "
     "environment already says where, or --no-env is given; what was set is said on standard "
-    "error.\n\n"
+    "error.  There is no --device: the program chooses its devices itself.\n\n"
     "Exit code: the command's; 126 if it cannot be run, 127 if there is none, as env(1); 2 usage "
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
@@ -389,7 +389,8 @@ int weir_cmd_run(int argc, char **argv) {
         {"verbose", 'v', NULL, 0, "Say in the program what is served and what is not.", 0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
-    struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
+    struct argp_child children[] = {
+        {weir_settings_argp_but(WEIR_SETTING_DEVICE), 0, "Allocator settings:", 1}, {0}};
     struct argp argp = {options, parse_argument, "[--] COMMAND [ARGUMENT...]", doc, children, NULL,
                         NULL};
     static struct run run;

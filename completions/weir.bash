@@ -21,7 +21,7 @@ _weir_flags() { # COMMAND
         echo '--output= --help'
         ;;
     run)
-        echo '--arena= --children --decay= --device= --dry-run --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --heap-profile= --internal-dependencies= --json= --latency= --leave= --ledger= --limit= --log= --no-children --no-env --no-top --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --verdict= --help'
+        echo '--arena= --children --decay= --dry-run --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --heap-profile= --internal-dependencies= --json= --latency= --leave= --ledger= --limit= --log= --no-children --no-env --no-top --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --recovery-timeout= --release-threshold= --report= --serve-malloc --stats --stream-checks= --trace-events= --verbose --verdict= --help'
         ;;
     top)
         echo '--interval= --json --once --pid= --help'
@@ -80,7 +80,6 @@ _weir_values() { # COMMAND FLAG
     replay--prealloc-mode) echo 'foreground background' ;;
     replay--stream-checks) echo 'on off' ;;
     run--arena) echo 'fixed regions mapped' ;;
-    run--device) echo 'cuda model' ;;
     run--engine) echo 'pool arena platform' ;;
     run--export) echo 'on off' ;;
     run--front) echo 'on off' ;;

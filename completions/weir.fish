@@ -154,7 +154,6 @@ complete -c weir -n '__fish_seen_subcommand_from run' -l trace-events -r -d 'Wri
 complete -c weir -n '__fish_seen_subcommand_from run' -s v -l verbose -d 'Say in the program what is served and what is not'
 complete -c weir -n '__fish_seen_subcommand_from run' -l arena -x -a 'fixed regions mapped' -d 'Arena engine'
 complete -c weir -n '__fish_seen_subcommand_from run' -l decay -r -f -d 'Reserve that nothing needed for so long goes back to the device by halves, each time so much goes by'
-complete -c weir -n '__fish_seen_subcommand_from run' -l device -x -a 'cuda model' -d 'Which device'
 complete -c weir -n '__fish_seen_subcommand_from run' -l engine -x -a 'pool arena platform' -d 'Where blocks come from'
 complete -c weir -n '__fish_seen_subcommand_from run' -l event-ring -r -f -d 'Growth events kept for weir_events'
 complete -c weir -n '__fish_seen_subcommand_from run' -l export -x -a 'on off' -d 'Make the pool so that other processes may use blocks of it (weir/share.h)'
