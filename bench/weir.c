@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "flags.h"
 #include "runner.h"
+#include "text.h"
 
 static const struct command {
     const char *name;
@@ -43,7 +44,36 @@ static int is_one_of(const char *word, const char *a, const char *b) {
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
+/* What a misspelt word is like, behind a list of what there is. */
+struct likeness {
+    const char *word, *closest; /* NULL: nothing yet */
+    size_t distance;
+};
+
+static void compare(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, strlen(likeness->word), name);
+
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+static void compare_commands(struct likeness *likeness) {
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (commands[i].what)
+            compare(likeness, commands[i].name);
+}
+
+/* Two letters off, and not most of the word. */
+static void suggest(const struct likeness *likeness) {
+    if (likeness->distance <= 2 && likeness->distance * 2 < strlen(likeness->word))
+        fprintf(stderr, "; did you mean %s?", likeness->closest);
+    fputc('\n', stderr);
+}
+
 static int run_command(const char *name, int argc, char **argv) {
+    struct likeness likeness = {.word = name};
     char title[32];
 
     for (size_t i = 0; i < COMMANDS; i++)
@@ -56,13 +86,16 @@ static int run_command(const char *name, int argc, char **argv) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
-    fputc('\n', stderr);
+    compare_commands(&likeness);
+    compare(&likeness, "help");
+    suggest(&likeness);
     return 2;
 }
 
 /* What a command or a setting does, by any of its names. */
 static int help(const char *topic) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
+    struct likeness likeness = {.word = topic + (strncmp(topic, "--", 2) == 0 ? 2 : 0)};
 
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what && strcmp(topic, commands[i].name) == 0)
@@ -73,7 +106,14 @@ static int help(const char *topic) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(stderr, " %s,", commands[i].name);
-    fputs(" settings, and each of these\n", stderr);
+    fputs(" settings, and each of these", stderr);
+    compare_commands(&likeness);
+    compare(&likeness, "settings");
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        compare(&likeness, weir__setting_row((enum weir_setting)i)->name);
+        compare(&likeness, weir__setting_row((enum weir_setting)i)->variable);
+    }
+    suggest(&likeness);
     return 2;
 }
 

@@ -343,37 +343,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 /* -------------------------------------------------------------- look-alikes ---- */
 
-enum { LONGEST_NAME = 96, FURTHEST_LIKENESS = 2 };
-
-static int same_letter(char a, char b) {
-    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
-}
-
-/* Letters to insert, remove or change to make one name of the other, whatever the case. */
-static size_t edit_distance(const char *a, size_t a_length, const char *b) {
-    size_t b_length = strlen(b), row[LONGEST_NAME + 1];
-
-    if (a_length > LONGEST_NAME || b_length > LONGEST_NAME)
-        return LONGEST_NAME;
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= b_length; j++) {
-            size_t best = diagonal + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
-
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[b_length];
-}
+enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
 /* What a name has been found to be like so far. */
 struct likeness {
@@ -389,7 +359,7 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     size_t known_length = strlen(known);
     size_t prefix =
         length > known_length && strncmp(name, known, known_length) == 0 ? known_length : 0;
-    size_t distance = edit_distance(name, length, known);
+    size_t distance = weir__text_distance(name, length, known);
 
     if (strcmp(name, known) == 0)
         likeness->is_known = 1;

@@ -398,6 +398,37 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes) {
     decimal_spell((uint64_t)whole, digits, n, "", text, text_bytes);
 }
 
+/* ----------------------------------------------------------------- likeness ---- */
+
+static int same_letter(char a, char b) {
+    return (a >= 'a' && a <= 'z' ? a - 'a' + 'A' : a) == (b >= 'a' && b <= 'z' ? b - 'a' + 'A' : b);
+}
+
+size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
+    size_t b_length = strlen(b), row[WEIR_DISTANT + 1];
+
+    if (a_length > WEIR_DISTANT || b_length > WEIR_DISTANT)
+        return WEIR_DISTANT;
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = diagonal + (same_letter(a[i - 1], b[j - 1]) ? 0 : 1);
+
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b_length];
+}
+
 /* --------------------------------------------------------------- kept texts ---- */
 
 struct kept {

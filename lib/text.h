@@ -53,6 +53,11 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes);
 /* A text as messages show it: 'text', without control characters and cut when very long. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
+enum { WEIR_DISTANT = 96 };
+/* Letters to insert, remove or change to make one name of the other, whatever the case; WEIR_DISTANT if one is longer
+ * than that.  `a' need not end. */
+size_t weir__text_distance(const char *a, size_t a_length, const char *b);
+
 /* A copy of `text` that lives as long as the process, the same pointer for the same text; *is_new
  * (may be NULL) is 1 for the first call with it.  NULL: out of memory.  Thread-safe.  For texts of
  * which there are few. */
