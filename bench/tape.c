@@ -149,7 +149,8 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
         return fail(maker, "more than 4294967296 iterations");
     if (!make_room(&maker->labels, &maker->label_room, header->marks, sizeof *maker->labels))
         return fail(maker, "out of memory");
-    memcpy(maker->labels[header->marks], event->label, sizeof *maker->labels);
+    memset(maker->labels[header->marks], 0, sizeof *maker->labels); /* what is behind it, too */
+    memcpy(maker->labels[header->marks], event->label, strlen(event->label));
     op->block = (uint32_t)header->marks++;
     return 1;
 }
