@@ -100,18 +100,117 @@ static int is_process(const json_t *object) {
            json_is_integer(json_object_get(object, "pid"));
 }
 
-static int check_object(const json_t *object, const char *from) {
+/* What the page and its pictures read as figures, wherever it stands in a result. */
+static int is_figure(const char *key) {
+    static const char *const figures[] = {"alloc_ns",
+                                          "allocs",
+                                          "buckets",
+                                          "cell_bytes",
+                                          "driver_version",
+                                          "failed",
+                                          "frees",
+                                          "front_hits",
+                                          "given_back",
+                                          "growths",
+                                          "in_use_high",
+                                          "in_use_peak",
+                                          "live_bytes",
+                                          "live_peak_bytes",
+                                          "marks",
+                                          "max",
+                                          "op",
+                                          "ops",
+                                          "page_bytes",
+                                          "pid",
+                                          "refusals",
+                                          "repeat",
+                                          "requested_high",
+                                          "requested_low",
+                                          "requested_peak",
+                                          "reserve",
+                                          "reserve_high",
+                                          "reserve_low",
+                                          "reserve_peak",
+                                          "stall_ns",
+                                          "streams",
+                                          "reserve_peak_bytes",
+                                          "steady_alloc_ns",
+                                          "time_ns",
+                                          "warm_up_iterations"};
+
+    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
+        if (strcmp(key, figures[i]) == 0)
+            return 1;
+    return 0;
+}
+
+/* A figure, or several; null: it was not to be had. */
+static int is_whole(const json_t *value) {
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(value, i, one) if (!is_whole(one)) return 0;
+    return json_is_array(value) || json_is_null(value) ||
+           (json_is_integer(value) && json_integer_value(value) >= 0);
+}
+
+/* Where one is wrong: the result's number, and its way through that. */
+struct place {
+    const char *file;
+    size_t result;
+    char way[256];
+};
+
+static int no_figure(const struct place *place, const json_t *value) {
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+
+    fprintf(stderr,
+            "weir: %s: result %zu, %s is %.60s; expected a whole number that is not below 0\n",
+            place->file, place->result, place->way, text ? text : "none");
+    free(text);
+    return 0;
+}
+
+static int check_figures(struct place *place, const json_t *value) {
+    size_t length = strlen(place->way), i;
+    const json_t *one;
+    const char *key;
+    int good = 1;
+
+    json_array_foreach(value, i, one) {
+        snprintf(place->way + length, sizeof place->way - length, "[%zu]", i);
+        good = good && check_figures(place, one);
+    }
+    for (void *at = json_object_iter((json_t *)(uintptr_t)value); at && good;
+         at = json_object_iter_next((json_t *)(uintptr_t)value, at)) {
+        key = json_object_iter_key(at);
+        one = json_object_iter_value(at);
+        if (strcmp(key, "options") == 0) /* texts, as they were typed */
+            continue;
+        snprintf(place->way + length, sizeof place->way - length, "%s%s", length ? "." : "", key);
+        good = !is_figure(key) ? check_figures(place, one)
+               : is_whole(one) ? 1
+                               : no_figure(place, one);
+    }
+    place->way[length] = '\0';
+    return good;
+}
+
+static int check_object(const json_t *object, const char *from, size_t before) {
+    struct place place = {.file = from, .result = before + 1};
+
     if (is_replay(object) || is_process(object))
-        return 1;
+        return check_figures(&place, object);
     return foreign(from, other_kind(object));
 }
 
 /* Arrays are taken apart. */
 static int take_value(json_t *all, json_t *value, const char *from) {
     if (!json_is_array(value))
-        return check_object(value, from) && json_array_append(all, value) == 0;
+        return check_object(value, from, json_array_size(all)) &&
+               json_array_append(all, value) == 0;
     for (size_t i = 0; i < json_array_size(value); i++)
-        if (!check_object(json_array_get(value, i), from) ||
+        if (!check_object(json_array_get(value, i), from, json_array_size(all)) ||
             json_array_append(all, json_array_get(value, i)) != 0)
             return 0;
     return 1;
