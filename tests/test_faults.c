@@ -434,26 +434,36 @@ static weir_status give_used_under_capture(struct scene *s) {
     return drop_on(s, 3, A);
 }
 
-/* Streams that have ended hold much of the reserve. */
+/* A stream that has ended holds much of the reserve: while it was alone no event was recorded for what it freed. */
 static void much_is_stranded(struct scene *s) {
-    OK(want(s, 1, 1000, A));
-    for (int i = 0; i < 3; i++) {
-        CUstream stream = make_stream();
+    CUstream stream = make_stream();
 
-        for (int j = 0; j < 20; j++)
-            touch(s, 1000, stream);
-        OK(want(s, 0, 40 * MIB, stream));
-        OK(want(s, 2, 40 * MIB, stream));
-        OK(drop(s, 0));
-        OK(drop(s, 2));
-        CU(driver->cuStreamDestroy(stream));
-    }
+    OK(want(s, 0, 120 * MIB, stream));
+    OK(drop(s, 0));
+    CU(driver->cuStreamDestroy(stream));
     for (int i = 0; i < 600; i++)
         touch(s, 1000, A);
 }
 
+/* So far. */
+static int has_failed(void) {
+#ifdef CAN_REFUSE_HOST_MEMORY
+    if (was_refused)
+        return 1;
+#endif
+    return weir__model_faults_met(NULL) > 0;
+}
+
+/* The device is waited for rather than that the reserve grows, by those that can tell whose it is. */
 static weir_status take_past_it(struct scene *s) {
-    return want(s, 0, 110 * MIB, A);
+    int waits = (s->world->kind == KIND_REGIONS || s->world->kind == KIND_MAPPED) &&
+                !(s->world->without & WEIR_CAP_STREAM_ID);
+    uint64_t before = stats_of(s->a).reserve;
+    weir_status status = want(s, 0, 110 * MIB, A);
+
+    if (waits && status == WEIR_OK && !has_failed())
+        MUST_EQ(stats_of(s->a).reserve, before);
+    return status;
 }
 
 static void a_large_idle(struct scene *s) {
