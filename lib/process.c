@@ -28,8 +28,10 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "thread.h"
 
-enum { MOST_DEVICES = 64 };
+/* How long the driver and the disk have as the process ends. */
+enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10 };
 
 /* What the environment names. */
 struct place {
@@ -57,14 +59,42 @@ static void give_lock(void) {
     weir__driver_end_use();
 }
 
-/* Registered once the driver is open, and so called before it goes. */
-static void save_at_exit(void) {
-    for (int device = 0; device < MOST_DEVICES && !weir__driver_forked(); device++) {
-        weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
+/* That learns, and knows what it needed; NULL. */
+static weir_allocator *learner(int device) {
+    weir_allocator *a = atomic_load_explicit(&allocators[device], memory_order_acquire);
 
-        if (a && a->learn && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST))
-            (void)weir__learn_save(a, NULL);
-    }
+    return a && a->learn && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ? a : NULL;
+}
+
+/* Whoever asks is told by the driver, or not at all. */
+static void ask_all(void *unused) {
+    weir_statistics figures;
+
+    (void)unused;
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            weir__stats_read(learner(device), &figures);
+}
+
+static void save_all(void *unused) {
+    (void)unused;
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            (void)weir__learn_save(learner(device), NULL);
+}
+
+/* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
+ * call of it that never ends, with an allocator's lock. */
+static void save_at_exit(void) {
+    if (weir__driver_forked())
+        return;
+    if (!weir__thread_in_time(ask_all, NULL, ANSWER_S))
+        weir__log(settings.log, WEIR_LOG_WARNING,
+                  "no answer from the driver within %d s: the process ends without its profile",
+                  ANSWER_S);
+    else if (!weir__thread_in_time(save_all, NULL, SAVE_S))
+        weir__log(settings.log, WEIR_LOG_WARNING,
+                  "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
 static weir_status without_driver(weir_status status, int log, const char *message) {

@@ -2,7 +2,11 @@
 /* thread.c: see thread.h. */
 #include "thread.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
 static void (*watcher)(void); /* fixed before there is a thread */
@@ -29,6 +33,55 @@ int weir__thread_lock_at_exit(pthread_mutex_t *lock) {
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec++;
     return pthread_mutex_timedlock(lock, &until) == 0;
+}
+
+struct job {
+    void (*work)(void *context);
+    void *context;
+    sem_t done;
+    atomic_int holders; /* who does it, who waits for it: the last one frees it */
+};
+
+static void let_go(struct job *job) {
+    if (atomic_fetch_sub(&job->holders, 1) > 1)
+        return;
+    sem_destroy(&job->done);
+    free(job);
+}
+
+static void *do_job(void *of) {
+    struct job *job = of;
+
+    weir__thread_begin();
+    job->work(job->context);
+    (void)sem_post(&job->done);
+    let_go(job);
+    return NULL;
+}
+
+int weir__thread_in_time(void (*work)(void *context), void *context, int seconds) {
+    struct job *job = malloc(sizeof *job);
+    struct timespec until;
+    pthread_t thread;
+    int failed;
+
+    if (job) {
+        *job = (struct job){.work = work, .context = context};
+        atomic_init(&job->holders, 2);
+    }
+    if (!job || sem_init(&job->done, 0, 0) != 0 || weir__thread_start(&thread, do_job, job) != 0) {
+        free(job);
+        work(context);
+        return 1;
+    }
+    (void)pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    do
+        failed = sem_timedwait(&job->done, &until);
+    while (failed && errno == EINTR);
+    let_go(job);
+    return !failed;
 }
 
 void weir__thread_watch(void (*begins)(void)) {

@@ -15,6 +15,9 @@ void weir__thread_begin(void);
 /* As the process ends: a thread that is in a call of the driver's may never come back, with the lock.  1, or 0: it was
  * not to be had within a second. */
 int weir__thread_lock_at_exit(pthread_mutex_t *lock);
+/* Has another thread do that, which may come to a call of the driver's that never ends, and waits so many seconds for
+ * it.  1, or 0: it is still at it, and `context' is its own.  Where there can be no thread this one does it. */
+int weir__thread_in_time(void (*work)(void *context), void *context, int seconds);
 /* Who stands between the program and the driver is told so of each, before anything else: `begins` is called in it.
  * Set before the first is started. */
 void weir__thread_watch(void (*begins)(void));

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "model/model_state.h"
 #include "model_device.h"
 
 enum { DEVICES = 3, THREADS = 8 };
@@ -345,6 +346,32 @@ START_TEST(each_saves_its_profile_at_exit) {
 }
 END_TEST
 
+/* A driver that answers nothing any more does not keep the process from its end, which comes without a profile. */
+START_TEST(a_driver_that_hangs_is_not_waited_for_at_exit) {
+    char folder[] = "/tmp/weir-process-XXXXXX", command[128];
+    int status = -1;
+    pid_t child;
+
+    MUST(mkdtemp(folder) != NULL);
+    child = fork();
+    if (child == 0) {
+        void *block;
+
+        setenv("WEIR_PROFILE", folder, 1);
+        begin(1, "model");
+        if (weir_alloc(of(0), 50 * MIB, stream_of[0], &block) != WEIR_OK)
+            _exit(1);
+        (void)alarm(15); /* else it would be there for ever */
+        weir__model_lock();
+        exit(0);
+    }
+    MUST(waitpid(child, &status, 0) == child);
+    MUST(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    snprintf(command, sizeof command, "rmdir %s", folder); /* which is empty */
+    ANSWERS(0, system(command));
+}
+END_TEST
+
 /* Any library of that name will do. */
 static int load_preload(void) {
     const char *built = getenv("top_builddir");
@@ -400,6 +427,7 @@ int main(void) {
     tcase_add_test(tests, a_child_of_fork_is_refused);
     tcase_add_test(tests, a_child_born_before_the_first_was_made_is_refused);
     tcase_add_test(tests, each_saves_its_profile_at_exit);
+    tcase_add_test(tests, a_driver_that_hangs_is_not_waited_for_at_exit);
     tcase_add_loop_test(tests, under_the_preload_it_has_no_reserve_of_its_own, 0, 2);
     return run_suite(suite, CK_FORK);
 }
