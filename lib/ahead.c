@@ -227,7 +227,7 @@ static void stop_for_good(void) {
         return;
     atomic_store(&exiting, 1);
     /* unreached: not to be had, for which the driver must hang */
-    if (weir__thread_lock_at_exit(&stepping))
+    if (weir__thread_lock_at_end(&stepping))
         pthread_mutex_unlock(&stepping);
 }
 

@@ -468,13 +468,13 @@ static void leave_at_exit(void) {
     if (weir__driver_forked())
         return;
     atomic_store(&exiting, 1);
-    if (!weir__thread_lock_at_exit(&stepping)) /* the others see that the process has ended */
+    if (!weir__thread_lock_at_end(&stepping)) /* the others see that the process has ended */
         return;
     pthread_mutex_unlock(&stepping);
-    if (!weir__thread_lock_at_exit(&joining))
+    if (!weir__thread_lock_at_end(&joining))
         return;
     for (struct weir_neighbours *n = first; n; n = n->next) {
-        if (!weir__thread_lock_at_exit(&n->lock))
+        if (!weir__thread_lock_at_end(&n->lock))
             continue;
         weir__ledger_leave(&n->ledger);
         pthread_mutex_unlock(&n->lock);

@@ -27,7 +27,7 @@ void weir__thread_begin(void) {
         watcher();
 }
 
-int weir__thread_lock_at_exit(pthread_mutex_t *lock) {
+int weir__thread_lock_at_end(pthread_mutex_t *lock) {
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);

@@ -194,6 +194,7 @@ victims = \
 	tests/victims/pools \
 	tests/victims/ranges \
 	tests/victims/records \
+	tests/victims/resets \
 	tests/victims/resolved \
 	tests/victims/rules \
 	tests/victims/sized \
@@ -231,6 +232,8 @@ tests_victims_ranges_SOURCES = tests/victims/ranges.c $(victim_work)
 tests_victims_ranges_LDADD =
 tests_victims_records_SOURCES = tests/victims/records.c $(victim_work)
 tests_victims_records_LDADD =
+tests_victims_resets_SOURCES = tests/victims/resets.c $(victim_work)
+tests_victims_resets_LDADD =
 tests_victims_resolved_SOURCES = tests/victims/resolved.c $(victim_work)
 tests_victims_resolved_LDADD =
 tests_victims_rules_SOURCES = tests/victims/rules.c $(victim_work)

@@ -8,8 +8,8 @@
  *   inside   the thread is in one of these functions, below the program's call; what it calls, or the driver on
  *            its behalf, goes to the driver (interpose.h)
  *
- * Pools stand in lists that are only added to, served in a table of which places are only taken, so that both
- * are read without a lock.  Neither is ever freed.  Functions are called inside unless they say otherwise.
+ * Pools stand in lists that are only added to, served in a table of which places are only taken, or taken over from
+ * what was lost, so that both are read without a lock.  Neither is ever freed.  Functions are called inside unless they say otherwise.
  *
  * Must not know: how an allocator works; how a call gets here.
  */
@@ -212,6 +212,8 @@ int weir__start_thread(void *(*run)(void *), const char *name);
 /* From hold to go on nothing is asked of the driver for those who look.  Brief. */
 void weir__show_hold(void);
 void weir__show_go_on(void);
+/* 1, or 0: whoever asks has had no answer for a second, and is not waited for. */
+int weir__show_hold_in_time(void);
 /* The driver is about to go, or the process. */
 void weir__show_end(void);
 

@@ -18,6 +18,7 @@
 
 #include "drop_in.h"
 #include "log.h"
+#include "thread.h"
 
 enum { BUCKETS = 64, BUCKET_BITS = 6 };
 
@@ -182,13 +183,16 @@ static int choose_engine(weir_options *options, int device) {
     return 1;
 }
 
-/* As options say; if the engine is not of the user's choice, by another where the device cannot map. */
+/* As options say; if the engine is not of the user's choice, by another where the device cannot map, or has no addresses
+ * left: what was lost with a context keeps its own. */
 static weir_status create(weir_options *options, int device, weir_allocator **allocator) {
-    int chosen = choose_engine(options, device);
+    static int is_full; /* under `lock' */
+    int chosen = !is_full && choose_engine(options, device);
     weir_status status = weir_allocator_create(options, allocator);
 
-    if (status != WEIR_E_NOT_SUPPORTED || !chosen)
+    if (!chosen || (status != WEIR_E_NOT_SUPPORTED && status != WEIR_E_NO_MEMORY))
         return status;
+    is_full = status == WEIR_E_NO_MEMORY;
     options->engine = WEIR_ENGINE_POOL;
     options->arena = 0;
     return weir_allocator_create(options, allocator);
@@ -214,10 +218,31 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     return WEIR_OK;
 }
 
+/* Where the next one stands: behind all others, or where there is no room left, in the place of one that was lost with
+ * its context, best of one without blocks, of which no free can come any more.  That one is found no longer, and stays:
+ * somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
+static unsigned find_place(void) {
+    unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
+
+    if (known < WEIR_MOST_SERVED)
+        return known;
+    for (unsigned i = known; i-- > 0;) {
+        struct weir_served *s = weir__served_at(i);
+        weir_statistics figures = {.size = sizeof figures};
+
+        if (atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST)
+            continue;
+        found = i;
+        if (weir_stats(s->allocator, &figures) == WEIR_OK && figures.blocks == 0)
+            break;
+    }
+    return found;
+}
+
 /* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place. */
 static struct weir_served *make(int device, size_t most) {
-    unsigned known = weir__served_known();
-    struct weir_served *s = known < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
+    unsigned known = weir__served_known(), place = find_place();
+    struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
     int is_told;
 
@@ -241,8 +266,9 @@ static struct weir_served *make(int device, size_t most) {
         s->context = NULL;
     s->needs_notes = !weir__drop_in_knows_blocks(s->allocator);
     s->needs_sums = !weir__drop_in_knows_peak(s->allocator);
-    atomic_store_explicit(&weir__served[known], s, memory_order_release);
-    atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
+    atomic_store_explicit(&weir__served[place], s, memory_order_release);
+    if (place == known)
+        atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
     if (known == 0) {
         weir__report_due();
         weir__show_begin();
@@ -527,11 +553,44 @@ CUstream weir__served_apart(struct weir_served *s) {
 
 /* ---- the end of a device's context ---------------------------------------------------------------- */
 
-/* What was needed there is written down as at the end of a process: some reset the device as the last that they do. */
-static void save_profiles(int device) {
+/* How long they have before a reset. */
+enum { ANSWER_S = 2, SETTLE_S = 10 };
+
+static int is_on(const struct weir_served *s, const int *device) {
+    return s->device == *device &&
+           atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST;
+}
+
+static void ask_for_figures(void *device) {
+    weir_statistics figures = {.size = sizeof figures};
+
     for (unsigned i = 0; i < weir__served_known(); i++)
-        if (weir__served_at(i)->device == device)
-            weir__served_save(weir__served_at(i));
+        if (is_on(weir__served_at(i), device))
+            (void)!weir_stats(weir__served_at(i)->allocator, &figures);
+}
+
+/* What was needed is written down as at the end of a process, since some reset the device as the last that they do; and
+ * what is idle goes back, which nobody could give back later. */
+static void settle(void *device) {
+    for (unsigned i = 0; i < weir__served_known(); i++) {
+        struct weir_served *s = weir__served_at(i);
+
+        if (!is_on(s, device))
+            continue;
+        weir__served_save(s);
+        (void)!weir_trim(s->allocator, 0, NULL);
+    }
+}
+
+/* A thread may be in a call of the driver's that never ends, with an allocator's lock. */
+static void settle_in_time(int device) {
+    static int devices[WEIR_MOST_DEVICES]; /* whoever is late looks at it later */
+
+    if (device < 0 || device >= WEIR_MOST_DEVICES)
+        return;
+    devices[device] = device;
+    if (weir__thread_in_time(ask_for_figures, &devices[device], ANSWER_S))
+        (void)weir__thread_in_time(settle, &devices[device], SETTLE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
@@ -542,8 +601,10 @@ void weir__served_save(struct weir_served *s) {
 
 /* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
 void weir__served_lose(int device) {
-    save_profiles(device);
-    weir__show_hold();
+    int is_held;
+
+    settle_in_time(device);
+    is_held = weir__show_hold_in_time();
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
@@ -554,7 +615,8 @@ void weir__served_lose(int device) {
         if (weir__heap_on)
             weir__heap_lose(s);
     }
-    weir__show_go_on();
+    if (is_held)
+        weir__show_go_on();
     pthread_mutex_lock(&lock);
     for (int i = 0; i < BUCKETS; i++)
         for (struct weir_pool *p = atomic_load_explicit(&pools[i], memory_order_relaxed); p;

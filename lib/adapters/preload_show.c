@@ -8,8 +8,8 @@
  * A child of fork has neither the thread nor the segment's memory, and weir serves it nothing: so it shows
  * nothing.  A program that is executed begins anew, in the same file.
  *
- * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away waits for
- * that; at the end for no longer than a second.
+ * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a context,
+ * waits for that; for no longer than a second.
  *
  * Must not know: what others make of the figures.
  */
@@ -26,6 +26,7 @@
 #include "clock.h"
 #include "drop_in.h"
 #include "show.h"
+#include "thread.h"
 #include "who.h"
 
 enum { PAUSE_MS = 250 };
@@ -120,17 +121,17 @@ void weir__show_hold(void) {
     pthread_mutex_lock(&asking);
 }
 
+int weir__show_hold_in_time(void) {
+    return weir__thread_lock_at_end(&asking);
+}
+
 void weir__show_go_on(void) {
     pthread_mutex_unlock(&asking);
 }
 
 void weir__show_end(void) {
-    struct timespec until;
-
     weir__segment_remove(&segment);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    if (pthread_mutex_timedlock(&asking, &until) != 0)
+    if (!weir__thread_lock_at_end(&asking))
         return;
     has_ended = 1;
     pthread_mutex_unlock(&asking);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
- * argument is the name of the call.  With a second one, whatever it is, the program itself asks for memory, of which
- * there is enough, and whoever sees to it that there is more hangs.  A driver that cannot be told so is not hung up. */
+ * argument is the name of the call.  With a second one, `beside', the program itself asks for memory, of which
+ * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device.  A driver that cannot be told so is not hung up. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -33,7 +34,8 @@ int main(int argc, char **argv) {
         void *address;
         int (*stop)(const char *entry);
         int (*stopped)(void);
-    } stop, stopped;
+        CUresult (*reset)(CUdevice device);
+    } stop, stopped, reset;
     CUdeviceptr block;
     CUcontext context;
     pthread_t thread;
@@ -43,6 +45,7 @@ int main(int argc, char **argv) {
     victim_load(&cuda, find, 0);
     stop.address = dlsym(library, "cuModelStop");
     stopped.address = dlsym(library, "cuModelStopped");
+    reset.address = dlsym(library, "cuDevicePrimaryCtxReset_v2");
     victim_start(&cuda);
     CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
     CU(cuda.cuMemAllocAsync(&block, MIB, NULL));
@@ -50,13 +53,16 @@ int main(int argc, char **argv) {
         return victim_status(argc, argv);
     (void)usleep(100000); /* for those who look */
     HOLDS(stop.stop(argv[1]));
-    if (argc > 2)
+    if (argc > 2 && strcmp(argv[2], "beside") == 0)
         CU(cuda.cuMemAllocAsync(&block, 100 * MIB, NULL));
     else
         HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped.stopped() == 0; i++)
         (void)usleep(1000);
     HOLDS(stopped.stopped() > 0);
+    (void)usleep(50000); /* for those who look */
+    if (argc > 2 && strcmp(argv[2], "reset") == 0)
+        CU(reset.reset(0));
     puts("it hangs");
     return 0;
 }
