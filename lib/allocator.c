@@ -83,6 +83,16 @@ static weir_status driver_refused(struct weir_host *host, const struct message *
                   weir__driver_error_name(host->driver, result));
 }
 
+/* What came of the last call below, as a person reads it. */
+static const char *why_not(const struct weir_host *host, weir_status status, char *text,
+                           size_t bytes) {
+    if (weir__driver_result == CUDA_SUCCESS || status == WEIR_E_NO_MEMORY)
+        return weir_status_message(status);
+    snprintf(text, bytes, "%s: the driver answered %s", weir_status_message(status),
+             weir__driver_error_name(host->driver, (CUresult)weir__driver_result));
+    return text;
+}
+
 /* Finds the device, retains its primary context. */
 static weir_status take_device(struct weir_host *host, int ordinal, const struct message *message) {
     const struct weir_driver *driver = host->driver;
@@ -467,11 +477,13 @@ static void look_ahead(weir_allocator *a, int at_create) {
 /* What earlier runs needed, or what nobody was to wait for, is a wish: without it there is an allocator all
  * the same. */
 static weir_status as_a_wish(const weir_allocator *a, weir_status status, int result_before) {
+    char why[160];
+
     if (status == WEIR_OK || status == WEIR_E_DEVICE_LOST || a->prealloc_min > 0 ||
         !(a->profile_asked > 0 || is_behind(a)))
         return status;
     weir__log(a->host.options.log, WEIR_LOG_WARNING, "preallocation is left out: %s",
-              weir_status_message(status));
+              why_not(&a->host, status, why, sizeof why));
     weir__set_driver_result(result_before);
     return WEIR_OK;
 }
@@ -579,7 +591,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         weir__exports_close(a->exports);
         weir__learn_close(a->learn);
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
-                      weir_status_message(status));
+                      why_not(host, status, why, sizeof why));
     }
     a->most = host->limit;
     if (host->relimit) { /* the engine knows the most that it can become */
@@ -616,7 +628,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
     weir__exports_close(a->exports);
     weir__learn_close(a->learn);
     return cannot(message, host->options.log, status, "cannot start: %s",
-                  why[0] ? why : weir_status_message(status));
+                  why[0] ? why : why_not(host, status, why, sizeof why));
 }
 
 /* A zeroed one, its options understood.  NULL: the status says why, and `message` of the options. */
@@ -631,6 +643,7 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
     memset(a, 0, sizeof *a);
     a->host.driver = driver;
     a->host.books = &a->books;
+    atomic_init(&a->host.is_being_made, 1);
     *status = weir__options_complete(options, &a->host.options, message->text, message->bytes);
     if (*status == WEIR_OK)
         *status = weir__device_parse(a->host.options.device, &driver_name, ordinal, message->text,
@@ -714,6 +727,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->sibling.device = a->host.device;
     a->sibling.owner = a;
     weir__siblings_join(&a->sibling);
+    atomic_store_explicit(&a->host.is_being_made, 0, memory_order_relaxed);
     *allocator = a;
     return WEIR_OK;
 

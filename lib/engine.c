@@ -55,6 +55,12 @@ static int own_context_is_gone(struct weir_host *host) {
     return 0;
 }
 
+static void log_answer(const struct weir_host *host, const char *what, CUresult result) {
+    if (!atomic_load_explicit(&host->is_being_made, memory_order_relaxed))
+        weir__log(host->options.log, WEIR_LOG_ERROR, "%s%s", what,
+                  weir__driver_error_name(host->driver, result));
+}
+
 weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
@@ -63,8 +69,7 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
         ((result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_HANDLE) &&
          own_context_is_gone(host))) {
         if (weir__detour_set(&host->detours, WEIR_DETOUR_LOST, 1))
-            weir__log(host->options.log, WEIR_LOG_ERROR, "the device is lost: %s",
-                      weir__driver_error_name(host->driver, result));
+            log_answer(host, "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }
     switch (result) {
@@ -83,8 +88,7 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
     case CUDA_ERROR_NOT_SUPPORTED:
         return WEIR_E_NOT_SUPPORTED;
     default:
-        weir__log(host->options.log, WEIR_LOG_ERROR, "the driver answered %s",
-                  weir__driver_error_name(host->driver, result));
+        log_answer(host, "the driver answered ", result);
         return WEIR_E_DRIVER;
     }
 }

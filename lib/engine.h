@@ -99,6 +99,8 @@ struct weir_host {
     struct weir_ahead *ahead;
     /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
     void (*refused)(struct weir_host *host);
+    /* Until it is made whoever makes it says what the driver has against it. */
+    atomic_int is_being_made;
     int hushed; /* refusals are told elsewhere, not in the log.  Set before the first request */
     int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
     /* Fixed: who may use the memory from the beginning, the device itself first. */

@@ -658,6 +658,35 @@ START_TEST(options_that_cannot_be) {
 }
 END_TEST
 
+/* One line says what the driver has against it, whichever call it is. */
+START_TEST(a_creation_that_the_driver_refuses) {
+    static const CUresult results[] = {CUDA_ERROR_UNKNOWN, CUDA_ERROR_ILLEGAL_ADDRESS,
+                                       CUDA_ERROR_OUT_OF_MEMORY};
+    weir_options options = options_of_world(_i / 3);
+    CUresult result = results[_i % 3];
+    uint64_t met = 1;
+
+    options.prealloc = bytes_amount(64 * MIB);
+    for (uint64_t call = 1; met > 0; call++) {
+        weir_allocator *made = NULL;
+        weir_status status;
+        int said;
+
+        weir__model_fail_any(call, 0, result, 1);
+        status = weir_allocator_create(&options, &made);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        said = lines();
+        if (status == WEIR_OK) /* it did without, or with less */
+            (void)!weir_allocator_destroy(made);
+        else if (said != 1 || (weir_last_driver_result() == (int)result &&
+                               result != CUDA_ERROR_OUT_OF_MEMORY && !strstr(logged, " answered ")))
+            ck_abort_msg("call %d: %s: %d lines: %s", (int)call, weir_status_name(status), said,
+                         logged);
+    }
+}
+END_TEST
+
 /* ---- the end of the allocator, the context, the process ------------------------------------- */
 
 START_TEST(destroyed_with_live_blocks) {
@@ -970,6 +999,7 @@ int main(void) {
     LOOP(tests, bindings, WORLDS);
     LOOP(tests, null_arguments, WORLDS);
     tcase_add_test(tests, options_that_cannot_be);
+    LOOP(tests, a_creation_that_the_driver_refuses, 3 * WORLDS);
     LOOP(tests, destroyed_with_live_blocks, WORLDS);
     LOOP(tests, used_in_a_child, WORLDS);
     LOOP(tests, used_after_a_reset, WORLDS);
