@@ -79,9 +79,9 @@ static uint64_t own_limit(const struct weir_host *host) {
                          : host->limit;
 }
 
-/* Of what is free on the device, what may be taken; much, if that is not known. */
+/* Of what is free on the device, what may be taken; nothing, if that is not known: others are asked for all. */
 static uint64_t usable(const struct weir_host *host, uint64_t device_free) {
-    return weir__size_less(device_free, host->leave);
+    return device_free == UINT64_MAX ? 0 : weir__size_less(device_free, host->leave);
 }
 
 /* Is it the device that is short, or what is to be left on it? */

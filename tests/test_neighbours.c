@@ -132,6 +132,9 @@ static void obey(const char *line) {
     } else if (strcmp(line, "fail\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         printf("it will\n");
+    } else if (strcmp(line, "blind\n") == 0) {
+        weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+        printf("it is\n");
     } else if (strcmp(line, "also\n") == 0) { /* another allocator, which has no share */
         weir_options options = options_of(KIND_POOL, "model", 0);
         weir_allocator *other = NULL;
@@ -510,6 +513,20 @@ START_TEST(test_what_cannot_be_given_once) {
     expect(&idle, "fail", "it will");
     expect(&needy, "take 512", "WEIR_OK");
     ck_assert_uint_ge(figures_of(&idle).yield_mib, 384);
+}
+END_TEST
+
+/* Where the driver does not say what is free, others are asked once, for all of it. */
+START_TEST(test_what_is_free_is_not_known) {
+    struct child idle, needy;
+
+    start(&idle, "0");
+    start(&needy, "0");
+    fill(&idle, 960);
+    expect(&needy, "blind", "it is");
+    expect(&needy, "take 256", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&needy).appeals, 1);
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 256);
 }
 END_TEST
 
@@ -1005,6 +1022,7 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_work_that_uses_it_is_waited_for);
     tcase_add_test(giving, test_what_cannot_be_given_once);
     tcase_add_test(giving, test_asked_for_more_than_there_is);
+    tcase_add_test(giving, test_what_is_free_is_not_known);
     tcase_add_test(giving, test_the_whole_device);
     tcase_add_test(giving, test_not_above_the_own_limit);
     tcase_add_test(giving, test_until_the_deadline);
