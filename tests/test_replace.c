@@ -2,10 +2,12 @@
 /* test_replace.c: a file is written as a whole, or stays; what links, pipes and folders of everybody's do to that. */
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "replace.h"
@@ -167,6 +169,49 @@ START_TEST(others_links_in_a_folder_of_everybodys) {
 }
 END_TEST
 
+enum { NOBODY = 65534, ANOTHER = 12345 };
+
+/* As a user to whom modes apply, in a process of its own: what weir__replace_file answers. */
+static int put_as_nobody(const char *path, const char *text) {
+    pid_t child = fork();
+    int status = -1;
+
+    if (child == 0) {
+        if (setgroups(0, NULL) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0)
+            _exit(255);
+        _exit(weir__replace_file(path, 0666, 1, text, strlen(text)));
+    }
+    MUST(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Its mode says whether others may put links into it; and what is in it is replaced all the same. */
+START_TEST(a_folder_that_cannot_be_read) {
+    if (geteuid() != 0) { /* nobody else can become another, or give files away */
+        printf("# a folder that cannot be read: it takes root\n");
+        return;
+    }
+    ANSWERS(0, chmod(".", 0755));
+    ANSWERS(0, mkdir("dark", 0700));
+    make("dark/file", "old", 0644);
+    ANSWERS(0, symlink("file", "dark/link"));
+    ANSWERS(0, lchown("dark/link", ANOTHER, ANOTHER));
+    ANSWERS(0, chown("dark", NOBODY, NOBODY));
+    ANSWERS(0, chmod("dark", 0300));
+    ANSWERS(0, put_as_nobody("dark/file", "new"));
+    has("dark/file", "new");
+    ANSWERS(0, put_as_nobody("dark/link", "newer"));
+    has("dark/file", "newer");
+    MUST(S_ISLNK(mode_of("dark/link")));
+    ANSWERS(0, chmod("dark", 0333));
+    ANSWERS(EACCES, put_as_nobody("dark/link", "newest"));
+    has("dark/file", "newer");
+    ANSWERS(0, chmod("dark", 0500)); /* where nothing can be put beside it */
+    ANSWERS(EACCES, put_as_nobody("dark/file", "newest"));
+    has("dark/file", "newer");
+}
+END_TEST
+
 /* As a shell's redirection has it, behind what is there. */
 START_TEST(what_is_no_plain_file_is_written_to) {
     int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
@@ -200,6 +245,7 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "links", 30, set_up, tear_down);
     tcase_add_test(tests, a_link_stays_and_its_file_is_replaced);
     tcase_add_test(tests, others_links_in_a_folder_of_everybodys);
+    tcase_add_test(tests, a_folder_that_cannot_be_read);
     tests = suite_add_case(all, "others", 30, set_up, tear_down);
     tcase_add_test(tests, what_is_no_plain_file_is_written_to);
     return all;
