@@ -10,7 +10,7 @@
  * shelf is full, to what lies below.  Shelves of all streams are emptied, after a wait for the device,
  * when memory has run out, in a trim, at the end, or when there are too many.  A block that was written
  * to is reported and *kept out* of use until the end: what wrote to it may do so again; and so is one that the
- * driver does not let verify, or does not take back.
+ * driver does not let verify.  One that it does not take back is kept out until shelves are emptied the next time.
  *
  * Zero.  What comes from below is zeroed on its stream before it is handed out, as nobody here knows
  * whose it was.  With "zero-stream" freed blocks stay on the stream's shelf, likewise, and what comes
@@ -49,7 +49,8 @@ struct block {
     CUdeviceptr base;
     size_t total, bytes; /* as asked for below; by the caller, from its gap on */
     weir_stream stream;  /* that it was freed on, for messages */
-    struct block *next;  /* on its shelf, or of those that are kept out */
+    struct block *next;  /* on its shelf, or of those that are kept out, */
+    int is_refused;      /* and then: nothing is wrong with it but that it was not taken back */
 };
 
 /* Of one stream. */
@@ -72,6 +73,7 @@ struct weir_harden {
     struct shelf *shelves;
     size_t shelf_count;
     struct block *kept_out;
+    size_t refused;                     /* of these, as `is_refused' has it */
     uint64_t held, held_bytes;          /* blocks on shelves and kept out, as asked for below */
     uint64_t kept_out_bytes;            /* of these */
     uint64_t live_bytes;                /* live, as asked for below, */
@@ -337,10 +339,12 @@ static struct block *take_excess(struct weir_harden *h, uint64_t id) {
     return b;
 }
 
-static void keep_out(struct weir_harden *h, struct block *b) {
+static void keep_out(struct weir_harden *h, struct block *b, int is_refused) {
     pthread_mutex_lock(&h->lock);
+    b->is_refused = is_refused;
     b->next = h->kept_out;
     h->kept_out = b;
+    h->refused += (size_t)is_refused;
     h->kept_out_bytes += b->total;
     h->held++;
     h->held_bytes += b->total;
@@ -369,8 +373,28 @@ static int is_sound(struct weir_harden *h, struct block *b, weir_stream stream) 
     } else {
         (void)weir__engine_status(h->host, result);
     }
-    keep_out(h, b);
+    keep_out(h, b, 0);
     return 0;
+}
+
+/* Those that were not taken back, or all that are kept out.  The caller holds the lock. */
+static struct block *take_kept(struct weir_harden *h, int all) {
+    struct block **at = &h->kept_out, *taken = NULL, *b;
+
+    while ((b = *at)) {
+        if (!all && !b->is_refused) {
+            at = &b->next;
+            continue;
+        }
+        *at = b->next;
+        b->next = taken;
+        taken = b;
+        h->refused -= (size_t)b->is_refused;
+        h->kept_out_bytes -= b->total;
+        h->held--;
+        h->held_bytes -= b->total;
+    }
+    return taken;
 }
 
 /* Verifies a block that has left its shelf, and gives it down. */
@@ -380,12 +404,12 @@ static void give_down(struct weir_harden *h, struct block *b, weir_stream stream
     if (h->below.free(h->below.context, b->base, stream, NULL) == WEIR_OK)
         free(b);
     else
-        keep_out(h, b);
+        keep_out(h, b, 1);
 }
 
-/* All shelves, or with `all` what is kept out too, after a wait for the device; down on `stream`. */
+/* All shelves and what was not taken back, or with `all` all that is kept out, after a wait for the device; down on `stream`. */
 static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) {
-    struct block *blocks = NULL, *b, *bad = NULL;
+    struct block *blocks = NULL, *b, *bad;
     struct shelf *shelves, **last = &shelves;
     weir_status status;
 
@@ -414,22 +438,14 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
         shelves = shelf->next;
         free(shelf);
     }
-    if (all) {
-        bad = h->kept_out;
-        h->kept_out = NULL;
-        h->kept_out_bytes = 0;
-    }
-    for (b = bad; b; b = b->next) {
-        h->held--;
-        h->held_bytes -= b->total;
-    }
+    bad = take_kept(h, all);
     pthread_mutex_unlock(&h->lock);
     while ((b = bad)) {
         bad = b->next;
         if (h->below.free(h->below.context, b->base, stream, NULL) == WEIR_OK)
             free(b);
         else
-            keep_out(h, b);
+            keep_out(h, b, b->is_refused);
     }
     while ((b = blocks)) {
         blocks = b->next;
@@ -438,12 +454,12 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
     return WEIR_OK;
 }
 
-/* Blocks on shelves, or kept out too. */
+/* Blocks on shelves or not taken back, or with `all` any that are kept out. */
 static int holds(struct weir_harden *h, int all) {
     int some;
 
     pthread_mutex_lock(&h->lock);
-    some = h->shelves != NULL || (all && h->kept_out);
+    some = h->shelves != NULL || h->refused > 0 || (all && h->kept_out);
     pthread_mutex_unlock(&h->lock);
     return some;
 }
@@ -599,7 +615,7 @@ static weir_status alloc_hardened(struct weir_harden *h, size_t bytes, uint64_t 
         if (h->below.free(h->below.context, b->base, stream, NULL) == WEIR_OK)
             free(b);
         else
-            keep_out(h, b);
+            keep_out(h, b, 1);
     }
     pthread_mutex_lock(&h->lock);
     h->reused += !is_fresh;
