@@ -2,6 +2,8 @@
 /* drop_in.c: see drop_in.h. */
 #include "drop_in.h"
 
+#include <pthread.h>
+
 #include "allocator_internal.h"
 #include "ledger.h"
 #include "result.h"
@@ -90,24 +92,32 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
 /* On an H200 a context takes 0.5 GiB, and kernels are loaded into it. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(200000000)
+enum { MOST_DEVICES = 64 };
+
+/* It takes part from the first time on, so that who did not answer is left alone the next time. */
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int log) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct weir_neighbours *joined[MOST_DEVICES];
+    struct weir_neighbours *n;
+    uint64_t kept;
+
+    if (device < 0 || device >= MOST_DEVICES)
+        return 0;
+    pthread_mutex_lock(&lock);
+    if (!joined[device])
+        joined[device] = weir__allocator_join(driver, device, &(struct weir_holding){0}, log);
+    n = joined[device];
+    pthread_mutex_unlock(&lock);
+    return n && weir__neighbours_ask(n, CONTEXT_BYTES, weir__ledger_now() + CONTEXT_NS, &kept) > 0;
+}
 
 int weir__drop_in_ask_for_context(CUdevice device) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
-    _Atomic uint64_t shown = 0;
     weir_options options;
-    struct weir_neighbours *n;
-    uint64_t given, kept;
     char why[96];
 
     weir_options_init(&options);
-    if (!driver || weir_options_from_env(&options, why, sizeof why) != WEIR_OK ||
-        options.ledger == WEIR_SWITCH_OFF)
-        return 0;
-    n = weir__allocator_join(driver, device, &(struct weir_holding){0}, options.log);
-    if (!n)
-        return 0;
-    given = weir__neighbours_ask(n, CONTEXT_BYTES, weir__ledger_now() + CONTEXT_NS, &kept);
-    weir__neighbours_leave(n, &shown);
-    return given > 0;
+    return driver && weir_options_from_env(&options, why, sizeof why) == WEIR_OK &&
+           options.ledger != WEIR_SWITCH_OFF && weir__drop_in_ask_on(driver, device, options.log);
 }

@@ -71,6 +71,8 @@ int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 /* A context of the device was out of memory: asks other processes for room for one, unless the environment has
  * turned the ledger off.  1 if somebody gave.  May take as long as an allocation that is refused. */
 int weir__drop_in_ask_for_context(CUdevice device);
+/* The same of that driver, whatever the environment says. */
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int log);
 
 /* Waits until the device has finished all work, and harms no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);

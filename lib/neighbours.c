@@ -129,10 +129,11 @@ static void refresh(struct weir_neighbours *n) {
         add(&sum, &h);
         any = 1;
     }
-    if (!any) /* the first is being made */
-        return;
     pthread_mutex_lock(&n->lock);
-    write_down(n, &sum);
+    if (any)
+        write_down(n, &sum);
+    else /* the first is being made, or there is none: what stands there is still so */
+        weir__ledger_publish(&n->ledger, &n->entry);
     pthread_mutex_unlock(&n->lock);
 }
 
@@ -534,6 +535,19 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
     return NULL;
 }
 
+/* What counts before it is made: others may be here for nothing but a context. */
+static void bring(struct weir_neighbours *n, const struct weir_holding *holding) {
+    pthread_mutex_lock(&n->lock);
+    if (holding->weight > n->entry.weight)
+        n->entry.weight = holding->weight;
+    if (holding->priority > n->entry.priority)
+        n->entry.priority = holding->priority;
+    if (holding->shares)
+        atomic_store(&n->shares, 1);
+    weir__ledger_publish(&n->ledger, &n->entry);
+    pthread_mutex_unlock(&n->lock);
+}
+
 struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
                                               const struct weir_neighbours_calls *calls,
                                               const struct weir_holding *holding, char *why,
@@ -560,6 +574,7 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
     }
     if (n) {
         n->allocators++;
+        bring(n, holding);
         weir__ledger_ring(&n->ledger);
     }
     pthread_mutex_unlock(&joining);

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "drop_in.h"
 #include "ledger.h"
 #include "neighbours.h"
 #include "model/model_shared.h"
@@ -132,6 +133,18 @@ static void obey(const char *line) {
     } else if (strcmp(line, "fail\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         printf("it will\n");
+    } else if (strcmp(line, "context\n") == 0) { /* for which there is no room */
+        uint64_t began = now_ms();
+        int any = weir__drop_in_ask_on(driver, 0, WEIR_LOG_WARNING);
+
+        printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
+    } else if (strcmp(line, "share\n") == 0) { /* the first allocator, with a share */
+        weir_options options = options_of(KIND_POOL, "model", 0);
+        char message[320];
+
+        must(weir_options_set(&options, "limit", "share", message, sizeof message) == WEIR_OK);
+        printf("%s\n",
+               weir_status_name(weir__allocator_create_on(driver, &options, &own, NULL, 0)));
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
@@ -192,7 +205,7 @@ static int work(const char *turns, size_t low, size_t peak) {
     return 0;
 }
 
-/* child KIND [OPTION VALUE]...; with "work" FILE LOW PEAK behind that. */
+/* child KIND [OPTION VALUE]...; KIND "none": without an allocator; with "work" FILE LOW PEAK behind that. */
 static int be_child(int count, char **words) {
     weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
     char line[256], message[320];
@@ -205,7 +218,9 @@ static int be_child(int count, char **words) {
             fprintf(stderr, "%s\n", message);
             return 3;
         }
-    status = weir__allocator_create_on(driver, &options, &own, message, sizeof message);
+    status = strcmp(words[0], "none") == 0
+                 ? WEIR_OK
+                 : weir__allocator_create_on(driver, &options, &own, message, sizeof message);
     printf("%s\n", status == WEIR_OK ? "ready" : message);
     fflush(stdout);
     if (status != WEIR_OK)
@@ -686,6 +701,50 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
 }
 END_TEST
 
+/* Not each time anew either: a program may ask for its context again and again. */
+START_TEST(test_a_context_waits_for_a_stopped_one_once) {
+    struct child stopped, idle, needy;
+    unsigned long long took, least = UINT64_MAX;
+    int any;
+
+    start(&stopped, "0");
+    start(&needy, "none");
+    fill(&stopped, 512);
+    stop(&stopped);
+    for (int i = 0; i < 6; i++) {
+        say(&needy, "context");
+        hear(&needy);
+        ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
+        ck_assert_int_eq(any, 0);
+        least = took < least ? took : least;
+    }
+    ck_assert_uint_lt(least,
+                      40); /* a quarter of 200 ms, and 20 to say what one has, if it waited */
+    start(&idle, "0");
+    fill(&idle, 384);
+    say(&needy, "context");
+    hear(&needy);
+    ck_assert_int_eq(sscanf(needy.reply, "%d %llu", &any, &took), 2);
+    ck_assert_int_eq(any, 1);
+    ck_assert_uint_ge(figures_of(&idle).yield_mib, 320);
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+}
+END_TEST
+
+/* It weighs nothing, as long as it has no allocator. */
+START_TEST(test_a_share_after_a_context) {
+    struct child first, second;
+
+    start(&first, "none");
+    say(&first, "context");
+    hear(&first);
+    expect(&first, "share", "WEIR_OK");
+    expect(&first, "limit", "1024");
+    start(&second, "0 limit share");
+    expect(&second, "limit", "512");
+}
+END_TEST
+
 START_TEST(test_others_give_beside_a_stopped_one) {
     struct child stopped, idle, needy;
 
@@ -1028,6 +1087,8 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_until_the_deadline);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
+    tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
+    tcase_add_test(silent, test_a_share_after_a_context);
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
