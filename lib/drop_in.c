@@ -99,7 +99,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int 
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct weir_neighbours *joined[MOST_DEVICES];
     struct weir_neighbours *n;
-    uint64_t kept;
+    uint64_t kept, now = weir__ledger_now();
 
     if (device < 0 || device >= MOST_DEVICES)
         return 0;
@@ -108,7 +108,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int 
         joined[device] = weir__allocator_join(driver, device, &(struct weir_holding){0}, log);
     n = joined[device];
     pthread_mutex_unlock(&lock);
-    return n && weir__neighbours_ask(n, CONTEXT_BYTES, weir__ledger_now() + CONTEXT_NS, &kept) > 0;
+    return n && weir__neighbours_ask(n, CONTEXT_BYTES, now, now + CONTEXT_NS, &kept) > 0;
 }
 
 int weir__drop_in_ask_for_context(CUdevice device) {

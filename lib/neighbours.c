@@ -5,7 +5,7 @@
  * whom to ask how much, writes that into its own entry and rings again.  Those who are asked give, write the
  * answer into their own entry, and ring.  Nobody writes anywhere else, nobody waits but the one who asks, and it waits
  * a quarter of its time for one round; who has not been heard of by then is not asked again for a while, unless it
- * is.
+ * is, for which this request still waits as long as it may, and none that follows.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping' is held
  * while it does, and it does nothing more once the process has begun to exit, which waits for a second: it may
@@ -300,9 +300,10 @@ static int in_turn(const void *one, const void *other) {
 /* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as
  * weir__neighbours_ask has it. */
 static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
-                      size_t *missing, uint64_t *kept) {
+                      uint64_t began, size_t *missing, uint64_t *kept) {
     int own = weir__ledger_slot(&n->ledger);
     struct weir_ledger_entry entry;
+    const struct silent *silent;
     size_t count = 0;
 
     *missing = 0;
@@ -320,8 +321,9 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
         *kept = *kept == UINT64_MAX ? 0 : *kept;
-        if (silence_of(n, c)) {
-            *kept += entry.reserve;
+        silent = silence_of(n, c);
+        if (silent) {
+            *kept += silent->until_ns - SILENCE_NS < began ? entry.reserve : 0; /* it still may */
             continue;
         }
         *kept += c->is_late ? 0 : entry.in_use;
@@ -342,18 +344,18 @@ static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until
 }
 
 /* Has all say what they have. */
-static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t deadline,
-                     uint64_t *kept) {
-    uint64_t began = weir__ledger_now(), until;
+static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t began,
+                     uint64_t deadline, uint64_t *kept) {
+    uint64_t now = weir__ledger_now(), until;
     size_t count, missing;
 
-    until = smaller(deadline, began + REFRESH_MS * MILLISECOND);
+    until = smaller(deadline, now + REFRESH_MS * MILLISECOND);
     pthread_mutex_lock(&n->lock);
     weir__ledger_publish(&n->ledger, &n->entry); /* which sees to it that there is a file */
     pthread_mutex_unlock(&n->lock);
     weir__ledger_ring(&n->ledger);
     for (;;) { /* who only says what it has does not ring */
-        count = collect(n, out, began, &missing, kept);
+        count = collect(n, out, now, began, &missing, kept);
         if (missing == 0 || weir__ledger_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -437,15 +439,15 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     return picked;
 }
 
-uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t deadline,
-                              uint64_t *kept) {
+uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                              uint64_t deadline, uint64_t *kept) {
     struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
-    uint64_t began = weir__ledger_now(), given = 0, round;
+    uint64_t now = weir__ledger_now(), given = 0, round;
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
-    round = deadline > began ? (deadline - began) / 4 + 1 : 0;
-    count = survey(n, all, deadline, kept);
+    round = deadline > now ? (deadline - now) / 4 + 1 : 0;
+    count = survey(n, all, began, deadline, kept);
     while (given < bytes && weir__ledger_now() < deadline) {
         struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
 

@@ -50,9 +50,9 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
 
 /* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until
  * `deadline', a time of CLOCK_MONOTONIC.  Bytes that were given.  *kept: bytes that others need themselves, or cannot
- * be asked for; UINT64_MAX: there are no others. */
-uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t deadline,
-                              uint64_t *kept);
+ * be asked for, since they did not answer another request before `began'; UINT64_MAX: there are no others. */
+uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                              uint64_t deadline, uint64_t *kept);
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);

@@ -166,7 +166,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
-    uint64_t now, given, kept, missing, alone = began + ALONE_NS,
+    uint64_t now, given, kept, missing, first = began, alone = began + ALONE_NS,
                                         all = host->device_total - host->leave;
     int result_before = weir__driver_result, has_asked = 0;
     weir_refusal figures;
@@ -179,7 +179,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             break;
         missing = weir__size_less(bytes, usable(host, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, host->device_total));
-        given = weir__neighbours_ask(host->neighbours, most, until, &kept);
+        given = weir__neighbours_ask(host->neighbours, most, first, until, &kept);
         now = weir__ledger_now();
         if (kept != UINT64_MAX && (given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,

@@ -701,6 +701,23 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
 }
 END_TEST
 
+/* Who is asked may be late, on a machine that is busy; the request has time. */
+START_TEST(test_who_answers_late_is_waited_for) {
+    struct child late, needy;
+
+    start(&late, "0");
+    start(&needy, "0"); /* others have 2 s, and a quarter of it to answer */
+    fill(&late, 896);
+    stop(&late);
+    say(&needy, "take 512");
+    nap(900);
+    ck_assert_int_eq(kill(late.pid, SIGCONT), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
+}
+END_TEST
+
 /* Not each time anew either: a program may ask for its context again and again. */
 START_TEST(test_a_context_waits_for_a_stopped_one_once) {
     struct child stopped, idle, needy;
@@ -1087,6 +1104,7 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_until_the_deadline);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
+    tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
