@@ -284,6 +284,7 @@ EXTRA_DIST += \
 	tests/adapters_throw.cc \
 	tests/check-installed \
 	tests/every_kind.h \
+	tests/holder.h \
 	tests/logged.h \
 	tests/model_device.h \
 	tests/oracle.h \

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "holder.h"
 #include "ledger.h"
 #include "support.h"
 
@@ -88,34 +89,14 @@ static int files_in_folder(void) {
     return files - 2;
 }
 
-/* A child that has a slot with so much in it, and stays. */
-static pid_t member(uint64_t reserve) {
-    int ready[2];
-    char byte = 0;
-    pid_t pid;
+/* A slot with so much in it. */
+static int be_member(uint64_t reserve) {
+    struct weir_ledger own;
 
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        struct weir_ledger own;
-
-        if (weir__ledger_open(&own, DEVICE) != 0)
-            _exit(1);
-        publish(&own, reserve);
-        if (write(ready[1], &byte, 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
-static void end(pid_t pid, int how) {
-    ck_assert_int_eq(kill(pid, how), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    if (weir__ledger_open(&own, DEVICE) != 0)
+        return 0;
+    publish(&own, reserve);
+    return 1;
 }
 
 /* ---- slots --------------------------------------------------------------------------------------- */
@@ -162,8 +143,8 @@ START_TEST(test_the_dead_have_no_entry) {
 
     open_ledger(&ledger);
     publish(&ledger, 1);
-    one = member(10);
-    two = member(100);
+    one = holder(be_member, 10);
+    two = holder(be_member, 100);
     expect_count(3, 111);
     end(one, SIGKILL);
     expect_count(2, 101);
@@ -171,7 +152,7 @@ START_TEST(test_the_dead_have_no_entry) {
     expect_count(2, 101);
     end(two, SIGKILL);
     expect_count(1, 1);
-    one = member(20); /* has the slot of one that is dead */
+    one = holder(be_member, 20); /* has the slot of one that is dead */
     expect_count(2, 21);
     end(one, SIGKILL);
     weir__ledger_close(&ledger);
@@ -186,7 +167,7 @@ START_TEST(test_a_zombie_has_no_entry) {
     int i;
 
     open_ledger(&ledger);
-    other = member(10);
+    other = holder(be_member, 10);
     ck_assert_int_eq(kill(other, SIGKILL), 0);
     for (i = 0; i < 1000 && count(&reserve) > 0; i++)
         nap(1000000);

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "holder.h"
 #include "model/model_shared.h"
 #include "model_device.h"
 
@@ -33,31 +34,8 @@ static void nap(long ns) {
     nanosleep(&(struct timespec){0, ns}, NULL);
 }
 
-/* A child that takes so much and stays. */
-static pid_t holder(uint64_t bytes) {
-    int ready[2];
-    char byte = 0;
-    pid_t pid;
-
-    ck_assert_int_eq(pipe(ready), 0);
-    pid = fork();
-    if (pid == 0) {
-        if (weir__model_shared_join() != 0 || weir__model_shared_take(0, CAPACITY, bytes) != 0)
-            _exit(1);
-        if (write(ready[1], &byte, 1) != 1)
-            _exit(1);
-        for (;;)
-            pause();
-    }
-    close(ready[1]);
-    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    return pid;
-}
-
-static void end(pid_t pid, int how) {
-    ck_assert_int_eq(kill(pid, how), 0);
-    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+static int take_shared(uint64_t bytes) {
+    return weir__model_shared_join() == 0 && weir__model_shared_take(0, CAPACITY, bytes) == 0;
 }
 
 /* What the dead had is free within a second. */
@@ -75,7 +53,7 @@ START_TEST(test_one_capacity_for_all) {
     start_model(CAPACITY);
     ck_assert(weir__model_shared_is());
     ck_assert_uint_eq(device_free(), CAPACITY);
-    other = holder(600 * MIB);
+    other = holder(take_shared, 600 * MIB);
     ck_assert_uint_eq(device_free(), 400 * MIB);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 401 * MIB), -1);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
@@ -90,7 +68,7 @@ START_TEST(test_a_zombie_has_nothing) {
     pid_t other;
 
     start_model(CAPACITY);
-    other = holder(600 * MIB);
+    other = holder(take_shared, 600 * MIB);
     ck_assert_int_eq(kill(other, SIGKILL), 0);
     expect_free(CAPACITY);
     ck_assert_int_eq(waitpid(other, NULL, 0), other);
@@ -101,7 +79,7 @@ START_TEST(test_a_stopped_one_keeps_and_holds_up_nobody) {
     pid_t other;
 
     start_model(CAPACITY);
-    other = holder(600 * MIB);
+    other = holder(take_shared, 600 * MIB);
     ck_assert_int_eq(kill(other, SIGSTOP), 0);
     ck_assert_uint_eq(device_free(), 400 * MIB);
     ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 400 * MIB), 0);
@@ -123,7 +101,7 @@ START_TEST(test_every_kind_of_memory_counts) {
 
     start_model(CAPACITY);
     CU(driver->cuMemPoolCreate(&pool, &in_pool));
-    other = holder(900 * MIB);
+    other = holder(take_shared, 900 * MIB);
     ck_assert_uint_eq(driver->cuMemAlloc(&block, 101 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
     ck_assert_uint_eq(driver->cuMemCreate(&handle, 102 * MIB, &physical, 0),
                       CUDA_ERROR_OUT_OF_MEMORY);
