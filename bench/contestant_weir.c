@@ -12,6 +12,7 @@
 #include <weir/weir.h>
 
 #include "allocator_internal.h"
+#include "drop_in.h"
 #include "flags.h"
 #include "timeline.h"
 
@@ -76,7 +77,7 @@ void *public_open(struct session *session, const struct contestant *self) {
         opened->allocator->learn = NULL;
     }
     if (session->given->log == WEIR_LOG_DEFAULT) /* refusals are counted, and told at the end */
-        opened->allocator->host.hushed = 1;
+        weir__drop_in_hush(opened->allocator);
     return opened;
 }
 
