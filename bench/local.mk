@@ -125,6 +125,7 @@ EXTRA_DIST += \
 	bench/drop-in/cupy_common.py \
 	bench/drop-in/cupy_counted.py \
 	bench/drop-in/jax_chain.py \
+	bench/drop-in/jax_common.py \
 	bench/drop-in/jax_room.py \
 	bench/drop-in/jax_sharded.py \
 	bench/drop-in/jax_train.py \
