@@ -556,8 +556,8 @@ CUstream weir__served_apart(struct weir_served *s) {
 /* How long they have before a reset. */
 enum { ANSWER_S = 2, SETTLE_S = 10 };
 
-static int is_on(const struct weir_served *s, const int *device) {
-    return s->device == *device &&
+static int is_on(const struct weir_served *s, const void *device) {
+    return s->device == (int)(intptr_t)device &&
            atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST;
 }
 
@@ -584,13 +584,10 @@ static void settle(void *device) {
 
 /* A thread may be in a call of the driver's that never ends, with an allocator's lock. */
 static void settle_in_time(int device) {
-    static int devices[WEIR_MOST_DEVICES]; /* whoever is late looks at it later */
+    void *number = (void *)(intptr_t)device; /* whoever is late has it too */
 
-    if (device < 0 || device >= WEIR_MOST_DEVICES)
-        return;
-    devices[device] = device;
-    if (weir__thread_in_time(ask_for_figures, &devices[device], ANSWER_S))
-        (void)weir__thread_in_time(settle, &devices[device], SETTLE_S);
+    if (weir__thread_in_time(ask_for_figures, number, ANSWER_S))
+        (void)weir__thread_in_time(settle, number, SETTLE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
