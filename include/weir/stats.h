@@ -63,8 +63,9 @@ typedef struct weir_statistics {
 
     uint64_t late_writes; /* options.harden, poison: blocks that were written to after the free */
     uint64_t overruns;    /* guard: gaps beside a block that were written to */
-    uint64_t kept_out;    /* bytes of the former, and of what the driver did not let verify, kept out of use
-                           * until the end, or did not take back yet; part of reserve, not of in_use */
+    uint64_t kept_out;    /* bytes of the former, and of what the driver did not let verify, kept
+                           * out of use until the end, and of what it did not take back yet; part of
+                           * reserve, not of in_use */
 
     uint64_t ahead_steps;    /* growth steps in the background; part of growths, */
     uint64_t ahead_bytes;    /* added by them; part of growth_bytes, */
