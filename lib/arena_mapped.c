@@ -1041,8 +1041,10 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     status = make_room(a, r, bytes, 0, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = make_room(a, r, bytes, 1, grew);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        weir__engine_unforetell();
         weir__set_driver_result(result);
+    }
     return status;
 }
 

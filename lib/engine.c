@@ -187,6 +187,10 @@ int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t i
     return 1;
 }
 
+void weir__engine_unforetell(void) {
+    is_foretold = 0;
+}
+
 int weir__engine_insist(int on) {
     int was = is_foretold;
 

@@ -224,8 +224,9 @@ uint64_t weir__engine_device_free(struct weir_host *host);
 /* 1: the device has less than `bytes` free, `idle` added, so that the driver need not be asked.  It may have more
  * than it says: so always 0 on this thread while it insists. */
 int weir__engine_would_refuse(struct weir_host *host, uint64_t bytes, uint64_t idle);
-/* From now on, or no longer.  1: something was foretold on this thread since this was called last; if that request
- * was served another way, the next refusal pays one more try for it. */
+/* What was foretold of the request under way counts no more: it is served another way, or was not for it. */
+void weir__engine_unforetell(void);
+/* From now on, or no longer.  1: something was foretold on this thread since this was called last. */
 int weir__engine_insist(int on);
 /* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
  * of 2 MiB, or `most` where that is less. */

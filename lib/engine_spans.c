@@ -306,6 +306,8 @@ static weir_status find_room(struct spans *s, const struct request *r, uint64_t 
         status = extend(s, r, needed, grew);
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
         status = extend_at_last(s, r, needed, status, grew);
+    if (status == WEIR_OK)
+        weir__engine_unforetell();
     return status;
 }
 
@@ -321,6 +323,8 @@ static weir_status place_anywhere(struct spans *s, const struct request *r, weir
                                   struct weir_placement_block *out) {
     int placed = weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out);
 
+    if (placed == WEIR_PLACEMENT_OK)
+        weir__engine_unforetell();
     return placed == WEIR_PLACEMENT_OK ? WEIR_OK : why;
 }
 
@@ -420,6 +424,7 @@ static void make_base(struct spans *s, const struct request *r, int *grew) {
         status = give_back(s, at, r->id, r->stream);
     if (status == WEIR_OK)
         (void)extend_by(s, r, bytes, WEIR_SUBALLOC_BASE, grew);
+    weir__engine_unforetell();
 }
 
 /* ---- a request from its beginning -------------------------------------------------------------- */

@@ -3342,6 +3342,45 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, large_requests_have_handles_of_their_own);
 }
 
+/* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
+ * nothing of the next one, for which the driver is not asked once more. */
+START_TEST(what_was_foretold_of_another_request) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    void *block[3], *none = NULL;
+    CUdeviceptr ballast;
+    weir_allocator *a;
+    uint64_t before, tries[2];
+
+    options.packing = WEIR_PACKING_FAST; /* which hardly moves anything */
+    options.growth = WEIR_GROWTH_EXACT;
+    options.recovery_timeout_ms = 20;
+    a = make(&options);
+    for (int i = 0; i < 3; i++)
+        block[i] = take(a, 256 * MIB, A);
+    give(a, block[0], A);
+    give(a, block[2], A);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuMemAlloc(&ballast, device_free() - 64 * MIB));
+    before = reserve(a);
+    MUST_EQ(before, 1024 * MIB);
+    block[0] = take(a, 768 * MIB, A);
+    MUST_EQ(reserve(a), before);
+    for (int i = 0; i < 2; i++) {
+        weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 128 * MIB, A, &none));
+        tries[i] = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+    }
+    MUST(tries[0] > 0);
+    MUST_EQ(tries[0], tries[1]);
+    give(a, block[0], A);
+    give(a, block[1], A);
+    CU(driver->cuMemFree(ballast));
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
 static void add_recovery(TCase *tests) {
     LOOP(tests, the_ladder_waits_for_frees, POOL_AND_ARENAS);
     LOOP(tests, the_ladder_waits_for_another_stream, POOL_AND_ARENAS);
@@ -3352,6 +3391,7 @@ static void add_recovery(TCase *tests) {
     LOOP(tests, what_others_hold_is_not_waited_for, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, what_others_hold_is_not_waited_for, KIND_REGIONS, KIND_REGIONS + 1);
     LOOP(tests, hopeless_requests_are_refused_at_once, EVERY_KIND);
+    tcase_add_test(tests, what_was_foretold_of_another_request);
     tcase_add_test(tests, the_ladder_trims_what_is_scattered);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_POOL, KIND_POOL + 1);
     LOOP(tests, a_recovered_request_leaves_the_driver_result, KIND_REGIONS, KIND_REGIONS + 1);
