@@ -776,7 +776,7 @@ START_TEST(live_blocks_by_size_and_stream) {
 }
 END_TEST
 
-/* Of one size they are told apart by stream. */
+/* Of one size they are told apart by stream; of equal ones that of the larger blocks comes first. */
 START_TEST(streams_tell_groups_apart) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
@@ -787,10 +787,13 @@ START_TEST(streams_tell_groups_apart) {
     take(20 * MIB, A);
     take(20 * MIB, B);
     take(20 * MIB, B);
+    take(10 * MIB, A);
+    take(10 * MIB, A);
     v = REFUSED(LIMIT, 250 * MIB, C);
-    MUST_EQ(v.group_count, 2);
+    MUST_EQ(v.group_count, 3);
     expect_group(&v, 0, 20 * MIB, 2, id_of(B));
     expect_group(&v, 1, 20 * MIB, 1, id_of(A));
+    expect_group(&v, 2, 10 * MIB, 2, id_of(A));
     end();
 }
 END_TEST
