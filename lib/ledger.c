@@ -407,7 +407,7 @@ static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry
     if (entry->namespace != l->namespace || l->namespace == 0)
         return 0;
     start = weir__process_start((pid_t)entry->pid);
-    return start != UINT64_MAX && start != entry->start;
+    return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
 }
 
 int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {

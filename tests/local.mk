@@ -281,6 +281,7 @@ script_tests = \
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
 	tests/calls.h \
+	tests/deny.h \
 	tests/adapters_throw.cc \
 	tests/check-installed \
 	tests/every_kind.h \

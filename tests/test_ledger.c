@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "deny.h"
 #include "holder.h"
 #include "ledger.h"
 #include "support.h"
@@ -206,6 +207,18 @@ START_TEST(test_a_child_is_not_its_parent) {
     ck_assert_int_eq(kill(child, SIGKILL), 0);
 }
 END_TEST
+
+#ifdef CAN_DENY
+/* Then its pid says nothing, and the lock alone tells. */
+START_TEST(test_a_start_that_is_not_known) {
+    deny("open", 1, 0, EACCES); /* of what tells when it began */
+    open_ledger(&ledger);
+    ck_assert_uint_eq(deny_none(), 1);
+    publish(&ledger, 10);
+    expect_count(1, 10);
+}
+END_TEST
+#endif
 
 START_TEST(test_full) {
     static struct weir_ledger all[WEIR_LEDGER_SLOTS];
@@ -518,6 +531,9 @@ int main(void) {
     tcase_add_test(slots, test_a_child_is_not_its_parent);
     tcase_add_test(slots, test_full);
     tcase_add_test(slots, test_killed_while_they_write);
+#ifdef CAN_DENY
+    tcase_add_test(slots, test_a_start_that_is_not_known);
+#endif
     tcase_add_test(bad, test_truncated);
     tcase_add_test(bad, test_another_version);
     tcase_add_test(bad, test_random_bytes);
