@@ -101,7 +101,7 @@ static int name_file(struct weir_ledger *l, const char *device) {
         snprintf(l->path, sizeof l->path, "%s/weir-%lu-ledger%d-%s", folder(run, sizeof run),
                  (unsigned long)geteuid(), WEIR_LEDGER_VERSION, device);
 
-    if (length > 0 && (size_t)length < sizeof l->path)
+    if ((size_t)length < sizeof l->path)
         return 0;
     errno = ENAMETOOLONG;
     return -1;
@@ -243,9 +243,8 @@ static void *bell_of(const struct weir_ledger *l) {
 
 void weir__ledger_ring(struct weir_ledger *l) {
     /* Wakes all that sleep on the bell, and nobody on its second word, after adding 1 to it. */
-    if (l->page)
-        (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
-                      WEIR_FUTEX_ADD_1);
+    (void)syscall(SYS_futex, bell_of(l), WEIR_FUTEX_WAKE_OP, INT32_MAX, (long)0, bell_of(l),
+                  WEIR_FUTEX_ADD_1);
 }
 
 static int sleep_on(struct weir_ledger *l, uint32_t bell, const struct timespec *longest) {

@@ -26,11 +26,15 @@
 
 enum { WRITERS = 3, KILLS = 60 };
 
-static char folder[] = "/tmp/weir-ledger-XXXXXX";
+static char folder[40];
 static struct weir_ledger ledger;
 static struct weir_ledger_entry entry;
 
+/* Files are made by the thousand. */
 static void set_up(void) {
+    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+
+    snprintf(folder, sizeof folder, "%s/weir-ledger-XXXXXX", in);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
     memset(&entry, 0, sizeof entry);
@@ -41,7 +45,6 @@ static void tear_down(void) {
 
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ck_assert_int_eq(system(command), 0);
-    strcpy(folder + strlen(folder) - 6, "XXXXXX");
 }
 
 static void nap(long ns) {
@@ -129,7 +132,11 @@ START_TEST(test_each_sees_the_others) {
     ck_assert_int_ne(weir__ledger_slot(&ledger), weir__ledger_slot(&other));
     expect_count(0, 0);
     publish(&ledger, 1000);
-    publish(&other, 300);
+    for (uint64_t reserve = 0; reserve <= 300; reserve++) { /* faster than the file is looked at */
+        entry =
+            (struct weir_ledger_entry){.reserve = reserve, .in_use = ~reserve, .command = "a test"};
+        weir__ledger_publish(&other, &entry);
+    }
     expect_count(2, 1300);
     ck_assert(weir__ledger_read(&ledger, weir__ledger_slot(&other), &entry));
     ck_assert_uint_eq(entry.pid, (uint64_t)getpid());
@@ -513,8 +520,227 @@ START_TEST(test_who_has_left_stays_away) {
     ck_assert_int_eq(files_in_folder(), 0);
     publish(&ledger, 1);
     expect_count(0, 0);
+    ck_assert_uint_eq(weir__ledger_bell(&ledger), 0);
     ck_assert_int_eq(files_in_folder(), 0);
     weir__ledger_close(&ledger);
+}
+END_TEST
+
+/* ---- calls that fail ----------------------------------------------------------------------------- */
+
+#ifdef CAN_DENY
+static struct weir_ledger tried;
+
+/* At once, and with a look at the file. */
+static void write_entry(struct weir_ledger *l, uint64_t reserve) {
+    struct weir_ledger_entry e = {.reserve = reserve, .in_use = ~reserve};
+
+    l->looked_ns = 0;
+    weir__ledger_publish(l, &e);
+}
+
+/* What a process does with a ledger: 0, or -1 and errno. */
+static int try_open(void) {
+    return weir__ledger_open(&tried, DEVICE);
+}
+
+static int try_look(void) {
+    return weir__ledger_look(&tried, DEVICE);
+}
+
+static int try_publish(void) {
+    write_entry(&tried, 7);
+    return 0;
+}
+
+static int try_read(void) {
+    for (int slot = 0; slot < 3; slot++)
+        if (weir__ledger_read(&tried, slot, &entry))
+            ck_assert_uint_eq(entry.reserve, slot == weir__ledger_slot(&tried) ? 7 : 3);
+    return 0;
+}
+
+static int try_leave(void) {
+    weir__ledger_leave(&tried);
+    return 0;
+}
+
+static int try_bell(void) {
+    (void)weir__ledger_bell(&tried);
+    return 0;
+}
+
+enum { NO_FILE, SOUND, CUT, REMOVED, FOREIGN, STATES };
+
+static const struct {
+    int (*attempt)(void);
+    int has_slot, states; /* in how many of these it is tried */
+} attempts[] = {{try_open, 0, STATES}, {try_look, 0, STATES},  {try_publish, 1, STATES},
+                {try_read, 1, STATES}, {try_leave, 1, STATES}, {try_bell, 1, SOUND + 1}};
+
+/* What is there before: `other' has a slot in it in each state but the first. */
+static void prepare(int state, struct weir_ledger *other, int has_slot) {
+    uint32_t version = WEIR_LEDGER_VERSION + 1;
+
+    if (state != NO_FILE) {
+        open_ledger(other);
+        write_entry(other, 3);
+    }
+    if (has_slot) {
+        open_ledger(&tried);
+        write_entry(&tried, 7);
+    }
+    if (state == CUT)
+        ck_assert_int_eq(truncate(other->path, 100), 0);
+    else if (state == REMOVED)
+        ck_assert_int_eq(unlink(other->path), 0);
+    else if (state == FOREIGN)
+        write_over(other->path, 8, &version, sizeof version);
+}
+
+/* Nothing is in the way of those that come later, or of the file's end. */
+static void expect_sound(int state, struct weir_ledger *other) {
+    struct weir_ledger late;
+
+    if (state != NO_FILE)
+        write_entry(other, 3);
+    open_ledger(&late);
+    write_entry(&late, 5);
+    ck_assert(weir__ledger_read(&late, weir__ledger_slot(&late), &entry));
+    ck_assert(state == NO_FILE || weir__ledger_read(&late, weir__ledger_slot(other), &entry));
+    if (state != NO_FILE)
+        weir__ledger_close(other);
+    weir__ledger_close(&late);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+
+/* With the k-th call denied, for each k: it works or says why not, nothing stays open, and the next one works. */
+static void deny_each(int which, int state, int for_good, int with) {
+    int files = files_open(), has_slot = attempts[which].has_slot, result, reason;
+    struct weir_ledger other;
+
+    for (uint64_t k = 1, all = 1; all > 0; k++) {
+        ck_assert_uint_lt(k, 400);
+        prepare(state, &other, has_slot);
+        errno = 0;
+        deny(NULL, k, for_good, with);
+        result = attempts[which].attempt();
+        reason = errno;
+        all = deny_none();
+        ck_assert(result == 0 || attempts[which].attempt == try_look || reason == with ||
+                  reason == EAGAIN || (reason == EUSERS && with == EACCES));
+        if (has_slot || result == 0) {
+            write_entry(&tried, 7);
+            if (weir__ledger_slot(&tried) >= 0 &&
+                tried.start != 0) /* it was told that it has ended */
+                ck_assert(weir__ledger_read(&tried, weir__ledger_slot(&tried), &entry));
+            weir__ledger_close(&tried);
+        }
+        expect_sound(state, &other);
+        ck_assert_int_eq(files_open(), files);
+    }
+}
+
+START_TEST(test_each_call_denied) {
+    static const int with[] = {EIO, EACCES, EEXIST, ENOENT};
+
+    for (int state = 0; state < attempts[_i].states; state++)
+        for (int i = 0; i < 8; i += state % 2 ? 3 : 1)
+            deny_each(_i, state, i % 2, with[i / 2]);
+}
+END_TEST
+
+/* Neither a file that is never sound nor a bell that cannot be had is tried for ever. */
+START_TEST(test_no_end_of_tries) {
+    static const char *const calls[] = {"fstat", "mmap", "linkat"};
+
+    deny(calls[_i], 1, 1, EEXIST);
+    ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
+    ck_assert_int_eq(errno, EAGAIN);
+    ck_assert_uint_gt(deny_none(), 1);
+    open_ledger(&ledger);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+static void expect_folder(const char *begins) {
+    if (weir__ledger_look(&ledger, DEVICE) == 0)
+        weir__ledger_close(&ledger);
+    ck_assert_msg(strncmp(ledger.path, begins, strlen(begins)) == 0, "%s", ledger.path);
+}
+
+/* Where no folder is told: that of the user's processes, if it is one and theirs, else everybody's. */
+START_TEST(test_folders) {
+    char run[64], in_run[80], file[64];
+
+    ck_assert_int_eq(_i == 0 ? unsetenv("XDG_RUNTIME_DIR") : setenv("XDG_RUNTIME_DIR", "run", 1),
+                     0);
+    snprintf(run, sizeof run, "/run/user/%lu", (unsigned long)geteuid());
+    snprintf(in_run, sizeof in_run, "%s/weir-", run);
+    looks_at[0] = run;
+    looks_at[1] = folder;
+    expect_folder(in_run);
+    deny("stat", 2, 0, EACCES); /* the first is of the process itself */
+    expect_folder("/dev/shm/weir-");
+    ck_assert_uint_eq(deny_none(), 1);
+    snprintf(file, sizeof file, "%s/file", folder);
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    looks_at[1] = file;
+    expect_folder("/dev/shm/weir-");
+    looks_at[1] = "/";
+    if (geteuid() == 0) { /* whose else all is */
+        ck_assert_int_eq(chown(folder, 65534, 65534), 0);
+        looks_at[1] = folder;
+    }
+    expect_folder("/dev/shm/weir-");
+    looks_at[0] = NULL;
+}
+END_TEST
+#endif
+
+START_TEST(test_a_name_that_is_too_long) {
+    char name[WEIR_LEDGER_PATH];
+
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = '\0';
+    ck_assert_int_eq(weir__ledger_open(&ledger, name), -1);
+    ck_assert_int_eq(errno, ENAMETOOLONG);
+    ck_assert_int_eq(weir__ledger_look(&ledger, name), -1);
+}
+END_TEST
+
+static void visit(const char *device, void *context) {
+    ck_assert_int_eq(strcmp(device, DEVICE), 0);
+    ++*(int *)context;
+}
+
+START_TEST(test_devices_that_have_one) {
+    char path[2 * WEIR_LEDGER_PATH];
+    int visits = 0;
+
+    open_ledger(&ledger);
+    snprintf(path, sizeof path, "%s%064d", ledger.path, 0); /* no device's name is so long */
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    weir__ledger_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/nonexistent/folder", 1), 0);
+    weir__ledger_each(visit, &visits);
+    ck_assert_int_eq(visits, 1);
+}
+END_TEST
+
+/* Its pid says nothing here. */
+START_TEST(test_of_another_namespace) {
+    pid_t pid;
+
+    open_ledger(&ledger);
+    pid = member(10);
+    expect_count(1, 10);
+    ledger.namespace = 1;
+    expect_count(1, 10);
+    end(pid, SIGKILL); /* the lock tells */
+    expect_count(0, 0);
 }
 END_TEST
 
@@ -523,6 +749,9 @@ int main(void) {
     TCase *slots = suite_add_case(suite, "slots", 30, set_up, tear_down);
     TCase *bad = suite_add_case(suite, "bad", 30, set_up, tear_down);
     TCase *bell = suite_add_case(suite, "bell", 30, set_up, tear_down);
+#ifdef CAN_DENY
+    TCase *denied_calls = suite_add_case(suite, "denied", 60, set_up, tear_down);
+#endif
 
     tcase_add_test(slots, test_file_is_private_and_goes_with_the_last);
     tcase_add_test(slots, test_each_sees_the_others);
@@ -534,6 +763,7 @@ int main(void) {
 #ifdef CAN_DENY
     tcase_add_test(slots, test_a_start_that_is_not_known);
 #endif
+    tcase_add_test(slots, test_of_another_namespace);
     tcase_add_test(bad, test_truncated);
     tcase_add_test(bad, test_another_version);
     tcase_add_test(bad, test_random_bytes);
@@ -543,8 +773,15 @@ int main(void) {
     tcase_add_test(bad, test_others_may_open_it);
     tcase_add_test(bad, test_of_another_user);
     tcase_add_test(bad, test_no_folder);
+    tcase_add_test(bad, test_a_name_that_is_too_long);
     tcase_add_test(bell, test_who_looks_has_no_slot);
     tcase_add_test(bell, test_bell_wakes_others);
     tcase_add_test(bell, test_who_has_left_stays_away);
+    tcase_add_test(bell, test_devices_that_have_one);
+#ifdef CAN_DENY
+    tcase_add_loop_test(denied_calls, test_each_call_denied, 0, 6);
+    tcase_add_loop_test(denied_calls, test_no_end_of_tries, 0, 3);
+    tcase_add_loop_test(denied_calls, test_folders, 0, 2);
+#endif
     return run_suite(suite, CK_FORK);
 }
