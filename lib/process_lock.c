@@ -27,7 +27,7 @@ static int open_in(const char *folder, const char *name) {
     int file, length = snprintf(path, sizeof path, "%s/weir-%lu-%s.lock", folder,
                                 (unsigned long)geteuid(), name);
 
-    if (length < 0 || (size_t)length >= sizeof path) {
+    if ((size_t)length >= sizeof path) {
         errno = ENAMETOOLONG;
         return -1;
     }

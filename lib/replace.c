@@ -96,7 +96,7 @@ static int put_beside(const char *path, const struct stat *before, mode_t mode, 
     for (int i = 0; i < TRIES && file < 0; i++) {
         int length = snprintf(beside, sizeof beside, "%s.new.%ld.%d", path, (long)getpid(), i);
 
-        if (length < 0 || (size_t)length >= sizeof beside)
+        if ((size_t)length >= sizeof beside)
             return ENAMETOOLONG;
         file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (file < 0 && errno != EEXIST)

@@ -77,6 +77,7 @@ unit_tests = \
 	tests/test_stats \
 	tests/test_status \
 	tests/test_summary \
+	tests/test_system \
 	tests/test_timeline \
 	tests/test_trace \
 	tests/test_verdict \

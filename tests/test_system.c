@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+/* test_system.c: what weir asks of the system beneath it, where that does not answer: what a process is, a thread of
+ * its own, a lock between processes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "deny.h"
+#include "process_lock.h"
+#include "support.h"
+#include "thread.h"
+#include "who.h"
+
+static char folder[40];
+
+static void set_up(void) {
+    snprintf(folder, sizeof folder, "/tmp/weir-system-XXXXXX");
+    MUST(mkdtemp(folder) != NULL);
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+}
+
+static void tear_down(void) {
+    char command[64];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+#ifdef CAN_DENY
+START_TEST(a_process_that_cannot_be_asked) {
+    static const int with[] = {EACCES, EMFILE, ENOENT, ESRCH};
+    uint64_t is = weir__process_start(getpid());
+
+    MUST(is != 0 && is != UINT64_MAX);
+    for (int i = 0; i < 4; i++) { /* /proc may be missing */
+        deny(NULL, 1, 1, with[i]);
+        ANSWERS(UINT64_MAX, weir__process_start(getpid()));
+        MUST_LE(1, deny_none());
+    }
+    for (int i = 0; i < 4; i++) { /* it may end between the two */
+        deny("read", 1, 0, with[i]);
+        ANSWERS(with[i] == ESRCH ? 0 : UINT64_MAX, weir__process_start(getpid()));
+        MUST_EQ(deny_none(), 1);
+    }
+    ANSWERS(is, weir__process_start(getpid()));
+}
+END_TEST
+
+/* 4,000 for the start, as the kernel writes it. */
+#define FIELDS(threads) " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
+
+START_TEST(what_is_told_of_a_process) {
+    static const struct {
+        const char *text;
+        uint64_t start;
+    } told[] = {{"7 (name) S" FIELDS("1"), 4000},
+                {"7 (a) Z (b) R" FIELDS("3"), 4000},
+                {"7 (name) Z" FIELDS("1"), 0},
+                {"7 (name) X" FIELDS("1"), 0},
+                {"7 (name) Z" FIELDS("2"), 4000}, /* the first thread alone has ended */
+                {"", UINT64_MAX},
+                {"7 (name S" FIELDS("1"), UINT64_MAX},
+                {"7 (name) S 1 2 3", UINT64_MAX}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = strlen(told[i].text);
+        ANSWERS(told[i].start, weir__process_start(getpid()));
+        MUST(reads == NULL);
+    }
+}
+END_TEST
+
+START_TEST(a_namespace_that_cannot_be_told) {
+    deny("stat", 1, 0, EACCES);
+    ANSWERS(0, weir__process_namespace());
+    MUST_EQ(deny_none(), 1);
+    MUST(weir__process_namespace() != 0);
+}
+END_TEST
+
+START_TEST(the_words_of_a_command) {
+    static const struct {
+        const char *text;
+        size_t bytes;
+        const char *words;
+    } told[] = {{"a\0bc\0", 5, "a bc"}, {"a\0\0\0", 4, "a"},
+                {"\0\0", 2, ""},        {"", 0, ""},
+                {"name", 4, "name"},    {"0123456789abcdef", 16, "0123456"}};
+    static const char *const calls[] = {"open", "read"};
+    char text[8];
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = told[i].bytes;
+        weir__process_command(text, sizeof text);
+        ck_assert_str_eq(text, told[i].words);
+    }
+    for (int i = 0; i < 2; i++) {
+        deny(calls[i], 1, 0, EACCES);
+        weir__process_command(text, sizeof text);
+        MUST_EQ(deny_none(), 1);
+        ck_assert_str_eq(text, "");
+    }
+}
+END_TEST
+#endif
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static int begun;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static sem_t has_lock, may_end;
+
+static void note(void) {
+    begun++;
+}
+
+static void *run(void *unused) {
+    weir__thread_begin();
+    pthread_mutex_lock(&lock);
+    sem_post(&has_lock);
+    sem_wait(&may_end);
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+START_TEST(a_thread_is_watched) {
+    pthread_t thread;
+
+    sem_init(&has_lock, 0, 0);
+    sem_init(&may_end, 0, 2);
+    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST_EQ(begun, 0);
+    weir__thread_watch(note);
+    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST_EQ(begun, 1);
+}
+END_TEST
+
+/* At the end of the process it is waited for, but not for ever. */
+START_TEST(a_lock_that_is_not_given_back) {
+    pthread_t thread;
+
+    sem_init(&has_lock, 0, 0);
+    sem_init(&may_end, 0, 0);
+    MUST(weir__thread_lock_at_exit(&lock));
+    pthread_mutex_unlock(&lock);
+    ANSWERS(0, weir__thread_start(&thread, run, NULL));
+    sem_wait(&has_lock);
+    MUST(!weir__thread_lock_at_exit(&lock));
+    sem_post(&may_end);
+    ANSWERS(0, pthread_join(thread, NULL));
+}
+END_TEST
+
+/* ---- a lock between processes ---------------------------------------------------------------- */
+
+static void path_in(const char *where, char path[128]) {
+    snprintf(path, 128, "%s/weir-%lu-system.lock", where, (unsigned long)geteuid());
+}
+
+/* Taken where it can be; then it excludes. */
+static void expect_lock(const char *where) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    char path[128];
+
+    path_in(where, path);
+    (void)unlink(path);
+    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(0, access(path, F_OK));
+    ANSWERS(0, weir__process_lock_try(&other, "system"));
+    weir__process_lock_give(&one);
+    weir__process_lock_give(&other);
+    (void)unlink(path);
+}
+
+START_TEST(folders_that_will_not_do) {
+    char *longest = malloc(5001);
+
+    memset(longest, 'x', 5000);
+    longest[0] = '/';
+    longest[5000] = '\0';
+    expect_lock(folder);
+    MUST(setenv("XDG_RUNTIME_DIR", longest, 1) == 0);
+    expect_lock("/dev/shm");
+    MUST(setenv("XDG_RUNTIME_DIR", folder + 1, 1) == 0); /* from where the process is */
+    expect_lock("/dev/shm");
+    MUST(unsetenv("XDG_RUNTIME_DIR") == 0);
+    expect_lock("/dev/shm");
+    free(longest);
+}
+END_TEST
+
+START_TEST(a_file_of_another_user) {
+    char path[128];
+
+    path_in(folder, path);
+    close(open(path, O_CREAT | O_WRONLY, 0666));
+    if (chown(path, 65534, 65534) != 0) /* it takes root */
+        return;
+    MUST(chdir(folder) == 0);
+    for (int i = 0; i < 2; i++) {
+        struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        weir__process_lock_give(&own);
+    }
+    path_in("/dev/shm", path);
+    ANSWERS(0, unlink(path));
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Where the system refuses, there is no lock, and why is told; the next one is had. */
+START_TEST(a_lock_with_each_call_denied) {
+    int files = files_open();
+
+    for (int for_good = 0; for_good < 2; for_good++)
+        for (uint64_t k = 1, all = 1; all > 0; k++) {
+            struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+            int got;
+
+            errno = 0;
+            deny(NULL, k, for_good, EIO);
+            got = weir__process_lock_try(&own, "system");
+            all = deny_none();
+            MUST(got == 1 || (got == -1 && (errno == EIO || errno == EPERM)));
+            weir__process_lock_give(&own);
+            ANSWERS(files, files_open());
+            ANSWERS(1, weir__process_lock_try(&own, "system"));
+            weir__process_lock_give(&own);
+        }
+    deny("flock", 1, 0, EINTR); /* it is tried again, by who waits */
+    {
+        struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+        ANSWERS(0, weir__process_lock_try(&own, "system"));
+        MUST_EQ(deny_none(), 1);
+        ANSWERS(1, weir__process_lock_try(&own, "system"));
+        weir__process_lock_give(&own);
+    }
+}
+END_TEST
+#endif
+
+static Suite *suite(void) {
+    Suite *all = suite_create("system");
+    TCase *tests = suite_add_case(all, "processes", 30, set_up, tear_down);
+
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_process_that_cannot_be_asked);
+    tcase_add_test(tests, what_is_told_of_a_process);
+    tcase_add_test(tests, a_namespace_that_cannot_be_told);
+    tcase_add_test(tests, the_words_of_a_command);
+#endif
+    tests = suite_add_case(all, "threads", 30, set_up, tear_down);
+    tcase_add_test(tests, a_thread_is_watched);
+    tcase_add_test(tests, a_lock_that_is_not_given_back);
+    tests = suite_add_case(all, "locks", 30, set_up, tear_down);
+    tcase_add_test(tests, folders_that_will_not_do);
+    tcase_add_test(tests, a_file_of_another_user);
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_lock_with_each_call_denied);
+#endif
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}
