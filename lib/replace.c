@@ -129,6 +129,8 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     if (!is_link)
         flags |= O_NOFOLLOW; /* nor one that is put there meanwhile */
     is_there = stat(path, &is) == 0;
+    if (!is_there && errno != ENOENT) /* who knows what is there */
+        return errno;
     if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
         return fill(open(path, flags | O_APPEND), 0, bytes, count);
     if (is_there && !S_ISREG(is.st_mode))

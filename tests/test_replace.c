@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "deny.h"
 #include "replace.h"
 #include "support.h"
 
@@ -163,6 +164,10 @@ START_TEST(others_links_in_a_folder_of_everybodys) {
     has("victim", "kept");
     ANSWERS(0, put("own", "own"));
     has("victim", "own");
+    ANSWERS(0, seteuid(12345));
+    ANSWERS(EPERM, put("own", "new")); /* root's may be followed, but its file not replaced */
+    ANSWERS(0, seteuid(0));
+    has("victim", "own");
     ANSWERS(0, chmod(".", 0755));
     ANSWERS(0, put("other", "other"));
     has("victim", "other");
@@ -212,6 +217,14 @@ START_TEST(a_folder_that_cannot_be_read) {
 }
 END_TEST
 
+START_TEST(a_link_in_the_root_folder) {
+    struct stat is;
+
+    if (lstat("/bin", &is) == 0 && S_ISLNK(is.st_mode))
+        ANSWERS(EISDIR, put("/bin", "new"));
+}
+END_TEST
+
 /* As a shell's redirection has it, behind what is there. */
 START_TEST(what_is_no_plain_file_is_written_to) {
     int ends[2], before = dup(STDOUT_FILENO), file = open("out", O_RDWR | O_CREAT, 0644);
@@ -234,6 +247,119 @@ START_TEST(what_is_no_plain_file_is_written_to) {
 }
 END_TEST
 
+/* A name of one letter at the end of folders whose names are as long as names may be. */
+START_TEST(a_name_beside_that_is_too_long) {
+    char path[PATH_MAX] = "";
+
+    while (strlen(path) + 2 * (NAME_MAX + 1) < PATH_MAX) {
+        size_t length = strlen(path);
+
+        memset(path + length, 'x', NAME_MAX);
+        strcpy(path + length + NAME_MAX, "/");
+    }
+    memset(path + strlen(path), 'x', PATH_MAX - 2 - strlen(path));
+    ANSWERS(ENAMETOOLONG, put(path, "new"));
+}
+END_TEST
+
+START_TEST(names_beside_that_are_all_taken) {
+    char beside[64];
+
+    for (int i = 0; i < 64; i++) {
+        snprintf(beside, sizeof beside, "file.new.%ld.%d", (long)getpid(), i);
+        make(beside, "another's", 0644);
+    }
+    ANSWERS(EEXIST, put("file", "new"));
+    ANSWERS(0, unlink(beside));
+    ANSWERS(0, put("file", "new"));
+    has("file", "new");
+}
+END_TEST
+
+/* Where standard error goes, too, and where neither is open. */
+START_TEST(what_standard_error_goes_to) {
+    int out = dup(STDOUT_FILENO), error = dup(STDERR_FILENO), file;
+
+    make("err", "first ", 0644);
+    file = open("err", O_RDWR | O_APPEND);
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
+    ANSWERS(0, put("err", "second"));
+    close(STDOUT_FILENO);
+    close(STDERR_FILENO);
+    MUST_EQ(put("err", "third"), 0);
+    MUST(dup2(out, STDOUT_FILENO) == STDOUT_FILENO && dup2(error, STDERR_FILENO) == STDERR_FILENO);
+    has("err", "third");
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Its name need not be on the disk. */
+START_TEST(a_folder_that_cannot_be_opened) {
+    deny("open", 2, 0, EACCES);
+    ANSWERS(0, weir__replace_file("file", 0600, 1, "new", 3));
+    MUST_EQ(deny_none(), 1);
+    has("file", "new");
+}
+END_TEST
+
+enum { NONE, PLAIN, LINK, LINK_TO_NONE, PIPE, STATES };
+
+static void prepare(int state) {
+    (void)unlink("file");
+    (void)unlink("there");
+    if (state == PLAIN)
+        make("file", "old", 0644);
+    if (state == LINK)
+        make("there", "old", 0644);
+    if (state == LINK || state == LINK_TO_NONE)
+        ANSWERS(0, symlink("there", "file"));
+    if (state == PIPE)
+        ANSWERS(0, symlink("/dev/null", "file"));
+}
+
+/* With the k-th call denied, for each k: all is new, or as it was, and why is told; nothing is left beside, unless it
+ * could not be removed, and nothing open. */
+static void deny_each(int state, int for_good) {
+    int files = files_open(), why, is_folder_denied;
+
+    for (uint64_t k = 1, all = 1; all > 0; k++) {
+        prepare(state);
+        deny(NULL, k, for_good, EIO);
+        why = weir__replace_file("file", 0644, 1, "new", 3);
+        all = deny_none();
+        MUST(why == 0 || why == EIO);
+        if (state == PLAIN || state == LINK)
+            has("file", why == 0 ? "new" : "old");
+        else if (state != PIPE && why == 0)
+            has("file", "new");
+        is_folder_denied = for_good && why != 0;
+        if (is_folder_denied)
+            ANSWERS(0, system("rm -f *.new.*"));
+        if (state == NONE)
+            holds(access("file", F_OK) == 0 ? "file " : "");
+        else if (state == PLAIN || state == PIPE || access("there", F_OK) != 0)
+            holds("file ");
+        else
+            holds("file there ");
+        ANSWERS(files, files_open());
+        ANSWERS(0, put("file", "newer"));
+    }
+}
+
+START_TEST(each_call_denied) {
+    deny_each(_i / 2, _i % 2);
+}
+END_TEST
+
+START_TEST(a_write_that_is_interrupted) {
+    deny("write", 1, 0, EINTR);
+    ANSWERS(0, put("file", "new"));
+    MUST_EQ(deny_none(), 1);
+    has("file", "new");
+}
+END_TEST
+#endif
+
 static Suite *suite(void) {
     Suite *all = suite_create("replace");
     TCase *tests = suite_add_case(all, "files", 30, set_up, tear_down);
@@ -242,12 +368,22 @@ static Suite *suite(void) {
     tcase_add_test(tests, one_takes_the_place_of_another);
     tcase_add_test(tests, what_cannot_be_leaves_all_as_it_was);
     tcase_add_test(tests, names_beside_that_are_taken);
+    tcase_add_test(tests, a_name_beside_that_is_too_long);
+    tcase_add_test(tests, names_beside_that_are_all_taken);
     tests = suite_add_case(all, "links", 30, set_up, tear_down);
     tcase_add_test(tests, a_link_stays_and_its_file_is_replaced);
     tcase_add_test(tests, others_links_in_a_folder_of_everybodys);
     tcase_add_test(tests, a_folder_that_cannot_be_read);
+    tcase_add_test(tests, a_link_in_the_root_folder);
     tests = suite_add_case(all, "others", 30, set_up, tear_down);
     tcase_add_test(tests, what_is_no_plain_file_is_written_to);
+    tcase_add_test(tests, what_standard_error_goes_to);
+#ifdef CAN_DENY
+    tests = suite_add_case(all, "denied", 30, set_up, tear_down);
+    tcase_add_test(tests, a_folder_that_cannot_be_opened);
+    tcase_add_loop_test(tests, each_call_denied, 0, 2 * STATES);
+    tcase_add_test(tests, a_write_that_is_interrupted);
+#endif
     return all;
 }
 
