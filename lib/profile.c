@@ -138,7 +138,8 @@ __attribute__((format(printf, 2, 3))) static void put(struct writer *to, const c
     va_start(arguments, format);
     written = vsnprintf(to->text + to->length, room, format, arguments);
     va_end(arguments);
-    if (written > 0)
+    if (written > 0) /* unreached: no character, since each line has some, */
+        /* unreached: and no room, as said above */
         to->length += (size_t)written < room ? (size_t)written : room - 1;
 }
 
@@ -271,8 +272,9 @@ static int check_sum(const char *text, size_t bytes, struct weir_problem *proble
     if (body == 0 || text[body - 1] != '\n' || memcmp(text + body, "checksum ", 9) != 0)
         return weir__problem(problem, "it is cut off, or something follows its end");
     snprintf(line, sizeof line, "checksum %016" PRIx64 "\n", weir__profile_hash(text, body));
-    return memcmp(text + body, line, CHECKSUM_BYTES) == 0 ||
-           weir__problem(problem, "its checksum is wrong");
+    return memcmp(text + body, line, CHECKSUM_BYTES) == 0
+               ? 1
+               : weir__problem(problem, "its checksum is wrong");
 }
 
 static int check_key(struct reader *from, const struct weir_profile_key *key,
@@ -285,8 +287,9 @@ static int check_key(struct reader *from, const struct weir_profile_key *key,
     if (!take_line(from) || strcmp(from->line, wanted) != 0)
         return weir__problem(problem, "it was learned on another device");
     snprintf(wanted, sizeof wanted, "settings %s", key->settings);
-    return (take_line(from) && strcmp(from->line, wanted) == 0) ||
-           weir__problem(problem, "it was learned with other settings");
+    return take_line(from) && strcmp(from->line, wanted) == 0
+               ? 1
+               : weir__problem(problem, "it was learned with other settings");
 }
 
 static int begins(const char *text, size_t bytes, const char *with) {
@@ -368,8 +371,9 @@ static int may_replace(const char *path, struct weir_problem *problem) {
 
     if (bytes < 0)
         return !problem->text[0];
-    return bytes == 0 || begins(title, (size_t)bytes, TITLE) ||
-           weir__problem(problem, "there is a file that is no profile, which is left alone");
+    return bytes == 0 || begins(title, (size_t)bytes, TITLE)
+               ? 1
+               : weir__problem(problem, "there is a file that is no profile, which is left alone");
 }
 
 int weir__profile_store(const char *path, const struct weir_profile_key *key,
@@ -380,5 +384,5 @@ int weir__profile_store(const char *path, const struct weir_profile_key *key,
     if (!may_replace(path, problem))
         return 0;
     errno = weir__replace_file(path, 0600, 1, text, bytes);
-    return errno == 0 || cannot(problem, "write it");
+    return errno == 0 ? 1 : cannot(problem, "write it");
 }

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "deny.h"
 #include "logged.h"
 #include "profile.h"
-#include "refuse.h"
 
 #define CAPACITY (8 * GIB)
 
@@ -435,6 +435,9 @@ START_TEST(a_later_account_replaces_an_earlier_one) {
     MUST_EQ(learned.run[2].reserve, 800);
     MUST_EQ(learned.steps, WEIR_PROFILE_STEPS);
     MUST_EQ(learned.step[0].bytes, 3); /* the newest */
+    learned.merged = 1000000000;       /* counted no further */
+    weir__profile_add(&learned, &(struct weir_profile_run){.id = 99, .reserve = 1}, NULL, 0);
+    MUST_EQ(learned.merged, 1000000000);
 }
 END_TEST
 
@@ -532,12 +535,18 @@ START_TEST(every_cut_and_every_changed_byte_is_refused) {
 }
 END_TEST
 
+#define SIXTY "............................................................"
+#define LONG SIXTY SIXTY SIXTY SIXTY SIXTY SIXTY SIXTY /* than a line may be */
+
 /* Made by somebody who knows the checksum; the first text is replaced by the second. */
 static const struct {
     const char *old, *new, *reason;
 } forged[] = {
     {"weir profile 1", "weir profile 2", "another version"},
     {"weir profile 1", "wier profile 1", "it is no profile"},
+    {"key ", "kay ", "it has no key"},
+    {"device model", "device " LONG "model", "another device"},
+    {"settings engine", "settings " LONG "engine", "other settings"},
     {"model a device", "model b device", "another device"},
     {"engine=pool", "engine=arena", "other settings"},
     {"target 5GiB", "target 6GiB", "not as a profile"},
@@ -545,6 +554,10 @@ static const struct {
     {"target 5GiB", "target 5120MiB", "not as a profile"},
     {"target 5GiB\n", "", "not as a profile"},
     {"basis 5GiB 4GiB", "basis 4GiB 5GiB", "not as a profile"},
+    {"basis 5GiB 4GiB", "basis much 4GiB", "not as a profile"},
+    {"basis 5GiB 4GiB", "basis 5GiB much", "not as a profile"},
+    {"basis 5GiB 4GiB\n", "", "not as a profile"},
+    {"runs 2\n", "", "not as a profile"},
     {"runs 2", "runs 1", "not as a profile"},
     {"runs 2", "runs 02", "not as a profile"},
     {"runs 2", "runs 99999999999999999999", "not as a profile"},
@@ -552,11 +565,13 @@ static const struct {
     {"need 5GiB reserve 5GiB in-use 4GiB", "need 5GiB reserve 5GiB in-use 6GiB", "not as a"},
     {"need 5GiB reserve 5GiB in-use 4GiB", "need 5GiB reserve 99999TiB in-use 4GiB", "not as a"},
     {"need 5GiB reserve 5GiB in-use 4GiB", "need 5GiB reserve 5GiB in-use -1", "not as a"},
+    {"need 5GiB reserve 5GiB in-use 4GiB", "need much reserve 5GiB in-use 4GiB", "not as a"},
     {"in-use 4GiB grew", "in-use 4GiB shrank", "not as a profile"},
     {"run 0000000000000001 ", "run 000000000000001 ", "not as a profile"},
     {"run 0000000000000001 ", "run 000000000000000G ", "not as a profile"},
     {"2MiB request", "2MiB whim", "not as a profile"},
     {"2MiB request", "2MiB request more", "not as a profile"},
+    {"2MiB request", "2MiB a b c d e f g h i j k l m", "not as a profile"},
     {"step 2MiB request\n", "a line\n", "not as a profile"},
     {"step 2MiB request\n", "\n", "not as a profile"},
     {"run 0000000000000002", "run 0000000000000002 need 1 reserve 1 in-use 1 grew\nrun 2",
@@ -582,6 +597,40 @@ START_TEST(a_forged_one_is_refused) {
     MUST(!parses(text, seal(text, bytes), &reason));
 }
 END_TEST
+
+START_TEST(one_of_no_run_is_refused) {
+    const struct weir_profile none = {0};
+    char text[WEIR_PROFILE_MOST_BYTES];
+    const char *reason;
+
+    MUST(!parses(text, weir__profile_spell(&none, &a_key, text), &reason));
+    ck_assert_ptr_nonnull(strstr(reason, "not as a profile"));
+}
+END_TEST
+
+#ifdef CAN_DENY
+START_TEST(a_file_that_cannot_be_read) {
+    struct weir_profile profile;
+    struct weir_problem problem;
+
+    make_good();
+    write_whole(file, good, good_bytes);
+    for (uint64_t k = 1; k <= 3; k++) { /* open, fstat, read */
+        deny(NULL, k, 0, EIO);
+        MUST(!weir__profile_load(file, &a_key, &profile, &problem));
+        MUST_EQ(deny_none(), 1);
+        MUST(problem.text[0] != '\0');
+    }
+    deny("read", 2, 0, EIO); /* at its end */
+    MUST(!weir__profile_load(file, &a_key, &profile, &problem));
+    MUST_EQ(deny_none(), 1);
+    deny("read", 1, 0, EINTR);
+    MUST(weir__profile_load(file, &a_key, &profile, &problem));
+    MUST_EQ(deny_none(), 1);
+    MUST_EQ(profile.runs, 2);
+}
+END_TEST
+#endif
 
 /* A damaged file costs the run nothing, and the next finds a good one. */
 START_TEST(a_damaged_file_is_ignored_and_replaced) {
@@ -1093,6 +1142,9 @@ int main(void) {
     tcase_add_test(files, what_is_no_file_is_left_alone);
     tcase_add_loop_test(files, a_place_that_cannot_be_written, 0, 3);
     tcase_add_test(files, a_folder_without_leave_to_write);
+#ifdef CAN_DENY
+    tcase_add_test(files, a_file_that_cannot_be_read);
+#endif
     tcase_set_timeout(bare, 60);
     tcase_add_test(bare, the_rule_by_numbers);
     tcase_add_test(bare, a_load_that_comes_back_finds_room);
@@ -1101,6 +1153,7 @@ int main(void) {
     tcase_add_test(bare, the_hash_is_fnv_1a);
     tcase_add_test(bare, every_cut_and_every_changed_byte_is_refused);
     tcase_add_loop_test(bare, a_forged_one_is_refused, 0, sizeof forged / sizeof forged[0]);
+    tcase_add_test(bare, one_of_no_run_is_refused);
     tcase_add_test(bare, processes_that_save_at_once);
     tcase_add_test(bare, the_default_allocator_saves_at_exit);
     suite_add_tcase(suite, bare);
