@@ -338,7 +338,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
 static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until) {
     uint64_t now = weir__ledger_now();
 
-    if (now < until)
+    if (now < until) /* unreached: it is later, as it was not a moment ago */
         weir__ledger_wait(&n->ledger, bell,
                           (unsigned)smaller((until - now) / MILLISECOND + 1, 1000));
 }

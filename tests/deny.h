@@ -42,7 +42,12 @@ static const char *looks_at[2];            /* stat of the first is of the second
 static const void *reads;                  /* what the next read finds, if it is not NULL, */
 static size_t reads_bytes;                 /* and how much of it there is */
 
+/* Called in each call of this thread, if it is set. */
+static _Thread_local void (*meanwhile)(const char *name);
+
 static int denied(const char *name) {
+    if (meanwhile)
+        meanwhile(name);
     if (deny_in == 0 || (deny_one && strcmp(deny_one, name) != 0) || --deny_in > 0)
         return 0;
     deny_in = deny_for_good != 0;

@@ -34,6 +34,7 @@ unit_tests = \
 	tests/test_adapters \
 	tests/test_ahead \
 	tests/test_anywhere \
+	tests/test_asking \
 	tests/test_bestfit \
 	tests/test_bias \
 	tests/test_budget \

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -116,8 +115,6 @@ END_TEST
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static int begun;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sem_t has_lock, may_end;
 
 static void note(void) {
     begun++;
@@ -125,18 +122,12 @@ static void note(void) {
 
 static void *run(void *unused) {
     weir__thread_begin();
-    pthread_mutex_lock(&lock);
-    sem_post(&has_lock);
-    sem_wait(&may_end);
-    pthread_mutex_unlock(&lock);
     return unused;
 }
 
 START_TEST(a_thread_is_watched) {
     pthread_t thread;
 
-    sem_init(&has_lock, 0, 0);
-    sem_init(&may_end, 0, 2);
     ANSWERS(0, weir__thread_start(&thread, run, NULL));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 0);
@@ -144,22 +135,6 @@ START_TEST(a_thread_is_watched) {
     ANSWERS(0, weir__thread_start(&thread, run, NULL));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 1);
-}
-END_TEST
-
-/* At the end of the process it is waited for, but not for ever. */
-START_TEST(a_lock_that_is_not_given_back) {
-    pthread_t thread;
-
-    sem_init(&has_lock, 0, 0);
-    sem_init(&may_end, 0, 0);
-    MUST(weir__thread_lock_at_exit(&lock));
-    pthread_mutex_unlock(&lock);
-    ANSWERS(0, weir__thread_start(&thread, run, NULL));
-    sem_wait(&has_lock);
-    MUST(!weir__thread_lock_at_exit(&lock));
-    sem_post(&may_end);
-    ANSWERS(0, pthread_join(thread, NULL));
 }
 END_TEST
 
@@ -265,7 +240,6 @@ static Suite *suite(void) {
 #endif
     tests = suite_add_case(all, "threads", 30, set_up, tear_down);
     tcase_add_test(tests, a_thread_is_watched);
-    tcase_add_test(tests, a_lock_that_is_not_given_back);
     tests = suite_add_case(all, "locks", 30, set_up, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
     tcase_add_test(tests, a_file_of_another_user);

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: MIT */
+/* test_asking.c: how a process asks others for memory, and is asked: by itself, against ledgers that this test writes
+ * in the place of other processes (test_neighbours has whole ones).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "deny.h"
+#include "model_device.h"
+
+#include "ledger.h"
+#include "neighbours.h"
+#include "siblings.h"
+#include "thread.h"
+
+enum { OTHERS = 10 };
+
+static char folder[40], name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+static struct weir_ledger other[OTHERS]; /* each as another process would have it */
+static struct weir_neighbours *own;      /* in the first slot */
+
+static void nap(long ms) {
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
+}
+
+static uint64_t ms_from_now(uint64_t ms) {
+    return weir__ledger_now() + ms * MS;
+}
+
+static void set_up(void) {
+    const char *in = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    char path[64];
+
+    snprintf(folder, sizeof folder, "%s/weir-asking-XXXXXX", in);
+    MUST(mkdtemp(folder) != NULL);
+    MUST(setenv("XDG_RUNTIME_DIR", folder, 1) == 0);
+    snprintf(path, sizeof path, "%s/device", folder);
+    MUST(setenv("WEIR_MODEL_SHARED", path, 1) == 0);
+}
+
+static void open_devices(void) {
+    start_model(GIB);
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = GIB}));
+    MUST(weir__neighbours_device(driver, 0, name));
+}
+
+static void set_up_device(void) {
+    set_up();
+    open_devices();
+}
+
+static void tear_down(void) {
+    char command[64];
+
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ANSWERS(0, system(command));
+}
+
+/* ---- an allocator of this process ------------------------------------------------------------ */
+
+static struct weir_sibling sibling;
+static _Atomic uint64_t has_reserve, gives, was_asked;
+static void (*_Atomic in_give)(void); /* called there, if it is not NULL */
+
+static void tell(void *owner, struct weir_holding *out) {
+    (void)owner;
+    out->reserve = atomic_load(&has_reserve);
+}
+
+static uint64_t give(void *owner, uint64_t bytes) {
+    void (*call)(void) = atomic_load(&in_give);
+
+    (void)owner;
+    atomic_fetch_add(&was_asked, bytes);
+    atomic_fetch_add(&gives, 1);
+    if (call)
+        call();
+    return bytes;
+}
+
+static void resize(void *owner, uint64_t weights) {
+    (void)owner, (void)weights;
+}
+
+static struct weir_neighbours *try_join(const struct weir_driver *on, int device, char why[96]) {
+    static const struct weir_neighbours_calls its_calls = {tell, give, resize};
+
+    return weir__neighbours_join(on, device, &its_calls, &(struct weir_holding){0}, why, 96);
+}
+
+static struct weir_neighbours *join(const struct weir_driver *on, int device) {
+    char why[96];
+    struct weir_neighbours *n = try_join(on, device, why);
+
+    ck_assert_msg(n != NULL, "%s", why);
+    return n;
+}
+
+static void leave(struct weir_neighbours *n) {
+    _Atomic uint64_t shown = 0;
+
+    weir__neighbours_leave(n, &shown);
+}
+
+static void has_allocator(void) {
+    sibling = (struct weir_sibling){.driver = driver, .device = 0};
+    weir__siblings_join(&sibling);
+}
+
+/* ---- and what others are told, and tell ------------------------------------------------------- */
+
+static void says(int i, struct weir_ledger_entry entry) {
+    other[i].looked_ns = 0;
+    weir__ledger_publish(&other[i], &entry);
+}
+
+static void has_idle(int i, uint64_t idle, uint64_t priority) {
+    says(i, (struct weir_ledger_entry){.reserve = idle, .idle = idle, .priority = priority});
+}
+
+static void comes(int i, uint64_t idle, uint64_t priority) {
+    ANSWERS(0, weir__ledger_open(&other[i], name));
+    other[i].namespace = 1; /* its pid is not for this process to judge */
+    has_idle(i, idle, priority);
+}
+
+/* What this process says. */
+static struct weir_ledger_entry own_entry(void) {
+    int by = weir__ledger_slot(&other[0]) < 0; /* it has left */
+    struct weir_ledger_entry e;
+
+    MUST(weir__ledger_read(&other[by], 0, &e));
+    return e;
+}
+
+static uint64_t ask(uint64_t bytes, uint64_t ms, uint64_t *kept) {
+    return weir__neighbours_ask(own, bytes, ms_from_now(ms), kept);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+START_TEST(devices_without_a_name) {
+    struct weir_driver alone = *driver;
+
+    alone.is_shared = NULL; /* as a real one has it */
+    MUST(weir__neighbours_device(&alone, 0, name));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
+    MUST(!weir__neighbours_device(driver, 0, name));
+    MUST(weir__neighbours_device(driver, 0, name));
+}
+END_TEST
+
+START_TEST(nobody_is_there_or_no_time) {
+    uint64_t kept;
+
+    own = join(driver, 0);
+    ANSWERS(0, ask(MIB, 1, &kept));
+    MUST_EQ(kept, UINT64_MAX);
+    comes(0, 10 * MIB, 0);
+    ANSWERS(0, weir__neighbours_ask(own, MIB, 0, &kept));
+    MUST_EQ(kept, 0);
+    leave(own);
+}
+END_TEST
+
+/* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
+START_TEST(the_silent_are_left_alone) {
+    uint64_t kept;
+
+    own = join(driver, 0);
+    comes(0, 10, 5);
+    comes(1, 20, 1);
+    comes(2, 40, 3);
+    ANSWERS(0, ask(MIB, 100, &kept));
+    MUST_EQ(kept, 0);
+    ANSWERS(0, ask(MIB, 100, &kept));
+    MUST_EQ(kept, 70); /* what they have cannot be asked for */
+    has_idle(1, 20, 1);
+    ANSWERS(0, ask(MIB, 100, &kept));
+    MUST_EQ(kept, 50);
+    other[2].start++;
+    has_idle(2, 40, 3);
+    ANSWERS(0, ask(MIB, 100, &kept));
+    MUST_EQ(kept, 30);
+    leave(own);
+}
+END_TEST
+
+/* So many at once, and then the rest. */
+START_TEST(more_than_are_asked_at_once) {
+    uint64_t kept, sum = 0;
+
+    own = join(driver, 0);
+    for (int i = 0; i < OTHERS; i++) {
+        comes(i, (uint64_t)i + 1, 0);
+        sum += (uint64_t)i + 1;
+    }
+    ANSWERS(0, ask(MIB, 200, &kept));
+    ANSWERS(0, ask(MIB, 200, &kept));
+    MUST_EQ(kept, sum);
+    leave(own);
+}
+END_TEST
+
+enum way { ANSWERS_IT, IS_ANOTHER, IS_ANOTHERS_CHILD, IS_GONE, SAYS_WHAT_IT_HAS, WAYS };
+
+/* The first of the others, once it is asked; or all the time. */
+static void *act(void *way) {
+    struct weir_ledger_entry question, entry = {.reserve = 10, .idle = 10};
+    int how = *(const int *)way;
+
+    do {
+        nap(1);
+        if (how == SAYS_WHAT_IT_HAS)
+            says(0, entry);
+    } while (!weir__ledger_read(&other[0], 0, &question) || question.until_ns == 0);
+    if (how == ANSWERS_IT)
+        entry.answer[3] = (struct weir_ledger_answer){question.sequence, 7};
+    if (how == IS_ANOTHER)
+        other[0].start++;
+    if (how == IS_GONE) {
+        weir__ledger_leave(&other[0]);
+    } else if (how == IS_ANOTHERS_CHILD) {
+        pid_t child = fork();
+
+        if (child == 0) {
+            says(0, entry);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    } else {
+        says(0, entry);
+    }
+    weir__ledger_ring(&other[0]);
+    return NULL;
+}
+
+/* The dead, and who has a slot after them, have given what they had. */
+START_TEST(what_counts_as_an_answer) {
+    static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
+    pthread_t thread;
+    uint64_t kept;
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    comes(1, 20, 1); /* which is silent */
+    ANSWERS(0, pthread_create(&thread, NULL, act, &_i));
+    ANSWERS(given[_i], ask(MIB, 200, &kept));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST_EQ(own_entry().until_ns, 0);
+    leave(own);
+}
+END_TEST
+
+/* ---- being asked ----------------------------------------------------------------------------- */
+
+static void asks(uint64_t start, uint64_t sequence) {
+    struct weir_ledger_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
+
+    entry.ask[2] = (struct weir_ledger_ask){0, start, 5};
+    says(0, entry);
+    weir__ledger_ring(&other[0]);
+}
+
+/* A question to whoever had the slot before is nobody's, and one is answered once. */
+START_TEST(only_who_is_asked_gives) {
+    uint64_t start;
+
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    has_allocator();
+    start = own_entry().start;
+    asks(start + 1, 17);
+    nap(30);
+    MUST_EQ(atomic_load(&gives), 0);
+    asks(start, 18);
+    while (own_entry().answer[0].sequence != 18)
+        nap(1);
+    MUST_EQ(own_entry().answer[0].bytes, 5);
+    weir__ledger_ring(&other[0]);
+    nap(30);
+    MUST_EQ(atomic_load(&gives), 1);
+    MUST_EQ(atomic_load(&was_asked), 5);
+    leave(own);
+    weir__siblings_leave(&sibling);
+}
+END_TEST
+
+/* What somebody writes there does not make the sum any number. */
+START_TEST(weights_are_added_up) {
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    comes(1, 0, 0);
+    says(0, (struct weir_ledger_entry){.weight = UINT64_MAX});
+    says(1, (struct weir_ledger_entry){.weight = 5});
+    ANSWERS(5, weir__neighbours_weights(own));
+    leave(own);
+}
+END_TEST
+
+/* Two say what an allocator has: it itself at each step, and the thread, which may have seen the next one. */
+START_TEST(a_step_that_was_counted_before) {
+    _Atomic uint64_t shown = 0;
+
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    weir__neighbours_note(own, &shown, 100);
+    MUST_EQ(own_entry().reserve, 100);
+    atomic_store(&has_reserve, 20);
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (own_entry().reserve != 20)
+        nap(1);
+    weir__neighbours_note(own, &shown, 30);
+    MUST_LE(own_entry().reserve, 30);
+    weir__neighbours_leave(own, &shown);
+    weir__siblings_leave(&sibling);
+}
+END_TEST
+
+/* ---- joining and leaving --------------------------------------------------------------------- */
+
+START_TEST(one_for_each_device) {
+    struct weir_driver second = *driver;
+    struct weir_neighbours *on_one, *on_second;
+
+    own = join(driver, 0);
+    MUST(join(driver, 0) == own);
+    on_one = join(driver, 1);
+    on_second = join(&second, 0);
+    MUST(own != on_one && own != on_second && on_one != on_second);
+    comes(0, 0, 0);
+    leave(own);
+    MUST_EQ(own_entry().pid, (uint64_t)getpid()); /* it is still wanted */
+    leave(own);
+    leave(on_second);
+    leave(on_one);
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Why is told once, nothing is left, and the next one works. */
+START_TEST(what_joining_takes_is_denied) {
+    int files;
+    char why[96];
+
+    leave(join(driver, 0));
+    files = files_open();
+    for (uint64_t i = 0; i < 4; i++) {
+        refuse_in = i % 2 == 0;
+        deny("pthread_create", i % 2, 0, EAGAIN);
+        MUST(try_join(driver, 0, why) == NULL);
+        refuse_in = 0;
+        MUST_EQ(deny_none(), i % 2);
+        MUST((why[0] != '\0') == (i == 0));
+        ANSWERS(files, files_open());
+        MUST(weir__ledger_look(&other[0], name) != 0);
+    }
+    leave(join(driver, 0));
+}
+END_TEST
+
+/* ---- the end of the process ------------------------------------------------------------------ */
+
+static atomic_int is_stuck;
+
+static void get_stuck(void) {
+    atomic_store(&is_stuck, 1);
+    for (;;)
+        pause();
+}
+
+static void stick_at_thread(const char *call) {
+    if (strcmp(call, "pthread_create") == 0)
+        get_stuck();
+}
+
+static void stick_at_write(const char *call) {
+    if (strcmp(call, "pwrite") == 0)
+        get_stuck();
+}
+
+static void *join_and_stick(void *unused) {
+    meanwhile = stick_at_thread;
+    (void)join(driver, 1);
+    return unused;
+}
+
+static void *note_and_stick(void *unused) {
+    static _Atomic uint64_t shown;
+
+    meanwhile = stick_at_write;
+    weir__neighbours_note(own, &shown, 1);
+    return unused;
+}
+
+/* With a lock in the hands of a thread that is somewhere for ever: one that gives, that joins, that says. */
+static __attribute__((noreturn)) void end_with(int lock) {
+    char path[64];
+    pthread_t thread;
+
+    snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a ledger of its own */
+    MUST(mkdir(path, 0700) == 0 && setenv("XDG_RUNTIME_DIR", path, 1) == 0);
+    open_devices();
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    if (lock == 0) {
+        atomic_store(&in_give, get_stuck);
+        has_allocator();
+        asks(own_entry().start, 1);
+    } else if (pthread_create(&thread, NULL, lock == 1 ? join_and_stick : note_and_stick, NULL)) {
+        _exit(1);
+    }
+    while (!atomic_load(&is_stuck))
+        nap(1);
+    exit(0);
+}
+
+START_TEST(a_thread_that_never_comes_back) {
+    uint64_t began = weir__ledger_now();
+    pid_t child[3];
+    int state;
+
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        if (child[i] == 0)
+            end_with(i);
+    }
+    for (int i = 0; i < 3; i++) {
+        MUST(waitpid(child[i], &state, 0) == child[i]);
+        MUST_EQ(state, 0);
+    }
+    MUST_LE(weir__ledger_now() - began, 20000 * MS);
+}
+END_TEST
+#endif
+
+#ifdef CAN_DENY
+static atomic_int is_at_bell;
+
+/* Of weir's thread: its first look at the bell is a long one. */
+static void linger(const char *call) {
+    if (strcmp(call, "pread") != 0)
+        return;
+    meanwhile = NULL;
+    atomic_store(&is_at_bell, 1);
+    nap(30);
+}
+
+static void watch(void) {
+    meanwhile = linger;
+}
+
+/* The bell that it is to hear has rung by the time that it listens. */
+START_TEST(it_leaves_as_the_thread_begins) {
+    uint64_t began = weir__ledger_now();
+
+    weir__thread_watch(watch);
+    own = join(driver, 0);
+    while (!atomic_load(&is_at_bell))
+        nap(1);
+    leave(own);
+    MUST_LE(weir__ledger_now() - began, 5000 * MS);
+}
+END_TEST
+#endif
+
+/* It leaves nothing that is its parent's. */
+START_TEST(a_child_of_fork_ends) {
+    pid_t child;
+    int state;
+
+    own = join(driver, 0);
+    comes(0, 0, 0);
+    child = fork();
+    if (child == 0)
+        exit(0);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+    MUST_EQ(own_entry().pid, (uint64_t)getpid());
+    leave(own);
+}
+END_TEST
+
+static Suite *suite(void) {
+    Suite *all = suite_create("asking");
+    TCase *tests = suite_add_case(all, "asking", 60, set_up_device, tear_down);
+
+    tcase_add_test(tests, devices_without_a_name);
+    tcase_add_test(tests, nobody_is_there_or_no_time);
+    tcase_add_test(tests, the_silent_are_left_alone);
+    tcase_add_test(tests, more_than_are_asked_at_once);
+    tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
+    tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
+    tcase_add_test(tests, only_who_is_asked_gives);
+    tcase_add_test(tests, weights_are_added_up);
+    tcase_add_test(tests, a_step_that_was_counted_before);
+    tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
+    tcase_add_test(tests, one_for_each_device);
+    tcase_add_test(tests, a_child_of_fork_ends);
+#ifdef CAN_DENY
+    tcase_add_test(tests, what_joining_takes_is_denied);
+    tcase_add_test(tests, it_leaves_as_the_thread_begins);
+    tests = suite_add_case(all, "the end", 60, set_up, tear_down);
+    tcase_add_test(tests, a_thread_that_never_comes_back);
+#endif
+    return all;
+}
+
+int main(void) {
+    return run_suite(suite(), CK_FORK);
+}
