@@ -278,6 +278,7 @@ static weir_status device_of(const struct place *place, weir_stream stream, int 
     result = driver->cuStreamGetCtx(stream, &context);
     if (result != CUDA_SUCCESS)
         return driver_says(result);
+    /* unreached: more devices, which no model has */
     for (int i = 0; i < MOST_DEVICES && i < place->count; i++) {
         weir_allocator *a = atomic_load_explicit(&allocators[i], memory_order_acquire);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_process.c: the allocators of the process, one for each device, on modelled devices. */
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -204,6 +205,51 @@ START_TEST(a_driver_that_refuses_is_told) {
 }
 END_TEST
 
+START_TEST(devices_that_cannot_be_counted) {
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetCount, 1, CUDA_ERROR_UNKNOWN, 0);
+    MUST(for_stream(stream_of[0]) == of(0)); /* the one that there always is */
+    MUST(of(1) != of(0));
+}
+END_TEST
+
+/* The context of a stream whose device has no allocator yet. */
+START_TEST(a_context_that_cannot_be_entered) {
+    weir_allocator *a = NULL;
+
+    begin(2, "model");
+    (void)of(0);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    weir__model_fail(WEIR_ENTRY_cuCtxGetDevice, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_stream_allocator(stream_of[1], &a));
+    MUST(a == NULL && for_stream(stream_of[1]) == of(1));
+}
+END_TEST
+
+START_TEST(a_device_that_is_not_there) {
+    weir_allocator *a = NULL;
+
+    MUST(freopen("/dev/null", "w", stderr) != NULL);
+    setenv("WEIR_DEVICE", "model:64", 1);
+    EXPECT(WEIR_E_NO_DEVICE, weir_default_allocator(&a));
+    if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL) {
+        setenv("WEIR_DEVICE", "cuda", 1);
+        EXPECT(WEIR_E_NO_DEVICE, weir_default_allocator(&a));
+    }
+    MUST(a == NULL);
+}
+END_TEST
+
+START_TEST(it_preallocates_when_it_is_told_to) {
+    setenv("WEIR_PREALLOC", "64MiB", 1);
+    setenv("WEIR_PREALLOC_AT", "create", 1);
+    begin(1, "model");
+    MUST_EQ(stats_of(of(0)).reserve, 64 * MIB);
+}
+END_TEST
+
 START_TEST(a_block_has_the_one_that_made_it) {
     static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
     unsigned char *blocks[DEVICES][3];
@@ -320,7 +366,7 @@ START_TEST(a_child_born_before_the_first_was_made_is_refused) {
 }
 END_TEST
 
-/* Profiles are saved as the process ends: one for each device. */
+/* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
 START_TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
     int status = -1;
@@ -332,10 +378,17 @@ START_TEST(each_saves_its_profile_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
-        begin(2, "model");
-        for (int i = 0; i < 2; i++)
+        begin(4, "model");
+        for (int i = 0; i < 4; i++) {
+            if (i == 2)
+                weir__model_fail(WEIR_ENTRY_cuDeviceGetName, 1, CUDA_ERROR_UNKNOWN, 0);
             if (weir_alloc(of(i), 50 * MIB, stream_of[i], &block) != WEIR_OK)
                 _exit(1);
+        }
+        weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+        if (weir_trim(of(3), 0, NULL) != WEIR_E_DEVICE_LOST)
+            _exit(2);
+        weir__model_faults_clear();
         exit(0);
     }
     MUST(waitpid(child, &status, 0) == child);
@@ -372,17 +425,25 @@ START_TEST(a_driver_that_hangs_is_not_waited_for_at_exit) {
 }
 END_TEST
 
+/* The mathematics library: all programs of the suite have it. */
+static int find_library(struct dl_phdr_info *object, size_t bytes, void *path) {
+    (void)bytes;
+    if (!strstr(object->dlpi_name, "/libm.so"))
+        return 0;
+    snprintf(path, 200, "%s", object->dlpi_name);
+    return 1;
+}
+
 /* Any library of that name will do. */
 static int load_preload(void) {
-    const char *built = getenv("top_builddir");
-    char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64];
+    char folder[] = "/tmp/weir-process-XXXXXX", command[512], path[64], from[200];
     void *library;
 
+    if (!dl_iterate_phdr(find_library, from))
+        return 0;
     MUST(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/libweir-preload.so", folder);
-    snprintf(command, sizeof command,
-             "cp '%s/tests/fake/resolver-0/.libs/libcuda.so.1' %s 2>/dev/null", built ? built : ".",
-             path);
+    snprintf(command, sizeof command, "cp '%s' %s", from, path);
     library = system(command) == 0 ? dlopen(path, RTLD_NOW) : NULL;
     snprintf(command, sizeof command, "rm -r %s", folder);
     ANSWERS(0, system(command));
@@ -393,7 +454,7 @@ static int load_preload(void) {
 START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
     void *block;
 
-    if (!load_preload()) /* no shared libraries were built */
+    if (!load_preload()) /* musl has it in the C library */
         return;
     setenv("WEIR_PREALLOC", "512MiB", 1);
     setenv("WEIR_LIMIT", "1GiB", 1);
@@ -422,6 +483,10 @@ int main(void) {
     tcase_add_test(tests, a_question_makes_nothing);
     tcase_add_test(tests, with_one_device_nothing_is_asked);
     tcase_add_test(tests, a_driver_that_refuses_is_told);
+    tcase_add_test(tests, devices_that_cannot_be_counted);
+    tcase_add_test(tests, a_context_that_cannot_be_entered);
+    tcase_add_test(tests, a_device_that_is_not_there);
+    tcase_add_test(tests, it_preallocates_when_it_is_told_to);
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, a_child_of_fork_is_refused);
