@@ -261,15 +261,15 @@ END_TEST
 
 /* ---- being asked ----------------------------------------------------------------------------- */
 
-static void asks(uint64_t start, uint64_t sequence) {
+static void asks(uint64_t slot, uint64_t start, uint64_t sequence) {
     struct weir_ledger_entry entry = {.sequence = sequence, .until_ns = ms_from_now(20000)};
 
-    entry.ask[2] = (struct weir_ledger_ask){0, start, 5};
+    entry.ask[2] = (struct weir_ledger_ask){slot, start, 5};
     says(0, entry);
     weir__ledger_ring(&other[0]);
 }
 
-/* A question to whoever had the slot before is nobody's, and one is answered once. */
+/* A question to another, or to whoever had the slot before, is not this one's, and one is answered once. */
 START_TEST(only_who_is_asked_gives) {
     uint64_t start;
 
@@ -277,10 +277,12 @@ START_TEST(only_who_is_asked_gives) {
     comes(0, 0, 0);
     has_allocator();
     start = own_entry().start;
-    asks(start + 1, 17);
-    nap(30);
+    asks(0, start + 1, 16);
+    nap(15);
+    asks(1, start, 17);
+    nap(15);
     MUST_EQ(atomic_load(&gives), 0);
-    asks(start, 18);
+    asks(0, start, 18);
     while (own_entry().answer[0].sequence != 18)
         nap(1);
     MUST_EQ(own_entry().answer[0].bytes, 5);
@@ -414,7 +416,7 @@ static __attribute__((noreturn)) void end_with(int lock) {
     if (lock == 0) {
         atomic_store(&in_give, get_stuck);
         has_allocator();
-        asks(own_entry().start, 1);
+        asks(0, own_entry().start, 1);
     } else if (pthread_create(&thread, NULL, lock == 1 ? join_and_stick : note_and_stick, NULL)) {
         _exit(1);
     }
