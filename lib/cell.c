@@ -88,6 +88,7 @@ int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
     uint32_t room = k->strays ? k->strays->room * 2 : WEIR_CELL_STRAYS;
     struct weir_strays *strays;
 
+    /* unreached: there is room, which another thread must have made since it was looked for */
     if (k->strays && k->strays->count < k->strays->room)
         return 1;
     strays = realloc(k->strays, sizeof *strays + room * sizeof strays->stray[0]);

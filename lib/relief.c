@@ -24,6 +24,7 @@ void weir__relief_raise(struct weir_relief *r, uint64_t bytes) {
 
     atomic_fetch_add_explicit(&r->raised, 1, memory_order_relaxed);
     while (bytes > before &&
+           /* unreached: that another thread raises it at the same moment */
            !atomic_compare_exchange_weak_explicit(&r->wanted, &before, bytes, memory_order_release,
                                                   memory_order_relaxed))
         ;

@@ -10,6 +10,7 @@ unsigned weir__tally_enlist(void) {
 
     /* Stops at the shared stripe, so that it cannot wrap round. */
     while (before < WEIR_TALLY_STRIPES &&
+           /* unreached: that another thread has one at the same moment */
            !atomic_compare_exchange_weak_explicit(&threads, &before, before + 1,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;

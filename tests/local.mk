@@ -42,6 +42,7 @@ unit_tests = \
 	tests/test_decay \
 	tests/test_driver \
 	tests/test_drop_in \
+	tests/test_engine \
 	tests/test_engines \
 	tests/test_faults \
 	tests/test_front \

@@ -3,6 +3,7 @@
 #include "support.h"
 
 #include "pagemap.h"
+#include "records.h"
 
 /* One table of each level. */
 #define LEAF_BYTES ((uint64_t)WEIR__PAGEMAP_LEAF_SLOTS * WEIR_PAGE)
@@ -89,6 +90,27 @@ START_TEST(reserving_again_takes_nothing) {
 }
 END_TEST
 
+/* Records of whole blocks stay for the next block there, as long as they are not too many. */
+START_TEST(records_of_very_many_blocks) {
+    enum { KEPT = 1 << 16, BLOCKS = KEPT + 100 };
+    static struct weir_span *block[BLOCKS];
+    struct weir_records records = {0};
+    size_t left = BLOCKS;
+
+    MUST(weir__records_open(&records, &map));
+    for (size_t i = 0; i < BLOCKS; i++)
+        MUST((block[i] = weir__records_whole(&records, i * WEIR_PAGE, WEIR_PAGE)) != NULL);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        weir__records_end(&records, block[i]);
+        left -= left > KEPT;
+        MUST_EQ(records.wholes, left);
+        MUST((weir__pagemap_get(&map, i * WEIR_PAGE) == NULL) == (i < BLOCKS - KEPT));
+    }
+    MUST(weir__records_whole(&records, 0, WEIR_PAGE) == block[BLOCKS - KEPT - 1]);
+    weir__records_close(&records);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("pagemap");
     TCase *tests = tcase_create("pagemap");
@@ -98,6 +120,9 @@ int main(void) {
     tcase_add_test(tests, what_cannot_be_reserved);
     tcase_add_loop_test(tests, values_stand_where_they_were_set, 0, 7);
     tcase_add_test(tests, reserving_again_takes_nothing);
+    suite_add_tcase(suite, tests);
+    tests = tcase_create("records"); /* which open and close it */
+    tcase_add_test(tests, records_of_very_many_blocks);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

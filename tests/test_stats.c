@@ -9,6 +9,8 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "allocator_internal.h"
 #include "books.h"
@@ -239,6 +241,29 @@ START_TEST(times_count_from_creation) {
 }
 END_TEST
 
+START_TEST(who_is_told_nothing) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+    weir_statistics s = {.size = sizeof s};
+    weir_latency l = {.size = sizeof l};
+    weir_allocator *silent;
+    weir_event event;
+    size_t count;
+    pid_t child;
+    int state;
+
+    OK(weir_allocator_create(&options, &silent));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_latencies(silent, WEIR_OPERATION_ALLOC, &l));
+    OK(weir_allocator_destroy(silent));
+    child = fork();
+    if (child == 0)
+        _exit(weir_stats(a, &s) != WEIR_E_FORKED ||
+              weir_latencies(a, WEIR_OPERATION_ALLOC, &l) != WEIR_E_FORKED ||
+              weir_events(a, 0, &event, sizeof event, 1, &count) != WEIR_E_FORKED);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("stats");
     TCase *alone = tcase_create("books"), *sizes = tcase_create("sizes");
@@ -253,6 +278,7 @@ int main(void) {
     tcase_add_test(sizes, latencies_of_every_size);
     tcase_add_test(sizes, refusals_of_every_size);
     tcase_add_test(sizes, times_count_from_creation);
+    tcase_add_test(sizes, who_is_told_nothing);
     suite_add_tcase(suite, sizes);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "deny.h"
+#include "log.h"
 #include "process_lock.h"
 #include "support.h"
 #include "thread.h"
@@ -228,6 +229,54 @@ START_TEST(a_lock_with_each_call_denied) {
 END_TEST
 #endif
 
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* What has been written there since; the end of the file is cut off again. */
+static void expect_log(int file, const char *wanted) {
+    char text[2048];
+    ssize_t bytes = pread(file, text, sizeof text - 1, 0);
+
+    MUST(bytes >= 0 && ftruncate(file, 0) == 0 && lseek(file, 0, SEEK_SET) == 0);
+    text[bytes] = '\0';
+    ck_assert_str_eq(text, wanted);
+}
+
+START_TEST(lines_of_the_log) {
+    char path[64], long_text[2000], long_line[1025] = "weir: info: ";
+    int file;
+
+    snprintf(path, sizeof path, "%s/log", folder);
+    file = open(path, O_RDWR | O_CREAT, 0600);
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO);
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_ERROR, "%d", 1);
+    expect_log(file, "weir: error: 1\n");
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_WARNING, "%d", 2);
+    expect_log(file, "weir: warning: 2\n");
+    weir__log(WEIR_LOG_WARNING, WEIR_LOG_INFO, "%d", 3);
+    weir__log(99, WEIR_LOG_NONE, "%d", 4);
+    expect_log(file, "");
+    weir__log(99, 99, "%s", "");
+    expect_log(file, "weir: log: \n");
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    weir__log(99, WEIR_LOG_INFO, "%s", long_text);
+    memset(long_line + strlen(long_line), 'x', 1023 - strlen(long_line));
+    strcpy(long_line + 1023, "\n");
+    expect_log(file, long_line);
+#ifdef CAN_DENY
+    errno = 77; /* which is the caller's */
+    deny("write", 1, 0, EINTR);
+    weir__log(99, WEIR_LOG_ERROR, "again");
+    MUST(deny_none() == 1 && errno == 77);
+    expect_log(file, "weir: error: again\n");
+    deny("write", 1, 0, EIO);
+    weir__log(99, WEIR_LOG_ERROR, "lost");
+    MUST(deny_none() == 1 && errno == 77);
+    expect_log(file, "");
+#endif
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *all = suite_create("system");
     TCase *tests = suite_add_case(all, "processes", 30, set_up, tear_down);
@@ -246,6 +295,8 @@ static Suite *suite(void) {
 #ifdef CAN_DENY
     tcase_add_test(tests, a_lock_with_each_call_denied);
 #endif
+    tests = suite_add_case(all, "log", 30, set_up, tear_down);
+    tcase_add_test(tests, lines_of_the_log);
     return all;
 }
 
