@@ -110,10 +110,11 @@ static int read_name(const char *name, const char *prefix, struct weir_segment_n
     const char *at = plain + own;
     uint64_t pid;
 
+    /* unreached: it is longer, as no name on a file system here is */
     if (length >= sizeof plain || strncmp(name, prefix, own) != 0)
         return 0;
     memcpy(plain, name, length + 1);
-    *is_new = length > suffix && strcmp(name + length - suffix, NEW) == 0;
+    *is_new = strcmp(name + length - suffix, NEW) == 0;
     if (*is_new)
         plain[length - suffix] = '\0';
     if (!read_number(&at, '-', &pid) || pid == 0 || pid > INT32_MAX ||
@@ -154,8 +155,7 @@ static void look_through(const char *folder, const char *prefix, weir_segment_vi
     while ((entry = readdir(entries))) {
         int length = snprintf(name.path, sizeof name.path, "%s/%s", folder, entry->d_name);
 
-        if (length < 0 || (size_t)length >= sizeof name.path ||
-            !read_name(entry->d_name, prefix, &name, &is_new))
+        if ((size_t)length >= sizeof name.path || !read_name(entry->d_name, prefix, &name, &is_new))
             continue;
         if (!weir__segment_lives(&name))
             (void)unlink(name.path); /* another user's stays, in such folders */
@@ -215,7 +215,7 @@ static int create_in(struct weir_segment *s, const char *folder, const char *nam
     char made[WEIR_SEGMENT_PATH_BYTES + sizeof NEW];
     int length = snprintf(s->path, sizeof s->path, "%s/%s", folder, name), file, error;
 
-    if (length < 0 || (size_t)length >= sizeof s->path) {
+    if ((size_t)length >= sizeof s->path) {
         errno = ENAMETOOLONG;
         return -1;
     }

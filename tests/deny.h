@@ -105,6 +105,7 @@ ssize_t read(int file, void *to, size_t bytes) {
 }
 /* clang-format off */
 DENY(int, fstat, -1, (int file, struct stat *is), (file, is))
+DENY(int, lstat, -1, (const char *path, struct stat *is), (path, is))
 DENY(int, access, -1, (const char *path, int how), (path, how))
 DENY(ssize_t, pread, -1, (int file, void *to, size_t bytes, off_t at), (file, to, bytes, at))
 DENY(ssize_t, write, -1, (int file, const void *from, size_t bytes), (file, from, bytes))

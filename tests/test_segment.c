@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "deny.h"
 #include "segment.h"
 #include "support.h"
 
@@ -182,6 +183,16 @@ static void put(size_t at, const void *bytes, size_t count) {
     ck_assert_int_eq(pwrite(file, bytes, count, (off_t)at), (ssize_t)count);
     ck_assert_int_eq(close(file), 0);
 }
+
+/* Behind its magic, its kind and its version. */
+START_TEST(test_another_head) {
+    uint32_t head_bytes = 8;
+
+    create();
+    put(8 + WEIR_SEGMENT_KIND_BYTES + sizeof(uint32_t), &head_bytes, sizeof head_bytes);
+    expect_read(WEIR_SEGMENT_OTHER_VERSION);
+}
+END_TEST
 
 START_TEST(test_random_bytes) {
     uint64_t state = 88172645463325252u, random[16];
@@ -578,6 +589,169 @@ START_TEST(test_a_reader_wakes_its_writer) {
 }
 END_TEST
 
+/* ---- calls that fail ----------------------------------------------------------------------------- */
+
+START_TEST(test_faults_have_texts) {
+    for (int fault = WEIR_SEGMENT_NONE; fault <= WEIR_SEGMENT_TORN; fault++)
+        ck_assert_uint_gt(strlen(weir__segment_fault_text((enum weir_segment_fault)fault)), 0);
+}
+END_TEST
+
+/* Names that no process's file has: they are not looked at, and stay. */
+START_TEST(test_names_of_others) {
+    static const char *const ends[] = {
+        "",    "x-1",  "12",    "12x-1",    "0-1", "99999999999-1", "99999999999999999999-1", "1-",
+        "1-x", "1-1x", "1-1-1", "1-1.new-", "."};
+    char prefix[WEIR_SEGMENT_PATH_BYTES], path[2 * WEIR_SEGMENT_PATH_BYTES], *at;
+    size_t count = sizeof ends / sizeof ends[0];
+
+    create();
+    strcpy(prefix, segment.path);
+    at = strrchr(prefix, '-'); /* before the start, and the pid */
+    *at = '\0';
+    strrchr(prefix, '-')[1] = '\0';
+    for (size_t i = 0; i <= count; i++) {
+        snprintf(path, sizeof path, "%s%s", prefix, i < count ? ends[i] : "");
+        if (i == count) /* as long as a name may be */
+            for (char *name = strrchr(path, '/') + 1; strlen(name) < 255;)
+                strcat(path, "1");
+        make_file(path);
+        ck_assert_uint_eq(look().count, 1);
+        ck_assert(exists(path));
+        ck_assert_int_eq(unlink(path), 0);
+    }
+    snprintf(path, sizeof path, "%s/n", folder); /* shorter than what is behind a new one */
+    make_file(path);
+    ck_assert_uint_eq(look().count, 1);
+}
+END_TEST
+
+START_TEST(test_folders_that_will_not_do) {
+    char long_folder[WEIR_SEGMENT_PATH_BYTES];
+
+    ck_assert_int_eq(setenv("WEIR_RUN_FOLDER", "relative", 1), 0);
+    ck_assert_int_eq(unsetenv("XDG_RUNTIME_DIR"), 0);
+    create();
+    ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
+    weir__segment_remove(&segment);
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", "/dev/shm", 1), 0); /* once is enough */
+    create();
+    expect_read(WEIR_SEGMENT_NONE);
+    weir__segment_remove(&segment);
+    snprintf(long_folder, sizeof long_folder, "%s", folder);
+    while (strlen(long_folder) + 3 < sizeof long_folder)
+        strcat(long_folder, "/.");
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", long_folder, 1), 0);
+    create();
+    ck_assert_int_eq(strncmp(segment.path, "/dev/shm/", 9), 0);
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* With the k-th call denied, for each k, it works or says why not; nothing is left, and the next one works. */
+START_TEST(test_each_call_of_a_writer_denied) {
+    int files = files_open(), result;
+
+    for (int for_good = 0; for_good < 2; for_good++)
+        for (uint64_t k = 1, all = 1; all > 0; k++) {
+            errno = 0;
+            deny(NULL, k, for_good, EIO);
+            result = weir__segment_create(&segment, &kind);
+            all = deny_none();
+            if (result == 0) {
+                weir__segment_publish(&segment, &body);
+                expect_read(WEIR_SEGMENT_NONE);
+                weir__segment_remove(&segment);
+            } else {
+                ck_assert(errno == EIO || errno == ENOSYS);
+                ck_assert_ptr_null(segment.file);
+            }
+            ck_assert_int_eq(files_open(), files);
+            create();
+            expect_read(WEIR_SEGMENT_NONE);
+            weir__segment_remove(&segment);
+            ck_assert_int_eq(rmdir(folder), 0);
+            ck_assert_int_eq(mkdir(folder, 0700), 0);
+        }
+    deny("open", 1, 0, ENOENT); /* as if it had ended */
+    ck_assert_int_eq(weir__segment_create(&segment, &kind), -1);
+    ck_assert_int_eq(errno, ENOSYS);
+    (void)deny_none();
+}
+END_TEST
+
+START_TEST(test_each_call_of_a_reader_denied) {
+    int files = files_open();
+    enum weir_segment_fault is;
+
+    create();
+    for (int for_good = 0; for_good < 2; for_good++)
+        for (uint64_t k = 1, all = 1; all > 0; k++) {
+            deny(NULL, k, for_good, EIO);
+            is = weir__segment_read(segment.path, &kind, &body);
+            all = deny_none();
+            ck_assert(is == WEIR_SEGMENT_NONE || is == WEIR_SEGMENT_UNREADABLE ||
+                      is == WEIR_SEGMENT_SHORT);
+            ck_assert_int_eq(files_open(), files);
+            expect_read(WEIR_SEGMENT_NONE);
+        }
+    deny("pread", 1, 0, EINTR);
+    expect_read(WEIR_SEGMENT_NONE);
+    ck_assert_uint_eq(deny_none(), 1);
+    deny("open", 1, 0, EIO); /* of what tells whether its process lives */
+    ck_assert_uint_eq(look().count, 1);
+    ck_assert_uint_eq(deny_none(), 1);
+}
+END_TEST
+
+static int reads_of_it;
+
+static void publish_behind_its_back(const char *call) {
+    if (strcmp(call, "pread") == 0 &&
+        ++reads_of_it == 3) /* the head, the sequence, and now the body */
+        weir__segment_publish(&segment, &body);
+}
+
+START_TEST(test_published_while_it_is_read) {
+    static struct body read;
+
+    create();
+    fill(&body, 8);
+    meanwhile = publish_behind_its_back;
+    ck_assert_int_eq(weir__segment_read(segment.path, &kind, &read), WEIR_SEGMENT_NONE);
+    meanwhile = NULL;
+    ck_assert_int_gt(reads_of_it, 4);
+    ck_assert_uint_eq(read.words[0], 8);
+    ck_assert_uint_eq(read.words[WORDS - 1], 8);
+}
+END_TEST
+
+static void remove_it(const char *call) {
+    if (strcmp(call, "lstat") != 0)
+        return;
+    meanwhile = NULL;
+    ck_assert_int_eq(unlink(segment.path), 0);
+}
+
+/* Why a file cannot be opened is found out by its name, which may be gone by then. */
+START_TEST(test_what_cannot_be_opened) {
+    create();
+    deny("open", 1, 0, EACCES);
+    expect_read(WEIR_SEGMENT_UNREADABLE);
+    deny(NULL, 1, 1, EACCES);
+    expect_read(WEIR_SEGMENT_UNREADABLE);
+    if (chown(segment.path, 65534, 65534) == 0) {
+        deny("open", 1, 0, EACCES);
+        expect_read(WEIR_SEGMENT_NOT_OWN);
+    }
+    deny("open", 1, 0, EACCES);
+    meanwhile = remove_it;
+    expect_read(WEIR_SEGMENT_GONE);
+    ck_assert_uint_eq(deny_none(), 1);
+}
+END_TEST
+#endif
+
 int main(void) {
     Suite *suite = suite_create("segment");
     TCase *tests = suite_add_case(suite, "file", 20, set_up, tear_down);
@@ -590,6 +764,7 @@ int main(void) {
     tests = suite_add_case(suite, "hostile", 20, set_up, tear_down);
     tcase_add_test(tests, test_cut_short);
     tcase_add_test(tests, test_other_version);
+    tcase_add_test(tests, test_another_head);
     tcase_add_test(tests, test_random_bytes);
     tcase_add_test(tests, test_writer_that_stopped_in_the_middle);
     tcase_add_test(tests, test_no_plain_file);
@@ -607,5 +782,15 @@ int main(void) {
     tcase_add_test(tests, test_a_body_is_of_one_time);
     tcase_add_test(tests, test_watched_for_a_while);
     tcase_add_test(tests, test_a_reader_wakes_its_writer);
+    tests = suite_add_case(suite, "denied", 20, set_up, tear_down);
+    tcase_add_test(tests, test_faults_have_texts);
+    tcase_add_test(tests, test_names_of_others);
+    tcase_add_test(tests, test_folders_that_will_not_do);
+#ifdef CAN_DENY
+    tcase_add_test(tests, test_each_call_of_a_writer_denied);
+    tcase_add_test(tests, test_each_call_of_a_reader_denied);
+    tcase_add_test(tests, test_published_while_it_is_read);
+    tcase_add_test(tests, test_what_cannot_be_opened);
+#endif
     return run_suite(suite, CK_FORK_GETENV);
 }
