@@ -94,6 +94,7 @@ static weir_status open_import(struct weir_import *i, const int files[2], int *d
     weir_status status;
     CUresult result;
 
+    /* unreached: it has none of these calls, which a driver that is complete has */
     if (!(i->driver->capabilities & WEIR_CAP_IPC))
         return weir__without_driver(WEIR_E_NOT_SUPPORTED);
     status = weir__loans_open(&i->loans, files[1]);

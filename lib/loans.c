@@ -166,6 +166,7 @@ weir_status weir__loans_withdraw(struct weir_loans *l, uint32_t place) {
     uint64_t word = atomic_load(at), life = word / PHASES;
 
     if (word == word_of(life, OFFERED) &&
+        /* unreached: it is not any more, for which an importer must take it at the same moment */
         atomic_compare_exchange_strong(at, &word, word_of(life, UNUSED)))
         return WEIR_OK;
     if (word == word_of(life, HELD) && is_locked(l, 1 + (off_t)place))
@@ -188,6 +189,7 @@ weir_status weir__loans_take(struct weir_loans *l, uint32_t place, uint64_t life
     if (atomic_compare_exchange_strong(&l->page->word[place], &word, word_of(life, HELD)))
         return WEIR_OK;
     unlock(l, 1 + (off_t)place);
+    /* unreached: held, for which another must have taken it since it was looked at */
     return word == word_of(life, HELD) ? WEIR_E_BUSY : WEIR_E_NOT_OWNED;
 }
 

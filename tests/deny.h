@@ -113,6 +113,7 @@ DENY(ssize_t, pwrite, -1, (int file, const void *from, size_t bytes, off_t at), 
 DENY(int, posix_fallocate, deny_with, (int file, off_t at, off_t bytes), (file, at, bytes))
 DENY(int, fchmod, -1, (int file, mode_t mode), (file, mode))
 DENY(int, fsync, -1, (int file), (file))
+DENY(int, memfd_create, -1, (const char *name, unsigned flags), (name, flags))
 DENY(int, ftruncate, -1, (int file, off_t bytes), (file, bytes))
 DENY(int, flock, -1, (int file, int how), (file, how))
 DENY(int, linkat, -1, (int in, const char *path, int to, const char *name, int flags), (in, path, to, name, flags))

@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "deny.h"
+#include "loans.h"
 #include "logged.h"
 #include "suite.h"
 
@@ -472,6 +474,287 @@ START_TEST(an_importer_that_ended_has_nothing) {
 }
 END_TEST
 
+/* ---- what cannot be had ------------------------------------------------------------------------ */
+
+static struct weir_loans loans;
+
+#ifdef CAN_DENY
+enum step { MAKE, OPEN, TAKE, STEPS };
+
+/* The list of loans with the k-th call denied, for each k: it works, or nothing of it is left. */
+static void deny_each(enum step step, int for_good) {
+    struct weir_loans theirs;
+    int before = files_open();
+    uint32_t place;
+    uint64_t life;
+
+    for (uint64_t k = 1, all = 1; all > 0; k++) {
+        weir_status status;
+
+        if (step != MAKE)
+            OK(weir__loans_make(&loans, "0123456789abcdef"));
+        if (step == TAKE)
+            OK(weir__loans_open(&theirs, loans.given));
+        OK(step == TAKE ? weir__loans_offer(&loans, &place, &life) : WEIR_OK);
+        deny(NULL, k, for_good, EIO);
+        status = step == MAKE   ? weir__loans_make(&loans, "0123456789abcdef")
+                 : step == OPEN ? weir__loans_open(&theirs, loans.given)
+                                : weir__loans_take(&theirs, place, life);
+        all = deny_none();
+        MUST(status == WEIR_OK || status == WEIR_E_HOST_MEMORY || status == WEIR_E_INVALID ||
+             status == WEIR_E_BUSY);
+        if (step != MAKE)
+            weir__loans_close(&theirs);
+        weir__loans_close(&loans);
+        ANSWERS(before, files_open());
+    }
+}
+
+START_TEST(lists_of_loans_with_each_call_denied) {
+    deny_each((enum step)(_i / 2), _i % 2);
+}
+END_TEST
+
+START_TEST(exports_that_cannot_be_made) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    unsigned char *block;
+    weir_shared handle;
+    int before = files_open();
+
+    weir_status status;
+
+    deny("ftruncate", 1, 0, EIO);
+    EXPECT(WEIR_E_HOST_MEMORY, weir_allocator_create(&options, &a));
+    MUST_EQ(deny_none(), 1);
+    for (uint64_t k = 1, met = 1; met; k++) {
+        refuse_in = k;
+        was_refused = 0;
+        status = weir_allocator_create(&options, &a);
+        refuse_in = 0;
+        met = (uint64_t)was_refused;
+        if (status == WEIR_OK)
+            OK(weir_allocator_destroy(a));
+        else if (status != WEIR_E_NO_MEMORY) /* of the model's own, too */
+            ck_assert_int_eq(status, WEIR_E_HOST_MEMORY);
+        ANSWERS(before, files_open());
+    }
+    make(WEIR_SWITCH_ON);
+    close_files();
+    deny("fcntl", 1, 0, EMFILE);
+    EXPECT(WEIR_E_HOST_MEMORY, weir_export(a, files));
+    MUST_EQ(deny_none(), 1);
+    block = take(BYTES);
+    refuse_in = 1;
+    EXPECT(WEIR_E_HOST_MEMORY, weir_share(a, block, A, &handle));
+    refuse_in = 0;
+    weir__model_fail(WEIR_ENTRY_cuStreamQuery, 1, CUDA_ERROR_INVALID_HANDLE, 0);
+    EXPECT(WEIR_E_STREAM, weir_share(a, block, A, &handle));
+    weir__model_fail(WEIR_ENTRY_cuStreamQuery, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_share(a, block, A, &handle));
+    OK(weir_share(a, block, A, &handle));
+    OK(weir_free(a, block, A));
+    OK(weir_allocator_destroy(a));
+    ANSWERS(before, files_open());
+}
+END_TEST
+
+/* Host memory is refused at each request in turn. */
+START_TEST(imports_without_host_memory) {
+    unsigned char *block;
+    weir_shared handle;
+    void *there = NULL;
+    weir_status status;
+
+    make(WEIR_SWITCH_ON);
+    block = take(BYTES);
+    handle = share(block);
+    refuse_in = 1;
+    EXPECT(WEIR_E_HOST_MEMORY, weir_import_create("model", files, NULL, &import));
+    refuse_in = 0;
+    open_import();
+    for (uint64_t k = 1, met = 0; !met; k++) {
+        refuse_in = k;
+        status = weir_import_block(import, &handle, &there);
+        met = refuse_in > 0;
+        refuse_in = 0;
+        MUST(status == (met ? WEIR_OK : WEIR_E_HOST_MEMORY));
+    }
+    OK(weir_import_free(import, there, B));
+    OK(weir_free(a, block, A));
+    end();
+}
+END_TEST
+#endif
+
+START_TEST(loans_that_cannot_be_made) {
+    struct weir_loans theirs, another;
+    uint32_t place, last = 0;
+    uint64_t life, nothing = 0;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    OK(weir__loans_make(&loans, "0123456789abcdef"));
+    OK(weir__loans_open(&theirs, loans.given));
+    OK(weir__loans_open(&another, loans.given));
+    for (int i = 0; i < WEIR_LOANS_PLACES; i++)
+        OK(weir__loans_offer(&loans, &last, &life));
+    EXPECT(WEIR_E_LIMIT, weir__loans_offer(&loans, &place, &life));
+    EXPECT(WEIR_E_INVALID, weir__loans_take(&theirs, WEIR_LOANS_PLACES, life));
+    EXPECT(WEIR_E_NOT_OWNED, weir__loans_take(&theirs, last, life + 1)); /* of another life */
+    lock.l_start = 1 + (off_t)last;
+    MUST(fcntl(another.file, F_OFD_SETLK, &lock) == 0);
+    EXPECT(WEIR_E_BUSY, weir__loans_take(&theirs, last, life)); /* another is about to */
+    weir__loans_close(&another);
+    OK(weir__loans_take(&theirs, last, life));
+    weir__loans_close(&theirs);
+    MUST(pwrite(loans.given, &nothing, sizeof nothing, 0) == sizeof nothing);
+    EXPECT(WEIR_E_INVALID, weir__loans_open(&theirs, loans.given)); /* it is no list */
+    weir__loans_close(&loans);
+}
+END_TEST
+
+/* The second device's, and that of none. */
+START_TEST(devices_are_known_by_name) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    int device = -1, wrong[2];
+
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 2, .capacity = CAPACITY}));
+    options.device = "model:1";
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_export(a, files));
+    OK(weir_import_create("model", files, &device, &import));
+    MUST_EQ(device, 1);
+    OK(weir_import_destroy(import));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_import_create("model", files, NULL, &import));
+    weir__model_fail(WEIR_ENTRY_cuMemPoolImportFromShareableHandle, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir_import_create("model", files, NULL, &import));
+    OK(weir__loans_make(&loans, "0123456789abcdef"));
+    wrong[0] = files[0];
+    wrong[1] = loans.given;
+    EXPECT(WEIR_E_NO_DEVICE, weir_import_create("model", wrong, NULL, &import));
+    EXPECT(WEIR_E_INVALID, weir_import_create("model", files, NULL, NULL));
+    if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
+        EXPECT(WEIR_E_NO_DEVICE, weir_import_create(NULL, files, NULL, &import));
+    weir__loans_close(&loans);
+    OK(weir_allocator_destroy(a));
+    close_files();
+}
+END_TEST
+
+/* A free that the driver has done, but cannot be waited for: the piece is entered again. */
+START_TEST(a_piece_that_is_half_freed) {
+    unsigned char *block, *second;
+    weir_shared handle;
+    void *there = NULL, *other = NULL;
+
+    make(WEIR_SWITCH_ON);
+    open_import();
+    block = take(BYTES);
+    second = take(BYTES);
+    handle = share(block);
+    EXPECT(WEIR_E_INVALID, weir_import_block(import, &handle, NULL));
+    OK(weir_import_block(import, &handle, &there));
+    CU(driver->cuStreamBeginCapture(B, CU_STREAM_CAPTURE_MODE_RELAXED));
+    EXPECT(WEIR_E_CAPTURE, weir_import_free(import, there, B));
+    {
+        CUgraph graph;
+
+        CU(driver->cuStreamEndCapture(B, &graph));
+        CU(driver->cuGraphDestroy(graph));
+    }
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 1, CUDA_ERROR_INVALID_HANDLE, 0);
+    EXPECT(WEIR_E_STREAM, weir_import_free(import, there, B));
+    weir__model_fail(WEIR_ENTRY_cuStreamSynchronize, 2, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_import_free(import, there, B));
+    handle = share(second);
+    OK(weir_import_block(import, &handle, &other));
+    OK(weir_import_free(import, other, B));
+    OK(weir_import_free(import, there, B));
+    EXPECT(WEIR_E_INVALID, weir_import_free(NULL, there, B));
+    OK(weir_free(a, block, A));
+    OK(weir_free(a, second, A));
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    OK(weir_import_destroy(import)); /* whose pool then goes with the context */
+    OK(weir_allocator_destroy(a));
+    close_files();
+}
+END_TEST
+
+/* The list of another exporter. */
+START_TEST(a_handle_of_another) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    weir_allocator *other;
+    unsigned char *block;
+    weir_shared handle;
+    void *there;
+
+    make(WEIR_SWITCH_ON);
+    open_import();
+    block = take(BYTES);
+    OK(weir_allocator_create(&options, &other));
+    weir_free(a, block, A);
+    {
+        weir_allocator *first = a;
+
+        a = other;
+        block = take(BYTES);
+        handle = share(block);
+        OK(weir_free(a, block, A));
+        OK(weir_allocator_destroy(a));
+        a = first;
+    }
+    EXPECT(WEIR_E_INVALID, weir_import_block(import, &handle, &there));
+    end();
+}
+END_TEST
+
+/* It is nobody's to share. */
+START_TEST(a_block_of_a_graph) {
+    weir_shared handle;
+    void *block = NULL;
+    CUgraph graph;
+
+    make(WEIR_SWITCH_ON);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(weir_alloc(a, BYTES, A, &block));
+    EXPECT(WEIR_E_NOT_OWNED, weir_share(a, block, B, &handle));
+    OK(weir_free(a, block, A));
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    OK(weir_allocator_destroy(a));
+    close_files();
+}
+END_TEST
+
+START_TEST(a_child_and_a_lost_device) {
+    unsigned char *block;
+    weir_shared handle;
+    weir_import *none;
+    void *there;
+    pid_t child;
+    int state;
+
+    make(WEIR_SWITCH_ON);
+    open_import();
+    block = take(BYTES);
+    handle = share(block);
+    EXPECT(WEIR_E_INVALID, weir_export(a, NULL));
+    child = fork();
+    if (child == 0)
+        _exit(weir_export(a, files) != WEIR_E_FORKED ||
+              weir_import_create("model", files, NULL, &none) != WEIR_E_FORKED ||
+              weir_import_block(import, &handle, &there) != WEIR_E_FORKED ||
+              weir_import_free(import, block, A) != WEIR_E_FORKED ||
+              weir_import_destroy(import) != WEIR_E_FORKED);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+    weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_trim(a, 0, NULL));
+    weir__model_faults_clear();
+    EXPECT(WEIR_E_DEVICE_LOST, weir_share(a, block, A, &handle));
+}
+END_TEST
+
 int main(void) {
     const char *what = getenv("WEIR_TEST_SHARE");
     Suite *suite = suite_create("share");
@@ -489,6 +772,18 @@ int main(void) {
     tcase_add_test(tests, drivers_that_cannot_export);
     tcase_add_test(tests, files_that_are_no_pair);
     tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, 2);
+    tests = suite_add_case(suite, "refused", 30, start, NULL);
+    tcase_add_test(tests, loans_that_cannot_be_made);
+    tcase_add_test(tests, devices_are_known_by_name);
+    tcase_add_test(tests, a_piece_that_is_half_freed);
+    tcase_add_test(tests, a_handle_of_another);
+    tcase_add_test(tests, a_block_of_a_graph);
+    tcase_add_test(tests, a_child_and_a_lost_device);
+#ifdef CAN_DENY
+    tcase_add_loop_test(tests, lists_of_loans_with_each_call_denied, 0, 2 * STEPS);
+    tcase_add_test(tests, exports_that_cannot_be_made);
+    tcase_add_test(tests, imports_without_host_memory);
+#endif
     tests = suite_add_case(suite, "two processes", 30, start, NULL);
     tcase_add_loop_test(tests, another_process_uses_a_block_and_frees_it, 0, 2);
     tcase_add_test(tests, an_importer_that_ended_has_nothing);
