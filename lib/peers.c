@@ -29,6 +29,7 @@ static weir_status ask(const struct weir_driver *driver, CUdevice home, int devi
         return WEIR_E_NOT_SUPPORTED;
     }
     answer = driver->cuDeviceGetCount(&count);
+    /* unreached: a number that there is, but above the most, which takes more devices than a model has */
     if (answer == CUDA_SUCCESS && (device < 0 || device >= count || device >= WEIR_MOST_PEERS)) {
         snprintf(text, bytes, "peer %d: there %s %d device%s, numbered from 0", device,
                  count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
@@ -84,6 +85,7 @@ static weir_status add_all(const struct weir_driver *driver, CUdevice home,
     answer = driver->cuDeviceGetCount(&count);
     if (answer != CUDA_SUCCESS)
         return driver_refused(driver, answer, result, text, bytes);
+    /* unreached: more devices than that, likewise */
     for (int i = 0; i < count && i < WEIR_MOST_PEERS && status == WEIR_OK; i++) {
         status = ask(driver, home, i, &can, result, text, bytes);
         if (status == WEIR_OK && can)

@@ -2,7 +2,10 @@
 /* test_anywhere.c: blocks for those who name no stream, by every engine, on the device model, which tells of
  * a use that is not behind what another did with the same bytes. */
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "allocator_internal.h"
 #include "every_kind.h"
 #include "model_device.h"
 
@@ -198,6 +201,66 @@ START_TEST(threads_share_the_stream) {
 }
 END_TEST
 
+/* Another thread makes the stream while one does: theirs is the one. */
+static struct weir_driver table;
+static int made;
+
+static CUresult create_late(CUstream *stream, unsigned flags) {
+    if (made++ == 0) {
+        void *block = take_any(MIB);
+
+        OK(weir_free_any(a, block));
+    }
+    return driver->cuStreamCreate(stream, flags);
+}
+
+START_TEST(who_is_slower_has_the_others_stream) {
+    weir_options options = options_of(KIND_REGIONS, "model", 0);
+
+    start_model(GIB);
+    table = *driver;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    table.cuStreamCreate = create_late;
+    OK(weir_free_any(a, take_any(MIB)));
+    MUST_EQ(made, 2);
+    end();
+}
+END_TEST
+
+START_TEST(who_is_not_served) {
+    void *block = NULL, *taken;
+    pid_t child;
+    int state;
+
+    begin(_i);
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_UNKNOWN, 0);
+    EXPECT(WEIR_E_DRIVER, weir_alloc_any(a, MIB, &block));
+    taken = take_any(MIB);
+    for (uint64_t k = 1, met = 1; met > 0; k++) { /* one of these is for the wait */
+        weir_status status;
+
+        weir__model_fail(WEIR_ENTRY_cuThreadExchangeStreamCaptureMode, k, CUDA_ERROR_UNKNOWN, 0);
+        status = weir_alloc_any(a, MIB, &block);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        if (status == WEIR_OK)
+            OK(weir_free_any(a, block));
+        MUST_EQ(check_identities(a).blocks, 1);
+    }
+    child = fork();
+    if (child == 0)
+        _exit(weir_alloc_any(a, MIB, &block) != WEIR_E_FORKED);
+    MUST(waitpid(child, &state, 0) == child);
+    MUST_EQ(state, 0);
+    OK(weir_free_any(a, taken));
+    weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
+    (void)weir_trim(a, 0, NULL);
+    EXPECT(WEIR_E_DEVICE_LOST, weir_alloc_any(a, MIB, &block));
+    (void)weir_allocator_destroy(a); /* its stream goes with the context */
+    weir__model_faults_clear();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("anywhere");
     TCase *tests = suite_add_case(suite, "anywhere", 30, NULL, NULL);
@@ -209,5 +272,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_driver_that_refuses_leaves_nothing, 0, WORLDS);
     tcase_add_loop_test(tests, a_capture_elsewhere_goes_on, 0, WORLDS);
     tcase_add_loop_test(tests, threads_share_the_stream, 0, WORLDS);
+    tcase_add_test(tests, who_is_slower_has_the_others_stream);
+    tcase_add_loop_test(tests, who_is_not_served, 0, WORLDS);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -6,10 +6,12 @@
  */
 #include "model_device.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "logged.h"
+#include "peers.h"
 #include "suite.h"
 
 #define CAPACITY (1 * GIB)
@@ -430,6 +432,56 @@ START_TEST(all_of_them_or_none) {
 }
 END_TEST
 
+/* A driver that does not tell of peers, or not now. */
+START_TEST(peers_that_are_not_told) {
+    struct weir_driver table = *driver;
+    struct weir_access access;
+    CUresult result;
+    char text[200];
+
+    table.capabilities &= ~(unsigned)WEIR_CAP_PEER;
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir__peers_check(&table, 0, 1, &result, text, sizeof text));
+    OK(weir__peers_read(&table, 0, "all", &access, &result, text, sizeof text));
+    MUST_EQ(access.count, 1);
+    EXPECT(WEIR_E_NO_DEVICE, weir__peers_check(driver, 0, -1, &result, text, sizeof text));
+    ck_assert_str_eq(text, "peer -1: there are 3 devices, numbered from 0");
+    EXPECT(WEIR_E_PARSE, weir__peers_read(driver, 0, "both", &access, &result, text, sizeof text));
+    OK(weir__peers_read(driver, 0, "all", &access, &result, text, sizeof text));
+    MUST_EQ(access.count, 2);
+    for (int i = 0; i < 2; i++) {
+        weir__model_fail(i ? WEIR_ENTRY_cuDeviceCanAccessPeer : WEIR_ENTRY_cuDeviceGetCount, 1,
+                         CUDA_ERROR_UNKNOWN, 0);
+        EXPECT(WEIR_E_DRIVER,
+               weir__peers_read(driver, 0, "all", &access, &result, text, sizeof text));
+        MUST_EQ(result, CUDA_ERROR_UNKNOWN);
+    }
+    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.devices = 1}));
+    EXPECT(WEIR_E_NO_DEVICE, weir__peers_check(driver, 0, 1, &result, text, sizeof text));
+    ck_assert_str_eq(text, "peer 1: there is 1 device, numbered from 0");
+}
+END_TEST
+
+START_TEST(options_that_make_none_of_them) {
+    static const int last_is_none[] = {0, 1, 3};
+    weir_options options = options_for(WORLDS - 1, NULL);
+    weir_allocator *all[3] = {NULL};
+
+    options.device = "hardware:1";
+    EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, all));
+    options.device = "model";
+    options.engine = 77;
+    EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, all));
+    if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
+        EXPECT(WEIR_E_NO_DEVICE, weir_allocators_create(NULL, NULL, 1, all));
+    options = options_for(0, NULL);
+    options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
+    refuse_waits(); /* so that the first two cannot end, and stay */
+    EXPECT(WEIR_E_NO_DEVICE, weir_allocators_create(&options, last_is_none, 3, all));
+    weir__model_faults_clear();
+    MUST(!all[0] && !all[1] && !all[2]);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("peers");
     TCase *tests = suite_add_case(suite, "access", 30, start, NULL);
@@ -449,5 +501,7 @@ int main(void) {
     tests = suite_add_case(suite, "several", 30, start, NULL);
     tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_them_or_none, 0, WORLDS);
+    tcase_add_test(tests, peers_that_are_not_told);
+    tcase_add_test(tests, options_that_make_none_of_them);
     return run_suite(suite, CK_FORK_GETENV);
 }
