@@ -59,6 +59,7 @@ static void describe_settings(const weir_options *options, char *text, size_t by
     char shown[WEIR_SHOW_BYTES];
     size_t length = 0;
 
+    /* unreached: no room, of which there is more than all of them take */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0] && length < bytes; i++) {
         weir__option_show(options, settings[i], shown, sizeof shown);
         length += (size_t)snprintf(text + length, bytes - length, "%s%s=%s", i ? " " : "",
@@ -175,6 +176,7 @@ static size_t take_steps(weir_allocator *a, struct weir_profile_step step[WEIR_P
     size_t count, steps = 0;
 
     do {
+        /* unreached: a refusal, which whoever saves has had before */
         if (weir_events(a, after, events, sizeof events[0], sizeof events / sizeof events[0],
                         &count) != WEIR_OK)
             break;
@@ -237,6 +239,7 @@ weir_status weir__learn_save(weir_allocator *a, const char *path) {
     weir_statistics s = {.size = sizeof s};
     weir_status status = weir_stats(a, &s);
 
+    /* unreached: a refusal, likewise */
     if (status != WEIR_OK || s.allocs == 0 || s.in_use_peak == 0)
         return status;
     return path ? save_elsewhere(a, &s, path) : save(a, a->learn, &s);

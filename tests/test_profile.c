@@ -877,6 +877,75 @@ START_TEST(where_the_caller_says) {
 }
 END_TEST
 
+/* By one that has a profile of its own, too: as the same run. */
+START_TEST(where_else_the_caller_says) {
+    weir_options options = options_for(POOL);
+    weir_allocator *a;
+    char elsewhere[300], one[WEIR_PROFILE_MOST_BYTES], other[WEIR_PROFILE_MOST_BYTES];
+    size_t bytes;
+
+    snprintf(elsewhere, sizeof elsewhere, "%s.elsewhere", file);
+    OK(weir_allocator_create(&options, &a));
+    load(a, 40);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    for (uint64_t k = 1, refusals = 0; k == 1 || was_refused; k++) {
+        was_refused = 0;
+        refuse_in = k;
+        refusals += weir_profile_save(a, elsewhere) == WEIR_E_HOST_MEMORY;
+        refuse_in = 0;
+        MUST(was_refused || refusals > 0);
+    }
+#endif
+    OK(weir_trim(a, 0, NULL)); /* which is no step */
+    OK(weir_profile_save(a, elsewhere));
+    OK(weir_profile_save(a, NULL));
+    bytes = read_whole(file, one, sizeof one);
+    MUST_EQ(read_whole(elsewhere, other, sizeof other), bytes);
+    MUST(memcmp(one, other, bytes) == 0);
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
+/* As many as are read at once. */
+START_TEST(steps_of_a_round_number) {
+    weir_options options = options_for(REGIONS);
+    weir_allocator *a;
+    weir_event event[64];
+    size_t count = 0;
+    void *block;
+
+    options.growth = WEIR_GROWTH_EXACT;
+    OK(weir_allocator_create(&options, &a));
+    while (count < 32) {
+        OK(weir_alloc(a, 40 * MIB, A, &block));
+        OK(weir_events(a, 0, event, sizeof event[0], 64, &count));
+    }
+    MUST_EQ(count, 32);
+    OK(weir_profile_save(a, NULL));
+    ANSWERS(1, run(REGIONS, 1).profile_asked == 0); /* of another policy */
+}
+END_TEST
+
+/* A line of the profile has no other letters. */
+START_TEST(a_device_with_any_name) {
+    char profile[300], text[WEIR_PROFILE_MOST_BYTES];
+    static const char words[] = "name = Gr\xc3\xb6\xc3\x7f\x01"
+                                "e\n";
+
+    snprintf(profile, sizeof profile, "%s.model", file);
+    write_whole(profile, words, sizeof words - 1);
+    MUST_EQ(weir__model_reset(&(struct weir_model_setup){.capacity = CAPACITY, .profile = profile}),
+            0);
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    run(POOL, 20);
+    text[read_whole(file, text, sizeof text - 1)] = '\0';
+    ck_assert_msg(strstr(text, " Gr?????e ") != NULL, "%s", text);
+    MUST_LE(1, run(POOL, 20).profile_runs);
+}
+END_TEST
+
 /* Two allocators at once: both are noted. */
 START_TEST(runs_beside_each_other) {
     weir_options options = options_for(POOL);
@@ -1129,6 +1198,9 @@ int main(void) {
     tcase_add_loop_test(runs, engines_with_nothing_to_learn, 0, 2);
     tcase_add_test(runs, one_run_is_noted_once);
     tcase_add_loop_test(runs, where_the_caller_says, 0, 2);
+    tcase_add_test(runs, where_else_the_caller_says);
+    tcase_add_test(runs, steps_of_a_round_number);
+    tcase_add_test(runs, a_device_with_any_name);
     tcase_add_test(runs, runs_beside_each_other);
     tcase_add_test(runs, threads_that_save_at_once);
     tcase_add_test(runs, a_child_saves_nothing);
