@@ -37,6 +37,7 @@ static uint64_t load(const _Atomic uint64_t *from) {
 static void raise_max(struct weir_histogram *h, uint64_t value) {
     uint64_t seen = load(&h->max);
 
+    /* unreached: that another thread raises it at the same moment */
     while (seen < value && !atomic_compare_exchange_weak_explicit(
                                &h->max, &seen, value, memory_order_relaxed, memory_order_relaxed))
         ;
