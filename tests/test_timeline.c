@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "refuse.h"
 #include "support.h"
 #include "timeline.h"
 
@@ -254,6 +255,60 @@ START_TEST(test_slices_of_a_lane_do_not_overlap) {
 }
 END_TEST
 
+/* Of those that begin together the longest lies around the others; with more lanes than there are the last has all. */
+START_TEST(test_steps_that_begin_together) {
+    for (uint64_t i = 0; i < 20; i++)
+        step(1000, 2000 + 1000 * (i % 4));
+    write_text();
+    EXPECT_TEXT("\"tid\":34,\"ts\":1.000,\"dur\":4.000");
+    EXPECT_TEXT("\"tid\":49,\"ts\":1.000,\"dur\":1.000");
+    ck_assert_uint_eq(occurrences("\"tid\":49,\"ts\":1.000"), 5);
+    ck_assert_uint_eq(occurrences("\"cuda:0 growth\""), 16);
+}
+END_TEST
+
+START_TEST(test_odd_iterations) {
+    weir__timeline_iteration(timeline, 5000, 4000, "a\\b\x7f\xc3");
+    write_text();
+    EXPECT_TEXT(
+        "\"ts\":5.000,\"dur\":0.000,\"cat\":\"iteration\",\"name\":\"a\\\\b\\u007f\\u00c3\"");
+}
+END_TEST
+
+/* Points that were put together are known by their peaks, and the end as it was. */
+START_TEST(test_the_end_of_many) {
+    static struct weir_timeline_extent extent[WEIR_TIMELINE_POINTS];
+    size_t extents;
+
+    for (uint64_t i = 0; i < WEIR_TIMELINE_POINTS + 2; i++)
+        count(i, 0, 0, i % 2 ? 1 : 1000);
+    extents = weir__timeline_extents(timeline, extent, WEIR_TIMELINE_POINTS);
+    ck_assert_uint_eq(extent[extents - 1].time_ns, WEIR_TIMELINE_POINTS + 1);
+    ck_assert_uint_eq(extent[extents - 1].high[WEIR_TIMELINE_RESERVE], 1);
+    ck_assert_uint_eq(extent[extents - 2].high[WEIR_TIMELINE_RESERVE], 1000);
+}
+END_TEST
+
+START_TEST(test_unfinished) {
+    char unfinished[300];
+    int length = weir__timeline_unfinished(unfinished, sizeof unfinished, 42);
+
+    ck_assert_int_lt(length, 300);
+    ck_assert_int_eq((int)strlen(unfinished), length);
+    ck_assert_ptr_nonnull(strstr(unfinished, "\"name\":\"unfinished\",\"pid\":42,"));
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+START_TEST(test_no_host_memory) {
+    refuse_in = 1;
+    ck_assert_ptr_null(weir__timeline_open());
+    weir__timeline_close(NULL);
+    refuse_in = 0;
+}
+END_TEST
+#endif
+
 int main(void) {
     Suite *suite = suite_create("timeline");
     TCase *tests = suite_add_case(suite, "timeline", 30, set_up, tear_down);
@@ -267,5 +322,12 @@ int main(void) {
     tcase_add_test(tests, test_events_behind_each_other);
     tcase_add_test(tests, test_no_slice_is_dropped_unsaid);
     tcase_add_test(tests, test_slices_of_a_lane_do_not_overlap);
+    tcase_add_test(tests, test_steps_that_begin_together);
+    tcase_add_test(tests, test_odd_iterations);
+    tcase_add_test(tests, test_the_end_of_many);
+    tcase_add_test(tests, test_unfinished);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, test_no_host_memory);
+#endif
     return run_suite(suite, CK_FORK_GETENV);
 }
