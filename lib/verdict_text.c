@@ -273,8 +273,8 @@ void weir__verdict_tell(const weir_verdict *v, const char *to) {
 
     written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
                                 sizeof screen - 1);
-    if (written > sizeof screen - 2)
-        written = sizeof screen - 2; /* unreached: it is less by far */
+    if (written > sizeof screen - 2) /* unreached: it is less by far */
+        written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
     if (strcmp(to, "stderr") == 0) {

@@ -19,9 +19,10 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "deny.h"
 #include "drop_in.h"
 #include "every_kind.h"
-#include "refuse.h"
+#include "verdict.h"
 
 enum { MOST = 64 };
 
@@ -1324,6 +1325,122 @@ START_TEST(under_capture) {
 }
 END_TEST
 
+/* ---- words ----------------------------------------------------------------------------------- */
+
+static const weir_verdict some = {.size = sizeof some,
+                                  .limit = UINT64_MAX,
+                                  .reserve = 3 << 20,
+                                  .in_use = 1 << 20,
+                                  .idle = 2 << 20,
+                                  .device_total = 1 << 30,
+                                  .others = UINT64_MAX,
+                                  .siblings = 5 << 20};
+
+static void expect_words(const weir_verdict *v, int format, const char *words) {
+    char text[4096];
+
+    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
+    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
+}
+
+START_TEST(each_cause_has_a_sentence) {
+    weir_verdict v = some;
+
+    v.cause = WEIR_VERDICT_FRAGMENTED;
+    v.hole = 0;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but lies in what blocks are rounded up");
+    v.hole = UINT64_MAX;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, in pieces or behind other streams");
+    v.hole = 1 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but in pieces of 1MiB at most");
+    v.cause = WEIR_VERDICT_OTHERS;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
+    v.others = 1 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
+        char sentence[32];
+
+        snprintf(sentence, sizeof sentence, "{\"cause\":\"%s\",", weir_verdict_cause_word(v.cause));
+        expect_words(&v, WEIR_VERDICT_AS_JSON, sentence);
+        expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                     v.cause == WEIR_VERDICT_NONE ? "try first   the request again"
+                                                  : "no setting makes room");
+    }
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "it would be served now"); /* one that there is not yet */
+    ck_assert_str_eq(weir_verdict_cause_word(-1), "unknown");
+}
+END_TEST
+
+START_TEST(lists_as_words) {
+    weir_verdict v = some;
+
+    v.cause = WEIR_VERDICT_PENDING;
+    v.pending_streams = 2;
+    v.pending_by[0].bytes = 1024;
+    v.pending_by[0].stream = 7;
+    v.pending_by[1].bytes = 2048; /* of nobody that is known */
+    v.group_count = 2;
+    v.groups[0] = (weir_verdict_group){.bytes = 10, .blocks = 2, .total = 20, .stream = 9};
+    v.groups[1] = (weir_verdict_group){.bytes = 5, .blocks = 1, .total = 5};
+    v.ungrouped = 4096;
+    v.settings[0] = (weir_verdict_setting){.name = "limit"};
+    v.settings[1] = (weir_verdict_setting){.name = "another"}; /* which has no variable */
+    v.settings[2] = (weir_verdict_setting){.name = "growth"};
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2KiB waits for ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not told apart, for want of host memory");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "another=");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"pending_by\":[{\"bytes\":1024,\"stream\":7},{");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"blocks\":2,\"total\":20,\"stream\":9},{");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"variable\":\"WEIR_GROWTH\"");
+}
+END_TEST
+
+/* What a file has, which goes. */
+static void expect_file(const char *path, const char *begins, char ends) {
+    char text[4096];
+    FILE *file = fopen(path, "r");
+    size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+
+    MUST(file && fclose(file) == 0 && unlink(path) == 0 && bytes > 0);
+    text[bytes] = '\0';
+    MUST(strncmp(text, begins, strlen(begins)) == 0 && text[bytes - 1] == ends);
+}
+
+START_TEST(where_it_is_told) {
+    char path[] = "/tmp/weir-told-XXXXXX", json[48], said[48];
+    int error = dup(STDERR_FILENO), file = mkstemp(path);
+
+    MUST(file >= 0 && close(file) == 0);
+    snprintf(json, sizeof json, "%s.json", path);
+    snprintf(said, sizeof said, "%s.said", path);
+    weir__verdict_tell(&some, path);
+    expect_file(path, "weir: ", '\n');
+    weir__verdict_tell(&some, json);
+    expect_file(json, "{\"cause\"", '\n');
+    for (int i = 0; i < 3; i++) { /* where there is no such file, too */
+        file = open(said, O_CREAT | O_RDWR | O_TRUNC, 0600);
+        MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
+#ifdef CAN_DENY
+        deny("write", i == 2, 0, EINTR);
+#endif
+        weir__verdict_tell(&some, i == 1 ? "/nonexistent/file" : "stderr");
+#ifdef CAN_DENY
+        ANSWERS(i == 2, deny_none());
+#endif
+        MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
+        expect_file(said, "weir: ", '\n');
+    }
+#ifdef CAN_DENY
+    deny("write", 1, 0, EIO); /* it is lost, then */
+    weir__verdict_tell(&some, "stderr");
+    MUST_EQ(deny_none(), 1);
+#endif
+    weir__verdict_tell(&some, "abcd"); /* a name that is shorter than an ending */
+    expect_file("abcd", "weir: ", '\n');
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("verdict");
     TCase *tests = suite_add_case(suite, "cause", 60, start_device, NULL);
@@ -1375,5 +1492,9 @@ int main(void) {
     tcase_add_loop_test(tests, a_stand_in_tells_by_itself, 0, WORLDS);
     tcase_add_loop_test(tests, not_all_of_them_are_looked_at, 0, WORLDS);
     tcase_add_loop_test(tests, under_capture, 0, WORLDS);
+    tests = suite_add_case(suite, "words", 60, NULL, NULL);
+    tcase_add_test(tests, each_cause_has_a_sentence);
+    tcase_add_test(tests, lists_as_words);
+    tcase_add_test(tests, where_it_is_told);
     return run_suite(suite, CK_FORK_GETENV);
 }
