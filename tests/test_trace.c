@@ -12,6 +12,7 @@
 
 #include <weir/trace.h>
 
+#include "refuse.h"
 #include "suite.h"
 
 struct text {
@@ -170,6 +171,9 @@ START_TEST(test_fields_of_the_last_event) {
     ck_assert(!weir_trace_field(reader, "kin", value, sizeof value));
     ck_assert(!weir_trace_field(reader, "", value, sizeof value));
     ck_assert(!weir_trace_field(NULL, "x", value, sizeof value));
+    ck_assert(!weir_trace_field(reader, NULL, value, sizeof value));
+    ck_assert(weir_trace_field(reader, "x", value, 0));
+    ck_assert(!weir_trace_field(reader, "y", value, 0));
     ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
     ck_assert(weir_trace_field(reader, "tid", value, sizeof value) && value[0] == '4');
     ck_assert(!weir_trace_field(reader, "kind", value, sizeof value) && value[0] == '\0');
@@ -362,6 +366,56 @@ static ptrdiff_t break_off(void *context, char *buffer, size_t bytes, char *mess
     return -1;
 }
 
+static ptrdiff_t break_silently(void *context, char *buffer, size_t bytes, char *message,
+                                size_t message_bytes) {
+    (void)context, (void)buffer, (void)bytes, (void)message, (void)message_bytes;
+    return -1;
+}
+
+START_TEST(test_source_that_does_not_say_why) {
+    weir_trace_reader *reader = NULL;
+    weir_trace_event event;
+
+    ck_assert_int_eq(weir_trace_reader_create(break_silently, NULL, &reader), WEIR_OK);
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
+    ck_assert_str_eq(weir_trace_message(reader), "line 1: the source of the trace failed");
+    weir_trace_reader_destroy(reader);
+}
+END_TEST
+
+/* What followed an error is nothing. */
+START_TEST(test_fields_behind_an_error) {
+    static const char trace[] = "0 a 1 8 0 dev=2\n0 a 1 8 0 dev=3\n";
+    struct text text = {trace, sizeof trace - 1, 100};
+    weir_trace_reader *reader = reader_over(&text);
+    weir_trace_event event;
+
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
+    ck_assert(!weir_trace_field(reader, "dev", NULL, 0));
+    weir_trace_reader_destroy(reader);
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+START_TEST(test_no_host_memory) {
+    static const char trace[] = "0 a 1 8 0\n";
+    struct text text = {trace, sizeof trace - 1, 100};
+    weir_trace_reader *reader = NULL;
+    weir_trace_event event;
+
+    refuse_in = 1;
+    ck_assert_int_eq(weir_trace_reader_create(bring, &text, &reader), WEIR_E_HOST_MEMORY);
+    ck_assert_ptr_null(reader);
+    reader = reader_over(&text);
+    refuse_in = 1;
+    ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_HOST_MEMORY);
+    refuse_in = 0;
+    weir_trace_reader_destroy(reader);
+}
+END_TEST
+#endif
+
 START_TEST(test_source_that_fails) {
     int calls = 0;
     weir_trace_reader *reader = NULL;
@@ -442,6 +496,11 @@ int main(void) {
     tcase_add_test(tests, test_cut_anywhere);
     tcase_add_test(tests, test_any_byte_changed);
     tcase_add_test(tests, test_source_that_fails);
+    tcase_add_test(tests, test_source_that_does_not_say_why);
+    tcase_add_test(tests, test_fields_behind_an_error);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, test_no_host_memory);
+#endif
     tcase_add_test(tests, test_invalid_arguments);
     tcase_add_test(tests, test_many_lines);
     suite_add_tcase(suite, tests);
