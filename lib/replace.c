@@ -123,13 +123,16 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     char *target = NULL;
     int why;
 
-    is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
+    is_there = lstat(path, &link) == 0;
+    if (!is_there && errno != ENOENT) /* who knows what is there */
+        return errno;
+    is_link = is_there && S_ISLNK(link.st_mode);
     if (is_link && !may_follow(path, &link))
         return EACCES;
     if (!is_link)
         flags |= O_NOFOLLOW; /* nor one that is put there meanwhile */
     is_there = stat(path, &is) == 0;
-    if (!is_there && errno != ENOENT) /* who knows what is there */
+    if (!is_there && errno != ENOENT)
         return errno;
     if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
         return fill(open(path, flags | O_APPEND), 0, bytes, count);

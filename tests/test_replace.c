@@ -332,6 +332,8 @@ static void deny_each(int state, int for_good) {
             has("file", why == 0 ? "new" : "old");
         else if (state != PIPE && why == 0)
             has("file", "new");
+        if (state == LINK || state == LINK_TO_NONE || state == PIPE)
+            MUST(S_ISLNK(mode_of("file")));
         is_folder_denied = for_good && why != 0;
         if (is_folder_denied)
             ANSWERS(0, system("rm -f *.new.*"));
