@@ -141,7 +141,7 @@ static struct weir_ledger_entry own_entry(void) {
 }
 
 static uint64_t ask(uint64_t bytes, uint64_t ms, uint64_t *kept) {
-    return weir__neighbours_ask(own, bytes, ms_from_now(ms), kept);
+    return weir__neighbours_ask(own, bytes, weir__ledger_now(), ms_from_now(ms), kept);
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ START_TEST(nobody_is_there_or_no_time) {
     ANSWERS(0, ask(MIB, 1, &kept));
     MUST_EQ(kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    ANSWERS(0, weir__neighbours_ask(own, MIB, 0, &kept));
+    ANSWERS(0, weir__neighbours_ask(own, MIB, 0, 0, &kept));
     MUST_EQ(kept, 0);
     leave(own);
 }

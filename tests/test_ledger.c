@@ -735,7 +735,7 @@ START_TEST(test_of_another_namespace) {
     pid_t pid;
 
     open_ledger(&ledger);
-    pid = member(10);
+    pid = holder(be_member, 10);
     expect_count(1, 10);
     ledger.namespace = 1;
     expect_count(1, 10);
