@@ -15,7 +15,7 @@
 #include "model/model_state.h"
 #include "model_device.h"
 
-enum { DEVICES = 3, THREADS = 8 };
+enum { DEVICES = 4, THREADS = 8 };
 
 static CUcontext context_of[DEVICES];
 static CUstream stream_of[DEVICES];
