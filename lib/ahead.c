@@ -4,7 +4,8 @@
  * What tells whether the next request meets an empty reserve is what the engine has in no live block (what
  * the caches of streams hold is live to the engine), less what has proved to be of no use: pieces that are
  * too small, or wait for other streams.  That shows when a request has to grow the reserve though more
- * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.
+ * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.  Not where memory
+ * moves: there it was in the wrong places.
  *
  * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
  * pause, and so on.  A growth step holds the driver's lock
@@ -24,8 +25,10 @@
  *
  * On a modelled device time is virtual and one clock for all threads, and a real thread would make
  * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
- * after the time has come that they are due; what they take is not charged to it.  So a turn comes at
- * the end of the pause before it rather than at once, and nobody waits for the driver beside it.
+ * after the time has come that they are due, before it if it would grow the reserve; what they take is not charged to
+ * it.  So a turn comes at
+ * the end of the pause before it rather than at once, the first after a rest when a thread would have woken and made
+ * its step, and nobody waits for the driver beside it.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
  * held during each turn, of any allocator, and no turn begins after the process has begun to exit, which
@@ -50,6 +53,8 @@
 #include "thread.h"
 
 #define PAUSE_NS UINT64_C(1000000)
+/* Played: what a thread takes to wake up, and for its first step. */
+#define WAKE_NS UINT64_C(200000)
 #define FIRST_BACK_OFF_NS UINT64_C(10000000)
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* What a turn answers when there is nothing to do until it is told. */
@@ -299,17 +304,17 @@ static void wake(struct weir_ahead *a) {
 
 /* ---- a modelled device ----------------------------------------------------------------------- */
 
-/* All turns that have become due.  They are nothing that the caller did, or waited for. */
-static void play(struct weir_ahead *a) {
+/* All turns that have become due: how many.  They are nothing that the caller did, or waited for. */
+static int play(struct weir_ahead *a, int begins) {
     const struct weir_driver *driver = a->host->driver;
-    int result_before = weir__driver_result;
+    int result_before = weir__driver_result, turns = 0;
     uint64_t now = driver->ticks(), pause;
 
     if (pthread_mutex_trylock(&a->turning) != 0)
-        return;
-    if (a->due_ticks == 0)
-        a->due_ticks = now + PAUSE_NS;
-    while (a->due_ticks != 0 && a->due_ticks <= now) {
+        return 0;
+    if (a->due_ticks == 0 && begins)
+        a->due_ticks = now + WAKE_NS;
+    for (; a->due_ticks != 0 && a->due_ticks <= now; turns++) {
         driver->aside(1);
         pause = take_turn(a);
         a->due_ticks += driver->aside(0) + pause;
@@ -318,6 +323,11 @@ static void play(struct weir_ahead *a) {
     }
     pthread_mutex_unlock(&a->turning);
     weir__set_driver_result(result_before);
+    return turns;
+}
+
+int weir__ahead_play(struct weir_ahead *a) {
+    return a->is_played && play(a, 0) > 0;
 }
 
 /* ---- for others ------------------------------------------------------------------------------ */
@@ -329,13 +339,13 @@ void weir__ahead_check(struct weir_ahead *a, size_t dry) {
         return;
     a->ops->glance(a->engine, &reserve, &in_use);
     idle = weir__size_less(reserve, in_use);
-    if (dry > 0 && learn(a, dry, idle) && !a->is_played)
+    if (dry > 0 && !a->host->moves && learn(a, dry, idle) && !a->is_played)
         wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
     if (mark == 0 || usable(a, idle) >= mark)
         return;
     if (a->is_played)
-        play(a);
+        (void)play(a, 1);
     else
         wake(a);
 }

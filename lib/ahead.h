@@ -39,6 +39,15 @@ void weir__ahead_go_on(struct weir_ahead *a);
  * holds, and is not called under the engine's. */
 void weir__ahead_check(struct weir_ahead *a, size_t dry);
 
+/* Where turns are played: those that have become due.  1 if there was one. */
+int weir__ahead_play(struct weir_ahead *a);
+
+/* Before the reserve grows for a request: on a modelled device, what the thread would have done by now is done.  1 if
+ * there was anything. */
+static inline int weir__ahead_catch_up(const struct weir_host *host) {
+    return host->ahead && weir__ahead_play(host->ahead);
+}
+
 /* After each request that the engine has served.  `dry`: the bytes of one for which the reserve had to grow, else 0. */
 static inline void weir__ahead_look(const struct weir_host *host, size_t dry) {
     if (host->ahead)

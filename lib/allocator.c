@@ -466,6 +466,7 @@ static void look_ahead(weir_allocator *a, int at_create) {
     struct weir_host *host = &a->host;
     int behind = a->prealloc > 0 && is_behind(a), result_before = weir__driver_result;
 
+    host->keeps_ahead = a->low > 0 && host->pace > 0;
     if ((a->low == 0 && !behind) || host->pace == 0 ||
         weir__ahead_open(host, a->ops, a->engine, a->low, a->high,
                          behind && at_create ? &a->priming : NULL, &host->ahead) == WEIR_OK)
@@ -892,7 +893,10 @@ static int is_refusal(weir_status status) {
 static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream stream,
                               CUdeviceptr *block) {
     int before = weir__driver_result, grew = 0;
-    weir_status status = a->ops->alloc(a->engine, bytes, stream, 0, 1, block, &grew);
+    weir_status status;
+
+    (void)weir__ahead_catch_up(&a->host);
+    status = a->ops->alloc(a->engine, bytes, stream, 0, 1, block, &grew);
 
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         status = weir__recovery_alloc(a->ops, a->engine, &a->host, status, bytes, bytes, stream,

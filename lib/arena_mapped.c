@@ -958,32 +958,41 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
 
 /* ---- the backing ----------------------------------------------------------------------------- */
 
+/* Who keeps memory idle would have requests wait little rather than reserve little: a handle takes as long to move as
+ * to make, and one is made where several would move. */
+static int hurries(const struct weir_arena *a) {
+    return a->host->keeps_ahead && ((struct range *)a->range)->packing->pieces > 0;
+}
+
 /* Handles may move: there have not been too many moves, or nothing else is left. */
 static int may_move(const struct weir_arena *a, int squeeze) {
     const struct range *g = a->range;
 
-    return squeeze || (double)g->moved < g->packing->patience * (double)a->blocks.total;
+    return squeeze ||
+           (!hurries(a) && (double)g->moved < g->packing->patience * (double)a->blocks.total);
 }
 
 /* The bytes of each handle of a request that has some of its own; 0: it has not. */
-static size_t piece_for(const struct range *g, size_t bytes) {
+static size_t piece_for(const struct weir_arena *a, size_t bytes) {
+    const struct range *g = a->range;
     const struct packing *p = g->packing;
     size_t pieces;
 
     if (bytes < p->large_least || bytes < held(g, 0) / p->large_part)
         return 0;
-    pieces = within(1, (bytes + PIECE / 2) / PIECE, p->pieces);
+    pieces = hurries(a) ? 1 : within(1, (bytes + PIECE / 2) / PIECE, p->pieces);
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
 /* Where a request goes that is not at the end of what there is. */
-static void find_place(struct range *g, int small, size_t bytes, struct window *w) {
+static void find_place(const struct weir_arena *a, int small, size_t bytes, struct window *w) {
+    struct range *g = a->range;
     struct window own = {.missing = SIZE_MAX};
 
     find_window(g, small, bytes, CLEAN, w);
     find_window(g, small, bytes, OWN, w);
     find_window(g, small, bytes, BEHIND, w);
-    g->piece = small ? 0 : piece_for(g, bytes);
+    g->piece = small ? 0 : piece_for(a, bytes);
     if (g->piece == 0)
         return;
     find_own(g, bytes, CLEAN, &own);
@@ -1008,7 +1017,7 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     if (squeeze)
         find_tail(g, small, bytes, &w);
     else
-        find_place(g, small, bytes, &w);
+        find_place(a, small, bytes, &w);
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
@@ -1298,6 +1307,8 @@ static weir_status mapped_open(struct weir_arena *a) {
     }
     g->base = base;
     g->access = a->host->access;
+    a->host->moves = 1;
+    a->host->pace = weir__size_smaller(a->host->pace, 2 * g->packing->prealloc_most);
     small = small_part(g);
     placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)
@@ -1345,7 +1356,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .rule = {.placement = {.granularity = GRANULARITY, .split_waste = GRANULARITY, .own_first = 1},
              .small = SMALL},
     .granularity = PAGE,
-    .pace = 64 * MIB,
+    .pace = 512 * MIB,
     .open = mapped_open,
     .must_settle = 1,
     .close = mapped_close,

@@ -97,6 +97,8 @@ struct weir_host {
     size_t pace;
     /* Grows ahead of demand; NULL: nobody does.  Set before the first request. */
     struct weir_ahead *ahead;
+    int keeps_ahead; /* it keeps some of the reserve idle */
+    int moves;       /* idle memory moves to where a request has too little; the engine says so */
     /* Fixed: a request of this thread was refused for good, as far as the ladder goes.  Called without a lock. */
     void (*refused)(struct weir_host *host);
     /* Until it is made whoever makes it says what the driver has against it. */

@@ -37,10 +37,10 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
     status = weir__suballoc_open(&a->blocks, host, &rule);
     if (status != WEIR_OK)
         goto free_arena;
+    host->pace = host->options.arena == WEIR_ARENA_FIXED ? 0 : a->backing->pace;
     status = a->backing->open(a);
     if (status != WEIR_OK)
         goto close_blocks;
-    host->pace = host->options.arena == WEIR_ARENA_FIXED ? 0 : a->backing->pace;
     *engine = a;
     return WEIR_OK;
 close_blocks:

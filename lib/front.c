@@ -665,6 +665,8 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
         look_back(f, c, stream, id);
         return status;
     }
+    if (status == WEIR_ENGINE_DRY && weir__ahead_catch_up(f->host))
+        status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY && c && give_all(f, c, stream))
         status = f->ops->alloc(f->engine, bytes, stream, id, 0, base, &grew);
     if (status == WEIR_ENGINE_DRY && held_back(f) > STRANDED_MOST &&
