@@ -964,11 +964,18 @@ static int hurries(const struct weir_arena *a) {
     return a->host->keeps_ahead && ((struct range *)a->range)->packing->pieces > 0;
 }
 
+/* How room is made, each for where the one before it finds too little. */
+enum {
+    OF_ITS_OWN, /* a large request has handles of its own */
+    LEAST,      /* where least is missing */
+    SQUEEZED    /* at the end, with all that is idle */
+};
+
 /* Handles may move: there have not been too many moves, or nothing else is left. */
-static int may_move(const struct weir_arena *a, int squeeze) {
+static int may_move(const struct weir_arena *a, int way) {
     const struct range *g = a->range;
 
-    return squeeze ||
+    return way == SQUEEZED ||
            (!hurries(a) && (double)g->moved < g->packing->patience * (double)a->blocks.total);
 }
 
@@ -984,15 +991,20 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 
-/* Where a request goes that is not at the end of what there is. */
-static void find_place(const struct weir_arena *a, int small, size_t bytes, struct window *w) {
+static void find_place(const struct weir_arena *a, int small, size_t bytes, int way,
+                       struct window *w) {
     struct range *g = a->range;
     struct window own = {.missing = SIZE_MAX};
 
+    g->piece = 0;
+    if (way == SQUEEZED) {
+        find_tail(g, small, bytes, w);
+        return;
+    }
     find_window(g, small, bytes, CLEAN, w);
     find_window(g, small, bytes, OWN, w);
     find_window(g, small, bytes, BEHIND, w);
-    g->piece = small ? 0 : piece_for(a, bytes);
+    g->piece = small || way == LEAST ? 0 : piece_for(a, bytes);
     if (g->piece == 0)
         return;
     find_own(g, bytes, CLEAN, &own);
@@ -1003,7 +1015,7 @@ static void find_place(const struct weir_arena *a, int small, size_t bytes, stru
 }
 
 static weir_status make_room(struct weir_arena *a, const struct weir_arena_request *r, size_t bytes,
-                             int squeeze, int *grew) {
+                             int way, int *grew) {
     struct range *g = a->range;
     struct window w = {.missing = SIZE_MAX};
     int small = weir__suballoc_is_small(&a->blocks, r->bytes);
@@ -1014,17 +1026,14 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
 
     if (!survey(a, r->id))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    if (squeeze)
-        find_tail(g, small, bytes, &w);
-    else
-        find_place(a, small, bytes, &w);
+    find_place(a, small, bytes, way, &w);
     if (w.missing == SIZE_MAX)
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     g->spare_count = 0;
     /* What moves unseen becomes the stream's own, which is nobody's where it is not known. */
-    if (may_move(a, squeeze))
+    if (may_move(a, way))
         find_spares(g, &w, r->id != 0 ? BEHIND : CLEAN);
-    if (!plan(a, &w, squeeze, &planned))
+    if (!plan(a, &w, way == SQUEEZED, &planned))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     if (planned > weir__arena_room(a))
         return weir__arena_is_full(a);
@@ -1034,6 +1043,10 @@ static weir_status make_room(struct weir_arena *a, const struct weir_arena_reque
     status = carry_out(a, r, w.what, grew);
     weir__driver_leave(a->host->driver, &scope);
     return status;
+}
+
+static int is_short(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
 }
 
 static weir_status mapped_make_room(struct weir_arena *a, const struct weir_arena_request *r,
@@ -1047,9 +1060,11 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
         return weir__engine_refuse(WEIR_E_NO_MEMORY);
     weir__suballoc_ask(&a->blocks, r->id, r->stream);
     lift_shadows(a, 1);
-    status = make_room(a, r, bytes, 0, grew);
-    if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT)
-        status = make_room(a, r, bytes, 1, grew);
+    status = make_room(a, r, bytes, OF_ITS_OWN, grew);
+    if (is_short(status) && ((struct range *)a->range)->piece > 0)
+        status = make_room(a, r, bytes, LEAST, grew);
+    if (is_short(status))
+        status = make_room(a, r, bytes, SQUEEZED, grew);
     if (status == WEIR_OK) {
         weir__engine_unforetell();
         weir__set_driver_result(result);

@@ -2397,6 +2397,27 @@ START_TEST(large_requests_have_handles_of_their_own) {
 }
 END_TEST
 
+/* Where the limit has no room for handles of its own, it joins what there is. */
+START_TEST(near_the_limit_large_requests_join_what_there_is) {
+    weir_options options = plain(KIND_MAPPED, 320 * MIB);
+    void *pin[3], *large;
+    weir_allocator *a;
+
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    for (int i = 0; i < 3; i++)
+        pin[i] = take(a, (size_t)(i == 1 ? 100 : 20) * MIB, A);
+    MUST_LE(reserve(a), 200 * MIB);
+    give(a, pin[1], A);
+    large = take(a, 280 * MIB, A);
+    MUST_LE(reserve(a), 320 * MIB);
+    give(a, large, A);
+    give(a, pin[0], A);
+    give(a, pin[2], A);
+    destroy(a);
+}
+END_TEST
+
 /* What was preallocated and never used is everybody's, though its first stream is at work and calls no more. */
 START_TEST(a_second_stream_has_what_nobody_used) {
     weir_options options = plain(KIND_MAPPED, 0);
@@ -3340,6 +3361,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
     tcase_add_test(tests, large_requests_have_handles_of_their_own);
+    tcase_add_test(tests, near_the_limit_large_requests_join_what_there_is);
 }
 
 /* Growth that the device has no room for is not tried, and handles move instead: what was foretold of that request says
