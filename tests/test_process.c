@@ -15,10 +15,10 @@
 #include "model/model_state.h"
 #include "model_device.h"
 
-enum { DEVICES = 4, THREADS = 8 };
+enum { DEVICES = 3, MOST = 4, THREADS = 8 };
 
-static CUcontext context_of[DEVICES];
-static CUstream stream_of[DEVICES];
+static CUcontext context_of[MOST];
+static CUstream stream_of[MOST];
 
 static void begin(int devices, const char *device) {
     CUcontext popped;
