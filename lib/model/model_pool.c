@@ -17,7 +17,8 @@
  * Facts played here (measured on the device of the profile): used memory counts the bytes asked
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
  * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
- * rounded down to units, trims at once, rounded up; a high-water mark takes 0 and falls to the
+ * rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
+ * what is merely done, or was found done by a query; a high-water mark takes 0 and falls to the
  * current value; maxSize holds at allocation, rounded up to units; growth and trim wait for no
  * kernel; a request that cannot be met costs as much as taking all that the device has.
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
@@ -436,7 +437,7 @@ CUresult weir__model_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool h
 
 /* ---- What the host has seen ---- */
 
-/* Spans whose work is done become free. */
+/* Spans whose work is done become free: the driver looks when a request wants them, not for a trim. */
 static void settle_all(struct model_pool *pool) {
     struct model_queue *queue = pool->range.queues, *next;
 
@@ -501,11 +502,8 @@ CUresult weir__model_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     if (!pool)
         return CUDA_ERROR_INVALID_VALUE;
     result = weir__model_capture_unsafe();
-    if (result == CUDA_SUCCESS && !pool->is_shared) {
-        if (pool->opportunistic)
-            settle_all(pool);
+    if (result == CUDA_SUCCESS && !pool->is_shared)
         shrink_to(pool, keep ? (keep - 1) / pool->range.unit + 1 : 0);
-    }
     weir__model_unlock();
     return result;
 }

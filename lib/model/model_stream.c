@@ -234,7 +234,8 @@ static CUresult may_ask(struct model_stream *stream) {
     return why == CUDA_SUCCESS ? weir__model_capture_unsafe() : why;
 }
 
-/* The host has seen that much of a stream done. */
+/* The host has waited for that much of a stream.  What it only asked about, and found done, it knows as well,
+ * but pools take no notice of that (measured). */
 static void observe(uint64_t id, uint64_t seq, const struct model_orders *after) {
     weir__model_pools_observe(id, seq, after);
     weir__model_oracle_seen(id, seq, after);
@@ -276,7 +277,7 @@ CUresult weir__model_cuStreamQuery(CUstream handle) {
     if (why == CUDA_SUCCESS && stream->end_ns > weir__model_now())
         why = CUDA_ERROR_NOT_READY;
     else if (why == CUDA_SUCCESS)
-        observe(stream_id(stream), stream->seq, &stream->after);
+        weir__model_oracle_seen(stream_id(stream), stream->seq, &stream->after);
     weir__model_unlock();
     return why;
 }
@@ -470,7 +471,7 @@ CUresult weir__model_cuEventQuery(CUevent handle) {
     if (result == CUDA_SUCCESS && event->stream_id && event->end_ns > weir__model_now())
         result = CUDA_ERROR_NOT_READY;
     else if (result == CUDA_SUCCESS && event->stream_id)
-        observe(event->stream_id, event->seq, &event->after);
+        weir__model_oracle_seen(event->stream_id, event->seq, &event->after);
     weir__model_unlock();
     return result;
 }
