@@ -518,6 +518,16 @@ static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stre
     pthread_mutex_unlock(&p->growing);
 }
 
+/* A trim gives back what the driver saw the host wait for, not what is done: an idle stream is waited for, which
+ * takes no time. */
+static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
+    CUstreamCaptureStatus capture;
+
+    if (driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+        capture == CU_STREAM_CAPTURE_STATUS_NONE && driver->cuStreamQuery(stream) == CUDA_SUCCESS)
+        (void)driver->cuStreamSynchronize(stream);
+}
+
 /* A limit that the driver does not know: a request that took the reserve past it is undone.  In relaxed mode:
  * otherwise that breaks a capture, which the request may be part of. */
 static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
@@ -527,6 +537,7 @@ static weir_status undo_alloc(struct pool *p, CUdeviceptr block, size_t bytes, w
 
     take_back(p, block, bytes, stream);
     if (relaxed) {
+        let_driver_see(driver, stream);
         (void)driver->cuMemPoolTrimTo(p->pool, (size_t)limit_of(p));
         weir__driver_unrelax(driver, &scope);
     }

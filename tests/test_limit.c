@@ -336,15 +336,11 @@ START_TEST(a_shared_pool_is_held_to_it) {
 }
 END_TEST
 
-/* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
-START_TEST(with_older_drivers) {
-    static const int versions[] = {11020, 12010};
+static void start_older(int version) {
     char path[] = "/tmp/weir-limit-XXXXXX";
-    weir_options options = options_of(KIND_POOL, "model", 0);
     FILE *file = fdopen(mkstemp(path), "w");
-    void *block;
 
-    MUST(file != NULL && fprintf(file, "driver_version = %d\n", versions[_i]) > 0);
+    MUST(file != NULL && fprintf(file, "driver_version = %d\n", version) > 0);
     ANSWERS(0, fclose(file));
     start_model(8 * GIB);
     ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB, .profile = path}));
@@ -352,6 +348,16 @@ START_TEST(with_older_drivers) {
     CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
     CU(driver->cuCtxPushCurrent(primary));
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+}
+
+/* Drivers before 12.2 know no limit at all, the oldest no reserve either. */
+START_TEST(with_older_drivers) {
+    static const int versions[] = {11020, 12010};
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    void *block;
+
+    start_older(versions[_i]);
     options.limit = bytes_amount(GIB);
     options.front = WEIR_SWITCH_OFF;
     OK(weir_allocator_create(&options, &a));
@@ -368,23 +374,36 @@ START_TEST(with_older_drivers) {
 }
 END_TEST
 
+/* What such a driver grew past it goes back at once: the stream that asked is idle, and so is waited for. */
+START_TEST(what_is_undone_goes_at_once) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    void *block, *nothing = NULL;
+
+    start_older(12010);
+    options.limit = bytes_amount(128 * MIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    OK(weir_allocator_create(&options, &a));
+    block = take(60 * MIB);
+    CU(weir__model_kernel(A, (uint64_t)60 * 1000000000));
+    give(block);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 100 * MIB, B, &nothing)); /* beside what is pending */
+    MUST(nothing == NULL);
+    MUST_LE(stats_of(a).reserve, 128 * MIB);
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_alloc(a, 100 * MIB, B, &block));
+    OK(weir_free(a, block, B));
+    end();
+}
+END_TEST
+
 /* What such a driver does not take back at once waits for the device, and stays where that fails. */
 START_TEST(what_is_undone_goes_in_the_end) {
-    char path[] = "/tmp/weir-limit-XXXXXX";
     weir_options options = options_of(KIND_POOL, "model", 0);
-    FILE *file = fdopen(mkstemp(path), "w");
     void *block, *nothing = NULL;
     uint64_t reserve;
 
-    MUST(file != NULL && fprintf(file, "driver_version = 12010\n") > 0);
-    ANSWERS(0, fclose(file));
-    start_model(8 * GIB);
-    ANSWERS(0, weir__model_reset(&(struct weir_model_setup){.capacity = 8 * GIB, .profile = path}));
-    remove(path);
-    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
-    CU(driver->cuCtxPushCurrent(primary));
-    CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
-    CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
+    start_older(12010);
     options.limit = bytes_amount(GIB);
     options.front = WEIR_SWITCH_OFF;
     options.recovery_timeout_ms = UINT32_MAX;
@@ -452,6 +471,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_undone_breaks_no_capture, 0, 2);
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
+    tcase_add_test(tests, what_is_undone_goes_at_once);
     tcase_add_test(tests, what_is_undone_goes_in_the_end);
     return run_suite(suite, CK_FORK_GETENV);
 }
