@@ -9,8 +9,8 @@
  * room at once.  "Got" is always the rise of RESERVED, never the size asked.
  *
  * Internal dependencies (the driver's last resort when memory is short) are switched off: with them
- * an allocation blocks the host for as long as another stream takes.  recovery.c polls with a
- * deadline instead.
+ * an allocation puts its stream behind another's work unasked, or even blocks the host for as long as that
+ * takes.  recovery.c polls with a deadline instead.
  *
  * Frees of blocks that other streams use too are ordered behind all of them on a stream of their
  * own, so that no stream of the caller ever waits for another.

@@ -5,14 +5,17 @@
  * behind it.  An allocation goes up this ladder, and each rung but the first may be switched off
  * or be impossible:
  *   own        a span that the same stream freed, or a free backed one (R3): no order is needed
+ *   ordered    a span of another stream that this stream is ordered behind by an event
+ *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours of two streams do not serve as one
  *   completed  spans whose work the host clock has passed become free (REUSE_ALLOW_OPPORTUNISTIC,
  *              R4)
- *   ordered    spans of other streams that this stream is ordered behind by an event
- *              (REUSE_FOLLOW_EVENT_DEPENDENCIES); neighbours are taken together
  *   grow       units move or are taken from the device (R5), never past maxSize
- *   waited     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only when the device is full: the host call
- *              blocks until the work behind pending spans is done, earliest first; what it did not
- *              wait for it has not seen.  Assumed: maxSize is as good as a full device
+ *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
+ *              span of another stream, behind whose free this stream is from now on; the host does
+ *              not wait.  Which of several is assumed
+ *   waited     the same policy, where no such span holds the request: the host call blocks until the
+ *              work behind pending spans is done, earliest first; what it did not wait for it has not
+ *              seen.  Assumed to be when: a nearly full device has blocked a call so
  *
  * Facts played here (measured on the device of the profile): used memory counts the bytes asked
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
@@ -634,40 +637,27 @@ static struct model_span *own_or_backed(struct model_pool *pool, uint64_t stream
     return weir__model_range_fit(pool->range.backed, bytes);
 }
 
-static int may_use(const struct model_pool *pool, const struct model_stream *stream,
-                   uint64_t stream_id, const struct model_span *span) {
-    if (span->kind == SPAN_FREE)
-        return span->backed;
-    if (span->kind == SPAN_USED)
-        return 0;
-    return span->queue->stream_id == stream_id ||
-           (pool->follow_events &&
-            weir__model_order(&stream->after, span->queue->stream_id) >= span->seq);
+/* The smallest span in the queue, freed up to its stream's operation `seq`, that holds the request. */
+static struct model_span *fit_up_to(const struct model_queue *queue, uint64_t bytes, uint64_t seq) {
+    struct model_span *span = weir__model_range_fit(queue->spans, bytes);
+
+    while (span && span->seq > seq)
+        span = (struct model_span *)(void *)weir__model_tree_ceiling(
+            queue->spans, span->block.node.key, span->block.node.tie + 1);
+    return span;
 }
 
-/* The smallest run of usable neighbours that holds the request; needed only while work is pending,
- * since free spans are merged already. */
-static struct model_span *find_run(const struct model_pool *pool, const struct model_stream *stream,
-                                   uint64_t stream_id, uint64_t bytes) {
-    struct model_span *span, *start = NULL, *best = NULL;
-    uint64_t run = 0, best_run = UINT64_MAX;
+static struct model_span *ordered(const struct model_pool *pool, const struct model_stream *stream,
+                                  uint64_t bytes) {
+    const struct model_queue *queue = pool->follow_events ? pool->range.queues : NULL;
+    struct model_span *span, *best = NULL;
+    uint64_t seq;
 
-    if (!pool->range.queues)
-        return NULL;
-    for (span = pool->range.first; span; span = span->next) {
-        if (!may_use(pool, stream, stream_id, span)) {
-            start = NULL;
-            run = 0;
-            continue;
-        }
-        if (!start)
-            start = span;
-        run += span->size;
-        if (run >= bytes && run < best_run &&
-            !(span->next && may_use(pool, stream, stream_id, span->next))) {
-            best = start;
-            best_run = run;
-        }
+    for (; queue; queue = queue->next) {
+        seq = weir__model_order(&stream->after, queue->stream_id);
+        span = seq ? fit_up_to(queue, bytes, seq) : NULL;
+        if (span && (!best || span->size < best->size))
+            best = span;
     }
     return best;
 }
@@ -681,8 +671,18 @@ static uint64_t units_left(const struct model_pool *pool) {
     return device < pool_left ? device : pool_left;
 }
 
-static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
+static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
     const struct model_profile *profile = &weir__model.profile;
+
+    if (pool->reserved_high < reserved_bytes(pool))
+        pool->reserved_high = reserved_bytes(pool);
+    weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
+                       weir__model_curve(&profile->pool_grow_ns, added) +
+                       (weir__model.pools_grew ? 0 : profile->pool_first_ns));
+    weir__model.pools_grew = 1;
+}
+
+static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_range *range = &pool->range;
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
     uint64_t lacks, moved, added, most;
@@ -705,12 +705,7 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     }
     added = lacks - moved;
     weir__model_give(pool->device, (most - added) * range->unit);
-    if (pool->reserved_high < reserved_bytes(pool))
-        pool->reserved_high = reserved_bytes(pool);
-    weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
-                       weir__model_curve(&profile->pool_grow_ns, added) +
-                       (weir__model.pools_grew ? 0 : profile->pool_first_ns));
-    weir__model.pools_grew = 1;
+    count_growth(pool, moved, added);
     return block;
 }
 
@@ -719,15 +714,36 @@ static struct model_span *climb(struct model_pool *pool, const struct model_stre
     struct model_range *range = &pool->range;
     struct model_span *span = own_or_backed(pool, stream_id, bytes);
 
+    if (!span)
+        span = ordered(pool, stream, bytes);
     if (!span && pool->opportunistic && range->queues) {
         settle_all(pool);
         span = own_or_backed(pool, stream_id, bytes);
     }
-    if (!span)
-        span = find_run(pool, stream, stream_id, bytes);
     if (span)
         return weir__model_range_take(range, span, bytes);
     return grow(pool, bytes);
+}
+
+/* A pending span, of the smallest that hold the request the one whose work is done first: the stream is behind
+ * that from now on, on the device. */
+static struct model_span *behind(struct model_pool *pool, struct model_stream *stream,
+                                 uint64_t bytes) {
+    const struct model_queue *queue = pool->internal ? pool->range.queues : NULL;
+    struct model_span *span, *best = NULL;
+
+    for (; queue; queue = queue->next) {
+        span = weir__model_range_fit(queue->spans, bytes);
+        if (span && (!best || span->size < best->size ||
+                     (span->size == best->size && span->end_ns < best->end_ns)))
+            best = span;
+    }
+    if (!best)
+        return NULL;
+    if (stream->end_ns < best->end_ns)
+        stream->end_ns = best->end_ns;
+    weir__model_learn(&stream->after, best->queue->stream_id, best->seq);
+    return weir__model_range_take(&pool->range, best, bytes);
 }
 
 /* The stream whose pending work is done first; there is one. */
@@ -749,10 +765,12 @@ static int worth_waiting(const struct model_pool *pool, uint64_t bytes) {
            pool->used <= (pool->range.units + units_left(pool)) * unit - bytes;
 }
 
-static struct model_span *climb_waiting(struct model_pool *pool, const struct model_stream *stream,
-                                        uint64_t stream_id, uint64_t bytes) {
+static struct model_span *climb_to_the_end(struct model_pool *pool, struct model_stream *stream,
+                                           uint64_t stream_id, uint64_t bytes) {
     struct model_span *span = climb(pool, stream, stream_id, bytes);
 
+    if (!span)
+        span = behind(pool, stream, bytes);
     while (!span && worth_waiting(pool, bytes)) {
         struct model_queue *queue = first_done(pool);
 
@@ -783,7 +801,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     weir__model_direct_settle(pool->device);
     weir__model_stream_touch(stream);
     if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0)
-        span = climb_waiting(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+        span = climb_to_the_end(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
     if (!span) {
         refuse(pool);
         return NULL;

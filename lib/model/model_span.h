@@ -10,10 +10,11 @@
  * spans with each other, so a unit that nobody needs lies wholly in one free span.
  *
  * Rules of placement, found by replaying six recorded programs on an H200 and comparing addresses
- * (all 303,000 allocations of the five that use one stream agree, and every reserve peak does):
+ * (all 303,000 allocations of the five that use one stream agree, and every reserve peak does; so do
+ * those of five programs with work on their streams):
  *   R1  best fit; among equal sizes, what was put back first;
  *   R2  a block is cut from the front of its span;
- *   R3  a stream's own pending spans are tried first, then backed free spans;
+ *   R3  a stream's own pending spans are tried first, then backed free spans, and no run of both;
  *   R4  if neither fits, spans whose work is done become free, latest freed first, and backed free
  *       spans are tried again;
  *   R5  the pool grows last: best fit by address space over free spans that are not wholly backed;
