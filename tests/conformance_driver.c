@@ -134,6 +134,12 @@ static CUresult query_stream(void) {
 static CUresult wait_for_context(void) {
     return driver->cuCtxSynchronize();
 }
+static CUresult free_directly(void) {
+    CUdeviceptr block;
+    CUresult result = driver->cuMemAlloc(&block, MIB);
+
+    return result == CUDA_SUCCESS ? driver->cuMemFree(block) : result;
+}
 static CUresult wait_for_other(void) {
     return driver->cuStreamSynchronize(t);
 }
@@ -193,9 +199,11 @@ START_TEST(either_call_frees_either_block) {
         return;
     CU(driver->cuCtxSynchronize());
     answer("a block that cuMemFree took is used no more",
-           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 1);
+           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
     CU(driver->cuMemPoolTrimTo(pool, 0));
     answer("a trim gives back what cuMemFree took", reserved() == 0, 1);
+    answer("a block that cuMemFree took is used no more once a trim gave it back",
+           get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0, 0);
 }
 END_TEST
 
@@ -632,12 +640,25 @@ START_TEST(the_maximum_holds) {
     CU(driver->cuMemPoolDestroy(pool));
     make_pool(100 * MIB);
     MUST(driver->cuMemAllocFromPoolAsync(&block, 160 * MIB, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
-    answer("a request above the maximum leaves nothing reserved", reserved() == 0, 1);
+    answer("a request above the maximum leaves nothing reserved", reserved() == 0, 0);
+    answer("a request above the maximum leaves all reserved that it may", reserved() == 4 * UNIT,
+           1);
     give(take(96 * MIB, s), s);
     result = driver->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s);
     answer("a maximum of 100 MiB lets 128 be reserved", result == CUDA_SUCCESS, 1);
     if (result == CUDA_SUCCESS)
         give(block, s);
+}
+END_TEST
+
+START_TEST(the_device_holds) {
+    CUdeviceptr block = 0;
+
+    if (!has_figures())
+        return;
+    hog_takes(driver, &hog, 3 * UNIT);
+    MUST(driver->cuMemAllocFromPoolAsync(&block, 6 * UNIT, pool, s) == CUDA_ERROR_OUT_OF_MEMORY);
+    answer("a request above what the device has leaves nothing reserved", reserved() == 0, 1);
 }
 END_TEST
 
@@ -899,6 +920,7 @@ START_TEST(what_counts_as_seen) {
     answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
     answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
     answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
+    answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
 }
 END_TEST
 
@@ -986,6 +1008,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, free_units_are_moved);
     tcase_add_test(tests, the_best_fit_is_cut_from_its_front);
     tcase_add_test(tests, the_maximum_holds);
+    tcase_add_test(tests, the_device_holds);
     tests = suite_add_case(suite, "the driver's reuse", 120, open_device, close_device);
     tcase_add_test(tests, policies_are_on_at_first);
     tcase_add_loop_test(tests, each_policy_alone_and_together, 0, ROOMS * POLICIES);

@@ -1324,13 +1324,59 @@ START_TEST(max_size_holds_at_allocation) {
     CUdeviceptr block;
 
     make_pool(100 * MIB); /* four units */
-    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 129 * MIB, pool, s));
-    ck_assert_uint_eq(reserved(), 0);
     block = alloc(128 * MIB, s);
+    ck_assert_uint_eq(reserved(), 128 * MIB);
     EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 1, pool, s));
     make_pool(1);
     block = alloc(32 * MIB, s);
     ck_assert_uint_eq(reserved(), 32 * MIB);
+}
+END_TEST
+
+/* How much stays is assumed. */
+START_TEST(what_grew_for_a_refused_request_stays) {
+    CUdeviceptr block, keep;
+    uint64_t start;
+
+    make_pool(100 * MIB);
+    keep = alloc(MIB, s);
+    start = now();
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
+    ck_assert_uint_gt(now() - start, 60000);
+    ck_assert_uint_eq(reserved(), 128 * MIB);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 128 * MIB);
+    start = now();
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 128 * MIB, pool, s));
+    block = alloc(127 * MIB, s);
+    ck_assert_uint_eq(block, keep + MIB);
+    ck_assert_uint_lt(now() - start, 5000); /* it is there already */
+    release(keep, s);
+    release(block, s);
+    OK(d->cuStreamSynchronize(s));
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+    make_pool(GIB); /* what the device lacks, not the pool: assumed to leave nothing */
+    reset_to(256 * MIB);
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, d->cuMemAllocFromPoolAsync(&block, 512 * MIB, pool, s));
+    ck_assert_uint_eq(reserved(), 0);
+}
+END_TEST
+
+/* But its memory is free, and goes at a trim. */
+START_TEST(what_cuMemFree_took_counts_as_used) {
+    CUdeviceptr block = alloc(MIB, s), kept = alloc(MIB, s);
+
+    OK(d->cuMemFree(block));
+    OK(d->cuCtxSynchronize());
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 2 * MIB);
+    ck_assert_uint_eq(alloc(MIB, t), block);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 3 * MIB);
+    release(block, t);
+    release(kept, s);
+    OK(d->cuCtxSynchronize());
+    OK(d->cuMemPoolTrimTo(pool, 0));
+    ck_assert_uint_eq(reserved(), 0);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), MIB);
 }
 END_TEST
 
@@ -1957,6 +2003,7 @@ struct slot {
     CUdeviceptr address;
     size_t bytes;
     uint64_t stamp;
+    int is_direct; /* from cuMemAlloc */
 };
 
 /* A word every 256 bytes, or 64 words in a large block, and the last bytes. */
@@ -1988,6 +2035,9 @@ static size_t random_bytes(uint64_t *seed) {
     return (size_t)(next_random(seed) & (((uint64_t)1 << bits) - 1)) + 1;
 }
 
+/* Of blocks of the pool that cuMemFree took. */
+static _Atomic uint64_t used_no_more;
+
 /* A request may fail when the device is full; a free never does. */
 static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
     CUresult result = CUDA_SUCCESS;
@@ -1995,6 +2045,8 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
 
     if (slot->address) {
         verify(slot);
+        if (direct && !slot->is_direct)
+            used_no_more += slot->bytes;
         if (direct)
             OK(d->cuMemFree(slot->address));
         else
@@ -2004,6 +2056,7 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
     }
     slot->bytes = random_bytes(seed);
     slot->stamp = next_random(seed);
+    slot->is_direct = direct;
     if (direct)
         result = d->cuMemAlloc(&slot->address, slot->bytes);
     else
@@ -2055,6 +2108,7 @@ START_TEST(no_two_live_blocks_ever_overlap) {
     CUevent event;
 
     reset_to(_i == 0 ? 16 * GIB : 256 * MIB);
+    used_no_more = 0;
     if (_i == 2)
         set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
     OK(d->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -2075,13 +2129,13 @@ START_TEST(no_two_live_blocks_ever_overlap) {
     OK(d->cuCtxSynchronize());
     OK(d->cuMemPoolTrimTo(pool, 0));
     ck_assert_uint_eq(reserved(), 0);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
 END_TEST
 
 static void *hammer(void *argument) {
     static _Atomic uint64_t turn;
-    struct slot slots[64] = {{0, 0, 0}};
+    struct slot slots[64] = {{0, 0, 0, 0}};
     uint64_t seed = 77 + ++turn;
     unsigned long long id;
     CUstream stream;
@@ -2115,13 +2169,14 @@ START_TEST(threads_share_the_model) {
     uint64_t calls;
 
     reset_to(4 * GIB);
+    used_no_more = 0;
     calls = weir__model_calls(WEIR_ENTRY_cuStreamCreate);
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, hammer, NULL), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(weir__model_calls(WEIR_ENTRY_cuStreamCreate), calls + 4);
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
+    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT), used_no_more);
 }
 END_TEST
 
@@ -2219,6 +2274,8 @@ static void add_units(Suite *suite) {
     tcase_add_test(units, synchronising_the_context_lets_the_threshold_act);
     tcase_add_test(units, growth_and_trim_wait_for_no_kernel);
     tcase_add_test(units, max_size_holds_at_allocation);
+    tcase_add_test(units, what_grew_for_a_refused_request_stays);
+    tcase_add_test(units, what_cuMemFree_took_counts_as_used);
     tcase_add_test(units, impossible_request_is_refused_after_159_ms);
     tcase_add_test(units, whole_device_can_be_taken);
 

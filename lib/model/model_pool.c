@@ -22,8 +22,10 @@
  * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
  * rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
  * what is merely done, or was found done by a query; a high-water mark takes 0 and falls to the
- * current value; maxSize holds at allocation, rounded up to units; growth and trim wait for no
- * kernel; a request that cannot be met costs as much as taking all that the device has.
+ * current value; maxSize holds at allocation, rounded up to units, and a request that it refuses
+ * leaves units reserved (assumed: all that it may); what cuMemFree took counts as used (assumed: for
+ * good); growth and trim wait for no kernel; a request that cannot be met costs as much as taking all
+ * that the device has (assumed: and leaves nothing reserved).
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
  * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
  * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
@@ -55,6 +57,7 @@ struct model_pool {
     int destroyed;
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
+    uint64_t unused;                /* of them, in blocks that cuMemFree took */
     uint64_t reserved_high;         /* bytes */
     struct model_pool *prev, *next; /* of weir__model.live_pools */
 };
@@ -762,7 +765,7 @@ static int worth_waiting(const struct model_pool *pool, uint64_t bytes) {
 
     return pool->internal && pool->range.queues &&
            bytes <= (pool->range.units + units_left(pool)) * unit &&
-           pool->used <= (pool->range.units + units_left(pool)) * unit - bytes;
+           pool->used - pool->unused <= (pool->range.units + units_left(pool)) * unit - bytes;
 }
 
 static struct model_span *climb_to_the_end(struct model_pool *pool, struct model_stream *stream,
@@ -787,7 +790,21 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-static void refuse(const struct model_pool *pool) {
+/* Growth goes unit by unit, and what it took before it met maxSize stays. */
+static void grow_in_vain(struct model_pool *pool, uint64_t bytes) {
+    uint64_t units = units_left(pool);
+
+    if (units == 0 || pool->most_units - pool->range.units > units ||
+        weir__model_take(pool->device, units * pool->range.unit) != 0)
+        return;
+    if (weir__model_range_add(&pool->range, bytes, units) != 0)
+        weir__model_give(pool->device, units * pool->range.unit);
+    else
+        count_growth(pool, 0, units);
+}
+
+static void refuse(struct model_pool *pool, uint64_t bytes) {
+    grow_in_vain(pool, bytes);
     weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units_left(pool)));
 }
 
@@ -803,7 +820,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0)
         span = climb_to_the_end(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
     if (!span) {
-        refuse(pool);
+        refuse(pool, bytes);
         return NULL;
     }
     pool->live++;
@@ -914,6 +931,8 @@ void weir__model_pool_free_now(struct model_block *block) {
         give_import_back(block);
         return;
     }
+    pool->used += block->bytes;
+    pool->unused += block->bytes;
     weir__model_range_free(&pool->range, leave_blocks(block));
     drop_if_done(pool);
 }
@@ -958,9 +977,9 @@ static const char *check_pool(const struct model_pool *pool) {
                 &span->block.node)
                 return "a live block cannot be found by its address";
         }
-    if (live != pool->live || used != pool->used)
+    if (live != pool->live || used != pool->used - pool->unused)
         return "live blocks miscounted";
-    if (used > pool->used_high || reserved_bytes(pool) > pool->reserved_high)
+    if (pool->used > pool->used_high || reserved_bytes(pool) > pool->reserved_high)
         return "a high-water mark below the water";
     if (pool->range.units > pool->most_units)
         return "a pool is larger than its maxSize";

@@ -455,6 +455,23 @@ struct model_span *weir__model_range_grow(struct model_range *range, struct mode
     return span;
 }
 
+/* Such a span lacks more units than that, and stays one that is not wholly backed. */
+int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units) {
+    struct model_span *span = weir__model_range_fit(range->partial, bytes);
+    uint64_t end, left = units;
+
+    if (!span || weir__model_range_lacks(range, span, bytes) <= units)
+        return -1;
+    for (end = span->offset / range->unit; left > 0; end++)
+        left -= end >= range->top || !range->has_memory[end];
+    if (map_missing(range, span->offset, end * range->unit) != 0)
+        return -1;
+    range->loose -= count_loose(range, span);
+    note_memory(range, span->offset, end * range->unit);
+    range->loose += count_loose(range, span);
+    return 0;
+}
+
 /* ---- Freeing ---- */
 
 /* Spans that would be one if side by side. */

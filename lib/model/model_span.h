@@ -93,6 +93,9 @@ uint64_t weir__model_range_movable(const struct model_range *range, const struct
  * the process cannot have the memory; then nothing has changed. */
 struct model_span *weir__model_range_grow(struct model_range *range, struct model_span *span,
                                           uint64_t bytes, uint64_t *moved);
+/* Gives so many units memory where R5 would place such a block, from its front on, and places none.  0, or -1 with
+ * nothing changed. */
+int weir__model_range_add(struct model_range *range, uint64_t bytes, uint64_t units);
 
 /* A used span becomes free, or pending on a stream. */
 void weir__model_range_free(struct model_range *range, struct model_span *span);
