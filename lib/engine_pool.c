@@ -844,6 +844,13 @@ static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id
     (void)pool_trim(engine, keep, cause, &released);
 }
 
+/* What cuMemFree took goes on counting as used (H200, driver 580), but a trim gives it back. */
+static int is_empty_behind_a_trim(struct pool *p) {
+    size_t released;
+
+    return pool_trim(p, 0, WEIR_EVENT_TRIM, &released) == WEIR_OK && read_reserve(p) == 0;
+}
+
 /* A block may have been freed by the driver's own call, so the driver is asked; where it does not answer,
  * the books are. */
 static int pool_has_blocks(void *engine) {
@@ -855,7 +862,7 @@ static int pool_has_blocks(void *engine) {
     if (!p->has_figures)
         return read_in_use(p) > 0;
     if (ask(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) == CUDA_SUCCESS)
-        return used > 0;
+        return used > 0 && !is_empty_behind_a_trim(p);
     return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
 }
 

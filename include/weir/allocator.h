@@ -66,8 +66,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 /* Frees the allocator and gives all its memory back.  NULL is OK.  Nobody may use it any more.
  * Waits up to the recovery timeout for streams that still have frees pending, and then for the device,
  * however long that takes, but on the platform engine with the front off.
- * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, and
- * it may be tried again.  E_FORKED: host memory
+ * E_BUSY: live blocks, frees pending past the deadline, or no memory for that wait: nothing changed, but that
+ * a pool may have given idle reserve back, and it may be tried again.  E_FORKED: host memory
  * of the child is left alone. */
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
