@@ -187,7 +187,8 @@ struct call {
 };
 
 /* In a child of fork() nothing works, and an allocation says so the way the real driver does: as
- * out of memory. */
+ * out of memory.  That driver may serve a pool's request there (measured once each way), with what the
+ * parent's pool gives out as well: nothing to build on, so the model refuses. */
 static CUresult forked_result(enum weir_driver_entry entry) {
     return entry == WEIR_ENTRY_cuMemAlloc || entry == WEIR_ENTRY_cuMemAllocFromPoolAsync
                ? CUDA_ERROR_OUT_OF_MEMORY
