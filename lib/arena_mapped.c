@@ -1010,7 +1010,8 @@ static void find_place(const struct weir_arena *a, int small, size_t bytes, int 
     find_own(g, bytes, CLEAN, &own);
     find_own(g, bytes, OWN, &own);
     find_own(g, bytes, BEHIND, &own);
-    if (own.missing != SIZE_MAX && w->missing > own.missing / LITTLE_PART)
+    /* Else it lacks little, or there are no addresses for it. */
+    if (w->missing > own.missing / LITTLE_PART)
         *w = own;
 }
 
