@@ -133,8 +133,8 @@ struct packing {
 
 static const struct packing packings[] = {
     [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 8, 64 * MIB},
-    [WEIR_PACKING_BALANCED] = {16, 32 * MIB, 4096 * MIB, 16, 32 * MIB, 512 * MIB, 12, 32 * MIB, 4,
-                               2, 256 * MIB},
+    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 16, 40 * MIB, 256 * MIB, 12, 32 * MIB, 8, 2,
+                               256 * MIB},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
                            4096 * MIB},
 };
