@@ -70,6 +70,7 @@ static CUresult free_host(struct model_device *device, const void *host) {
     if (!*link)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_wait_until(device->work_end_ns);
+    weir__model_pools_observe_device(device->context.device); /* assumed */
     weir__model_oracle_seen_device(device->context.device);
     release_host(link);
     return CUDA_SUCCESS;

@@ -396,6 +396,8 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     }
     if (!stream) {
         weir__model_wait_until(device->work_end_ns);
+        weir__model_pools_observe_device(
+            device->context.device); /* assumed: see the conformance suite */
         weir__model_oracle_seen_device(device->context.device);
     }
     release_direct(direct);
