@@ -816,6 +816,8 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
     drop_probes(p);
+    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for. */
+    (void)host->driver->cuStreamSynchronize(p->grow_stream);
     before = read_reserve(p);
     weir__nvtx_push("give back", weir__size_less(before, keep));
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);

@@ -2983,10 +2983,13 @@ START_TEST(a_block_freed_by_the_driver_is_no_live_block) {
         a = make(&options);
         block = take(a, MIB, A);
         EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
-        if (in_order)
+        if (in_order) {
             CU(driver->cuMemFreeAsync((CUdeviceptr)(uintptr_t)block, A));
-        else
+        } else { /* it goes on counting as used: a trim has to tell */
             CU(driver->cuMemFree((CUdeviceptr)(uintptr_t)block));
+            weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
+            EXPECT(WEIR_E_BUSY, weir_allocator_destroy(a));
+        }
         destroy(a);
     }
 }
@@ -3033,6 +3036,22 @@ START_TEST(what_is_pending_is_no_block) {
     CU(driver->cuStreamEndCapture(A, &(CUgraph){NULL}));
     CU(driver->cuCtxSynchronize());
     give(a, take(a, 3 * MIB, A), A);
+    destroy(a);
+}
+END_TEST
+
+START_TEST(what_a_policy_added_goes_at_a_trim) {
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+
+    options.growth = WEIR_GROWTH_STEP;
+    options.growth_step = 512 * MIB;
+    a = make(&options);
+    give(a, take(a, MIB, A), A);
+    MUST_EQ(reserve(a), 512 * MIB);
+    CU(driver->cuStreamSynchronize(A)); /* and for nothing else */
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(reserve(a), 0);
     destroy(a);
 }
 END_TEST
@@ -3347,6 +3366,7 @@ static void add_growth(TCase *tests) {
     tcase_add_loop_test(tests, an_old_driver_is_held_to_the_limit, 0, 2);
     tcase_add_test(tests, a_block_freed_by_the_driver_is_no_live_block);
     tcase_add_test(tests, what_is_preallocated_later_is_kept_too);
+    tcase_add_test(tests, what_a_policy_added_goes_at_a_trim);
     tcase_add_test(tests, probe_blocks_are_nobodys);
     tcase_add_loop_test(tests, probe_blocks_that_stay_in_the_drivers_peak, 0, 2);
     LOOP(tests, what_is_stranded_is_waited_for_before_growth, KIND_REGIONS, KIND_MAPPED + 1);
