@@ -562,7 +562,8 @@ START_TEST(a_trim_of_what_was_not_seen) {
     answer("a trim gives back what is done and was not waited for", reserved() == 0, 0);
     CU(free_directly());
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    /* assumed; weir builds on it where it gives a pool's memory to others (give_way, lend) */
+    /* Assumed; weir builds on it where it gives a pool's memory to others (give_way, lend): where it is not so, they
+     * have what the program itself has waited for. */
     answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 1);
 }
 END_TEST
@@ -929,7 +930,7 @@ START_TEST(what_counts_as_seen) {
     answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
     answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
     answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
-    /* assumed, as below */
+    /* An H200 says no (driver 580); assumed all the same, since weir builds on it as far as trims go, above. */
     answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 1);
 }
 END_TEST
