@@ -407,16 +407,28 @@ static void give_down(struct weir_harden *h, struct block *b, weir_stream stream
         keep_out(h, b, 1);
 }
 
-/* All shelves and what was not taken back, or with `all` all that is kept out, after a wait for the device; down on `stream`. */
+static void keep_out_all(struct weir_harden *h, struct block *blocks) {
+    struct block *b;
+
+    while ((b = blocks)) {
+        blocks = b->next;
+        keep_out(h, b, b->is_refused);
+    }
+}
+
+/* All shelves and what was not taken back, or with `all` all that is kept out, after a wait for the device; down on
+ * `stream`. */
 static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) {
     struct block *blocks = NULL, *b, *bad;
     struct shelf *shelves, **last = &shelves;
     weir_status status;
 
-    pthread_mutex_lock(&h->lock); /* what is shelved from now on, the wait may not cover */
+    /* What is shelved, or not taken back, from now on, the wait may not cover. */
+    pthread_mutex_lock(&h->lock);
     shelves = h->shelves;
     h->shelves = NULL;
     h->shelf_count = 0;
+    bad = take_kept(h, all);
     pthread_mutex_unlock(&h->lock);
     status = weir__engine_status(h->host, weir__engine_wait_for_device(h->host));
     pthread_mutex_lock(&h->lock);
@@ -426,6 +438,7 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
         *last = h->shelves;
         h->shelves = shelves;
         pthread_mutex_unlock(&h->lock);
+        keep_out_all(h, bad);
         return status;
     }
     while (shelves) {
@@ -438,7 +451,6 @@ static weir_status empty_on(struct weir_harden *h, int all, weir_stream stream) 
         shelves = shelf->next;
         free(shelf);
     }
-    bad = take_kept(h, all);
     pthread_mutex_unlock(&h->lock);
     while ((b = bad)) {
         bad = b->next;
