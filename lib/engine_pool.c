@@ -519,7 +519,7 @@ static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stre
 }
 
 /* A trim gives back what the driver saw the host wait for, not what is done: an idle stream is waited for, which
- * takes no time. */
+ * takes no time, unless another thread is just giving it work. */
 static void let_driver_see(const struct weir_driver *driver, weir_stream stream) {
     CUstreamCaptureStatus capture;
 
@@ -815,10 +815,11 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     if (result != CUDA_SUCCESS)
         return weir__engine_status(host, result);
     pthread_mutex_lock(&p->growing);
-    drop_probes(p);
-    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for. */
-    (void)host->driver->cuStreamSynchronize(p->grow_stream);
     before = read_reserve(p);
+    drop_probes(p);
+    /* The stream runs nothing but the probes' frees, which the driver takes for pending until they are waited for; the
+     * threshold has its say then. */
+    (void)host->driver->cuStreamSynchronize(p->grow_stream);
     weir__nvtx_push("give back", weir__size_less(before, keep));
     result = host->driver->cuMemPoolTrimTo(p->pool, keep);
     weir__nvtx_pop();
@@ -837,7 +838,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     return weir__engine_status(host, result);
 }
 
-/* The driver gives back what it has seen completed, and waits for nothing. */
+/* The driver gives back what it has seen completed; no work of the program's is waited for. */
 static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     size_t released;
 
