@@ -471,6 +471,7 @@ static void look_ahead(weir_allocator *a, int at_create) {
         weir__ahead_open(host, a->ops, a->engine, a->low, a->high,
                          behind && at_create ? &a->priming : NULL, &host->ahead) == WEIR_OK)
         return;
+    host->keeps_ahead = 0;
     weir__log(host->options.log, WEIR_LOG_WARNING,
               "nothing is done in the background: the host has no memory, or no thread");
     weir__set_driver_result(result_before);
@@ -728,8 +729,8 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->sibling.driver = driver;
     a->sibling.device = a->host.device;
     a->sibling.owner = a;
-    weir__siblings_join(&a->sibling);
     atomic_store_explicit(&a->host.is_being_made, 0, memory_order_relaxed);
+    weir__siblings_join(&a->sibling); /* from here on others may call it */
     *allocator = a;
     return WEIR_OK;
 
