@@ -118,8 +118,8 @@ struct move {
 };
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
- * step is a `step_part` of it at least.  A request of a `large_part` of it, or `large_least`, has handles of its own,
- * so that all of them are idle when it was freed: `pieces` of one size at most, none below PIECE. */
+ * step is a `step_part` of it at least.  A request of a `large_part` of it, and of `large_least`, has handles of its own,
+ * so that all of them are idle when it was freed: `pieces` of one size at most, of about PIECE or more. */
 struct packing {
     size_t unit_part, unit_least, unit_most;
     size_t step_part, step_least, step_most;
@@ -153,8 +153,9 @@ struct range {
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
-    size_t piece;   /* of a request with handles of its own, while room is made; else 0 */
-    uint64_t moved; /* bytes since the last growth */
+    size_t
+        piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
+    uint64_t moved;            /* bytes since the last growth */
     struct weir_access access; /* to all of it */
     const struct packing *packing;
 };
