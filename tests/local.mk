@@ -457,7 +457,7 @@ check-tarball:
 
 # The suites in builds of their own, in folders of this one: see tests/check-under.
 builds_apart = asan tsan valgrind clang
-EXTRA_DIST += tests/check-under tests/valgrind.supp
+EXTRA_DIST += tests/check-under tests/lsan.supp tests/valgrind.supp
 .PHONY: $(builds_apart:%=check-%)
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
