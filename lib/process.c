@@ -92,7 +92,7 @@ static void save_at_exit(void) {
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "no answer from the driver within %d s: the process ends without its profile",
                   ANSWER_S);
-    else if (!weir__thread_in_time(save_all, NULL, SAVE_S))
+    else if (!weir__thread_in_time(save_all, NULL, SAVE_S)) /* unreached: a disk that hangs */
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }

@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "deny.h"
@@ -136,6 +140,40 @@ START_TEST(a_thread_is_watched) {
     ANSWERS(0, weir__thread_start(&thread, run, NULL));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(begun, 1);
+}
+END_TEST
+
+static void be_done(void *done) {
+    (void)nanosleep(&(struct timespec){0, 60 * 1000000}, NULL);
+    atomic_store((atomic_int *)done, 1);
+}
+
+static void wake(int unused) {
+    (void)unused;
+}
+
+START_TEST(work_is_waited_for_so_long) {
+    static atomic_int done;                           /* a thread may outlast this */
+    struct sigaction on_alarm = {.sa_handler = wake}; /* no call is begun again */
+    struct itimerval soon = {.it_value = {0, 20000}};
+
+    ANSWERS(0, sigaction(SIGALRM, &on_alarm, NULL));
+    ANSWERS(0, setitimer(ITIMER_REAL, &soon, NULL));
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 10));
+    ANSWERS(1, atomic_exchange(&done, 0));
+    ANSWERS(0, weir__thread_in_time(be_done, &done, 0));
+    for (int i = 0; i < 100 && atomic_load(&done) == 0; i++)
+        (void)nanosleep(&(struct timespec){0, 10 * 1000000}, NULL);
+    ANSWERS(1, atomic_exchange(&done, 0));
+#ifdef CAN_DENY
+    refuse_in = 1; /* then who asks does it */
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
+    ANSWERS(1, atomic_exchange(&done, 0));
+    deny("pthread_create", 1, 0, EAGAIN);
+    ANSWERS(1, weir__thread_in_time(be_done, &done, 0));
+    MUST_EQ(deny_none(), 1);
+    ANSWERS(1, atomic_load(&done));
+#endif
 }
 END_TEST
 
@@ -289,6 +327,7 @@ static Suite *suite(void) {
 #endif
     tests = suite_add_case(all, "threads", 30, set_up, tear_down);
     tcase_add_test(tests, a_thread_is_watched);
+    tcase_add_test(tests, work_is_waited_for_so_long);
     tests = suite_add_case(all, "locks", 30, set_up, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
     tcase_add_test(tests, a_file_of_another_user);
