@@ -186,16 +186,19 @@ static int choose_engine(weir_options *options, int device) {
 /* As options say; if the engine is not of the user's choice, by another where the device cannot map, or has no addresses
  * left: what was lost with a context keeps its own. */
 static weir_status create(weir_options *options, int device, weir_allocator **allocator) {
-    static int is_full; /* under `lock' */
-    int chosen = !is_full && choose_engine(options, device);
-    weir_status status = weir_allocator_create(options, allocator);
+    static uint64_t full; /* such devices, a bit each; under `lock' */
+    uint64_t bit = UINT64_C(1) << device % 64;
+    int chosen = (full & bit) == 0 && choose_engine(options, device);
+    weir_status why = weir_allocator_create(options, allocator), status;
 
-    if (!chosen || (status != WEIR_E_NOT_SUPPORTED && status != WEIR_E_NO_MEMORY))
-        return status;
-    is_full = status == WEIR_E_NO_MEMORY;
+    if (!chosen || (why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY))
+        return why;
     options->engine = WEIR_ENGINE_POOL;
     options->arena = 0;
-    return weir_allocator_create(options, allocator);
+    status = weir_allocator_create(options, allocator);
+    if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
+        full |= bit;
+    return status;
 }
 
 /* The first allocator of a device preallocates, and learns for the next run. */
