@@ -115,6 +115,9 @@ bench_bare_placement_LDADD = lib/libweir-core.la $(JANSSON_LIBS) -lm
 # Several processes on one device, with and without the ledger.
 EXTRA_DIST += bench/processes
 
+# Traces with other sizes.
+EXTRA_DIST += bench/vary-sizes
+
 # Programs of frameworks, for a machine with a GPU: tests/gpu/drop-in, several, record-overhead.
 EXTRA_DIST += \
 	bench/record-cost \
