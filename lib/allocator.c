@@ -1419,7 +1419,7 @@ static uint64_t lend(weir_allocator *a, uint64_t wanted, int may_wait) {
 
     if (could_lend(a, may_wait) == 0)
         return 0;
-    /* The driver's trim counts as idle what the host has seen done. */
+    /* What is done goes, whoever has seen it. */
     if (may_wait && !a->ops->trim_waits)
         (void)weir__engine_wait_for_device(&a->host);
     (void)relieve(a, wanted, WEIR_EVENT_LOW_MEMORY, &released);

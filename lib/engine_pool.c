@@ -8,6 +8,12 @@
  * else and held until RESERVED has risen as far as wanted; freed there, every stream can have the
  * room at once.  "Got" is always the rise of RESERVED, never the size asked.
  *
+ * A trim of the driver's gives back what the host has waited for on the stream that freed it; neither what is
+ * done nor what was waited for by the way (cuMemFree) counts, and what would count for all streams
+ * (cuCtxSynchronize) breaks captures (H200, driver 580).  So what is done is taken by probe blocks too, unit by
+ * unit, which the driver lets another stream have; freed on the stream that runs nothing, and that
+ * waited for, it goes.
+ *
  * Internal dependencies (the driver's last resort when memory is short) are switched off: with them
  * an allocation puts its stream behind another's work unasked, or even blocks the host for as long as that
  * takes.  recovery.c polls with a deadline instead.
@@ -311,11 +317,29 @@ static size_t least_probe(struct pool *p, uint64_t reserve) {
     return bytes > UNIT ? (bytes + UNIT - 1) / UNIT * UNIT : UNIT;
 }
 
+/* One more probe block, for which there is room in the list, and the reserve then. */
+static CUresult take_probe(struct pool *p, size_t bytes, uint64_t *reserve) {
+    CUdeviceptr *probe = &p->probes[p->probe_count];
+    CUresult result;
+
+    atomic_fetch_add(&p->probing, bytes);
+    result = p->host->driver->cuMemAllocFromPoolAsync(probe, bytes, p->pool, p->grow_stream);
+    if (result != CUDA_SUCCESS) {
+        atomic_fetch_sub(&p->probing, bytes);
+        return result;
+    }
+    if (p->is_priming)
+        p->primed_count =
+            weir__engine_extend(p->primed, p->primed_count, MAX_EXTENTS, *probe, bytes);
+    p->probe_count++;
+    atomic_store(&p->peak_has_probes, 1);
+    return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
+}
+
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
  * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserve.  *why: what the driver
  * had against it other than that memory is short. */
 static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
-    const struct weir_driver *driver = p->host->driver;
     uint64_t reserve = read_reserve(p);
     size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
 
@@ -331,20 +355,8 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
             bytes = ((size_t)missing + UNIT - 1) / UNIT * UNIT;
         if (bytes < least)
             bytes = least;
-        atomic_fetch_add(&p->probing, bytes);
-        result = driver->cuMemAllocFromPoolAsync(&p->probes[p->probe_count], bytes, p->pool,
-                                                 p->grow_stream);
-
-        if (result != CUDA_SUCCESS)
-            atomic_fetch_sub(&p->probing, bytes);
-        if (result == CUDA_SUCCESS) {
-            if (p->is_priming)
-                p->primed_count = weir__engine_extend(p->primed, p->primed_count, MAX_EXTENTS,
-                                                      p->probes[p->probe_count], bytes);
-            p->probe_count++;
-            atomic_store(&p->peak_has_probes, 1);
-            result = ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserve);
-        } else if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        result = take_probe(p, bytes, &reserve);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             if (bytes <= UNIT)
                 break;
             largest = weir__size_round_down(bytes / 2 + UNIT - 1, UNIT);
@@ -358,6 +370,20 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     }
     drop_probes(p);
     return reserve;
+}
+
+/* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller holds
+ * `growing`, is in the driver's scope, and has figures. */
+static void let_trim_see(struct pool *p, uint64_t most) {
+    uint64_t reserve = read_reserve(p), now = reserve;
+
+    atomic_fetch_add(&p->raises, 1);
+    note_used_peak(p);
+    for (; most >= UNIT && now <= reserve && p->probe_count < MAX_PROBES; most -= UNIT)
+        if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
+            break;
+    drop_probes(p);
+    (void)p->host->driver->cuStreamSynchronize(p->grow_stream);
 }
 
 /* After the driver grew by `got` for a request: adds what the policy wants beyond that.  The caller
@@ -804,6 +830,35 @@ static void pool_limited(void *engine) {
     pthread_mutex_unlock(&p->growing);
 }
 
+/* Bytes that are idle and more than `keep`. */
+static uint64_t spare(struct pool *p, uint64_t reserve, size_t keep) {
+    return weir__size_smaller(weir__size_less(reserve, keep),
+                              weir__size_less(reserve, read_in_use(p)));
+}
+
+/* let_trim_see may be of use: a pool that other processes may share gives nothing back, and a block that the driver
+ * does not take back makes it keep others. */
+static int sees_more(const struct pool *p) {
+    return p->has_figures && p->host->options.exportable != WEIR_SWITCH_ON && p->probe_count == 0;
+}
+
+/* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
+static CUresult trim_to(struct pool *p, size_t keep) {
+    const struct weir_driver *driver = p->host->driver;
+    uint64_t reserve = UINT64_MAX, now;
+    CUresult result;
+
+    for (;;) {
+        result = driver->cuMemPoolTrimTo(p->pool, keep);
+        now = read_reserve(p);
+        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve ||
+            spare(p, now, keep) < UNIT)
+            return result;
+        reserve = now;
+        let_trim_see(p, spare(p, now, keep));
+    }
+}
+
 static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
     struct pool *p = engine;
     struct weir_host *host = p->host;
@@ -821,7 +876,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
      * threshold has its say then. */
     (void)host->driver->cuStreamSynchronize(p->grow_stream);
     weir__nvtx_push("give back", weir__size_less(before, keep));
-    result = host->driver->cuMemPoolTrimTo(p->pool, keep);
+    result = trim_to(p, keep);
     weir__nvtx_pop();
     weir__driver_leave(host->driver, &scope);
     after = read_reserve(p);
@@ -838,7 +893,7 @@ static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *relea
     return weir__engine_status(host, result);
 }
 
-/* The driver gives back what it has seen completed; no work of the program's is waited for. */
+/* What is done goes back; no work of the program's is waited for. */
 static void pool_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     size_t released;
 

@@ -687,8 +687,8 @@ static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
     weir__lock_give(&s->lock);
 }
 
-/* Over the pool: regions go back on the stream, as far as they serve it; what it has done by now the pool then
- * has. */
+/* Over the pool: regions go back on the stream, as far as they serve it; those go on to the device that it has done
+ * with by now. */
 static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t id, int cause) {
     struct spans *s = engine;
     size_t at;
@@ -701,8 +701,6 @@ static void spans_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     while (s->blocks.total > keep && find_spare(s, s->blocks.total - keep, &at))
         if (give_back(s, at, id, stream) != WEIR_OK)
             break;
-    /* A driver may see by this what is done; 580 does not, and keeps the region until it is waited for. */
-    (void)weir__engine_is_idle(s->host, stream);
     s->inner->shed(s->under, keep, stream, id, cause);
     weir__lock_give(&s->lock);
 }

@@ -1330,7 +1330,7 @@ END_TEST
 
 /* ---- trim ------------------------------------------------------------------------------------ */
 
-/* Frees that nobody observed: the pool keeps them, the arena's cuMemFree waits and knows. */
+/* Frees behind work: the pool keeps them, the arena's cuMemFree waits. */
 START_TEST(trim_and_what_was_not_observed) {
     weir_options options = plain(_i, 256 * MIB);
     weir_allocator *a = make(&options);
@@ -1352,6 +1352,49 @@ START_TEST(trim_and_what_was_not_observed) {
     ck_assert_uint_ge(released, 128 * MIB);
     ck_assert_uint_eq(reserve(a), 0);
     destroy(a);
+}
+END_TEST
+
+/* What is done goes from a pool though nobody has waited for the streams that it was freed on, what is not stays; in
+ * any order, more than there are probe blocks for at once, and down to what is to be kept.  No work is waited for. */
+START_TEST(a_trim_gives_back_what_is_done) {
+    enum { PIECES = 12 };
+    weir_options options = plain(KIND_POOL, 0);
+    weir_allocator *a;
+    void *block[PIECES], *live, *late;
+    size_t released, before;
+
+    start_model(64 * GIB);
+    before = device_free();
+    options.front = _i ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.release_threshold = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    a = make(&options);
+    for (int i = 0; i < PIECES; i++)
+        block[i] = take(a, (size_t)(i % 3 + 1) * GIB, i % 2 ? A : B);
+    live = take(a, 20 * MIB, A);
+    late = take(a, GIB, C);
+    for (int i = 0; i < PIECES; i++)
+        busy(i % 2 ? A : B, MS);
+    for (int i = PIECES - 1; i >= 0; i--)
+        give(a, block[i], i % 2 ? A : B);
+    busy(C, 1000 * MS);
+    give(a, late, C);
+    driver->sleep_ns(100 * MS);
+    OK(weir_trim(a, 3 * GIB, &released));
+    if (_i == 0) { /* the caches of streams, under which a trim does wait, have no use for less */
+        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+        ck_assert_uint_eq(reserve(a), 3 * GIB);
+        OK(weir_trim(a, 0, &released));
+        ck_assert_uint_eq(released, 2 * GIB - 32 * MIB);
+        ck_assert_uint_lt(weir__model_now_ns(), 500 * MS);
+        ck_assert_uint_eq(reserve(a), GIB + 32 * MIB);
+        driver->sleep_ns(1000 * MS);
+    }
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_eq(reserve(a), 32 * MIB);
+    give(a, live, A);
+    destroy(a);
+    ck_assert_uint_eq(device_free(), before);
 }
 END_TEST
 
@@ -3384,6 +3427,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, growth_is_logged);
     LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
+    LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);

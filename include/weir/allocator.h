@@ -250,7 +250,7 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
  * whole units are idle, and writes the bytes given back to *released (may be NULL).  What the caches
  * of streams hold idle goes back to the engine first.  Waits for the device where caches or engine
  * hold frees that no event covers, and where the arena gives a region back (cuMemFree waits); pool
- * memory whose last free the host has not observed stays.  The platform engine has nothing idle.
+ * memory at which work is still pending stays.  The platform engine has nothing idle.
  * E_NO_MEMORY: it would have to wait for the device, and neither the device nor the host has the little
  * memory that this takes; E_HOST_MEMORY: nor has the host what it takes to see what of a mapped arena is
  * idle; E_DRIVER, E_DEVICE_LOST, E_FORKED. */
