@@ -14,6 +14,9 @@
  * unit, which the driver lets another stream have; freed on the stream that runs nothing, and that
  * waited for, it goes.
  *
+ * A request that the driver refuses may leave all reserved that the device had (H200, driver 580): that goes back
+ * once the ladder has done with it (`unwind`), or at once where it is past the limit.
+ *
  * Internal dependencies (the driver's last resort when memory is short) are switched off: with them
  * an allocation puts its stream behind another's work unasked, or even blocks the host for as long as that
  * takes.  recovery.c polls with a deadline instead.
@@ -586,13 +589,37 @@ static void see_fall(struct pool *p) {
     pthread_mutex_unlock(&p->growing);
 }
 
+/* Gives back what the driver took for a request that it then refused (H200, driver 580): what is above `most`. */
+static void undo_growth(struct pool *p, uint64_t most) {
+    struct weir_driver_scope scope;
+
+    if (!p->has_figures || read_reserve(p) <= most ||
+        weir__driver_relax(p->host->driver, &scope) != CUDA_SUCCESS)
+        return;
+    (void)p->host->driver->cuMemPoolTrimTo(p->pool, (size_t)most);
+    weir__driver_unrelax(p->host->driver, &scope);
+}
+
+static void pool_unwind(void *engine) {
+    struct pool *p = engine;
+
+    pthread_mutex_lock(&p->growing);
+    undo_growth(p, atomic_load_explicit(&p->reserve, memory_order_relaxed));
+    pthread_mutex_unlock(&p->growing);
+}
+
 /* The driver did not simply serve the request. */
 static __attribute__((noinline, cold)) weir_status
 refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdeviceptr *block) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = alloc_in_context(p, block, bytes, stream);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY)
-        return out_of_memory(p, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        weir_status status = out_of_memory(p, bytes);
+
+        if (exceeds(p))
+            undo_growth(p, ceiling_of(p));
+        return status;
+    }
     return weir__engine_status(p->host, result);
 }
 
@@ -851,8 +878,7 @@ static CUresult trim_to(struct pool *p, size_t keep) {
     for (;;) {
         result = driver->cuMemPoolTrimTo(p->pool, keep);
         now = read_reserve(p);
-        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve ||
-            spare(p, now, keep) < UNIT)
+        if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
             return result;
         reserve = now;
         let_trim_see(p, spare(p, now, keep));
@@ -1036,6 +1062,7 @@ const struct weir_engine weir__engine_pool = {
     .free = pool_free,
     .grow = pool_grow,
     .trim = pool_trim,
+    .unwind = pool_unwind,
     .settle = pool_settle,
     .limited = pool_limited,
     .pool = pool_of,

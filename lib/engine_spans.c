@@ -662,6 +662,12 @@ static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *rele
     return status;
 }
 
+static void spans_unwind(void *engine) {
+    struct spans *s = engine;
+
+    s->inner->unwind(s->under);
+}
+
 /* A piece of a region, or a new one in place of those that the ladder would give back. */
 static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
     struct spans *s = engine;
@@ -847,6 +853,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .holds = spans_holds,
     .grow = spans_grow,
     .trim = spans_trim,
+    .unwind = spans_unwind,
     .pool = spans_pool,
     .allow = spans_allow,
     .limited = spans_limited,

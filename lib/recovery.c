@@ -12,7 +12,8 @@
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
  *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time.
  *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
- * 4 and 5 are for what the device has too little of, or what is to be left on it.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
+ * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that it
+ * refused all the same goes back before them, and after each try from there on.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
@@ -89,12 +90,19 @@ static int is_short(const struct weir_host *host, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && host->leave > 0);
 }
 
+/* What the last try of a rung came to; nothing is left of one that was refused. */
+static weir_status settled(const struct weir_engine *ops, void *engine, weir_status status) {
+    if (is_refusal(status) && ops->unwind)
+        ops->unwind(engine);
+    return status;
+}
+
 /* Another try, after others have given. */
 static weir_status try_again(const struct weir_engine *ops, void *engine, struct weir_host *host,
                              size_t bytes, weir_stream stream, CUdeviceptr *block, int *grew) {
     if (host->relimit)
         (void)host->relimit(host);
-    return ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+    return settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
 }
 
 /* Rung 3: 1 if there may be room that was not there before. */
@@ -256,10 +264,11 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
             status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         }
     }
+    status = settled(ops, engine, status);
     status = ask_others(ops, engine, host, status, bytes, stream, block, grew, &again);
     status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, &again);
     if (weir__engine_insist(1) && is_refusal(status)) /* the driver may have more than it says */
-        status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        status = settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
     (void)weir__engine_insist(0);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);

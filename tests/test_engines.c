@@ -1398,6 +1398,39 @@ START_TEST(a_trim_gives_back_what_is_done) {
 }
 END_TEST
 
+/* Nor does a pool keep what its driver took for a request that it refused, at a limit or on a full device. */
+START_TEST(nothing_is_left_of_what_was_refused) {
+    weir_options options = plain(KIND_POOL, GIB);
+    CUdeviceptr others, all;
+    size_t before, idle;
+    weir_allocator *a;
+    void *block = NULL, *kept;
+
+    options.front = _i & 1 ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = _i & 2 ? 5 : UINT32_MAX;
+    a = make(&options);
+    kept = take(a, 600 * MIB, A);
+    idle = reserve(a);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 600 * MIB, A, &block));
+    ck_assert_uint_eq(reserve(a), idle);
+    CU(driver->cuMemAlloc(&others, device_free() - 300 * MIB));
+    before = device_free();
+    for (size_t bytes = 200 * MIB; bytes <= 400 * MIB; bytes += 200 * MIB) {
+        size_t taken = bytes == 200 * MIB ? 150 * MIB : 0;
+
+        CU(driver->cuMemAlloc(&all, taken + MIB));
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, bytes, A, &block));
+        ck_assert_uint_eq(reserve(a), idle);
+        CU(driver->cuMemFree(all));
+        ck_assert_uint_eq(device_free(), before);
+    }
+    ck_assert_ptr_eq(block, NULL);
+    give(a, kept, A);
+    CU(driver->cuMemFree(others));
+    destroy(a);
+}
+END_TEST
+
 /* The regions that go are those that fit what is to go, the largest first. */
 START_TEST(trim_chooses_regions) {
     weir_options options = plain(KIND_REGIONS, 0);
@@ -3428,6 +3461,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, two_threads_grow_at_once, 0, 2);
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
+    LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
