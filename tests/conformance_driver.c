@@ -562,9 +562,33 @@ START_TEST(a_trim_of_what_was_not_seen) {
     answer("a trim gives back what is done and was not waited for", reserved() == 0, 0);
     CU(free_directly());
     CU(driver->cuMemPoolTrimTo(pool, 0));
-    /* Assumed; weir builds on it where it gives a pool's memory to others (give_way, lend): where it is not so, they
-     * have what the program itself has waited for. */
-    answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 1);
+    answer("a trim gives back what the wait of cuMemFree was for", reserved() == 0, 0);
+}
+END_TEST
+
+/* How weir has a trim give back what is done: another stream has it, which is waited for. */
+START_TEST(a_trim_of_what_another_stream_had) {
+    enum { UNITS = 8 };
+    CUdeviceptr whole, part[UNITS], kept;
+
+    if (!has_figures())
+        return;
+    whole = take(UNITS * UNIT, s);
+    kept = take(UNIT, s);
+    busy(s);
+    give(whole, s);
+    driver->sleep_ns(8 * LONG_WORK);
+    for (int i = 0; i < UNITS; i++)
+        part[i] = take(UNIT, t);
+    answer("by units, another stream has all that is done",
+           reserved() == (UNITS + 1) * (uint64_t)UNIT, 1);
+    for (int i = 0; i < UNITS; i++)
+        give(part[i], t);
+    CU(driver->cuStreamSynchronize(t));
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    answer("a trim gives back what another stream had, which was waited for", reserved() == UNIT,
+           1);
+    give(kept, s);
 }
 END_TEST
 
@@ -930,8 +954,7 @@ START_TEST(what_counts_as_seen) {
     answer("a query that finds an event done counts as seen", serves_after(query_event), 0);
     answer("a query that finds the stream done counts as seen", serves_after(query_stream), 0);
     answer("a wait for another stream counts as seen", serves_after(wait_for_other), 0);
-    /* An H200 says no (driver 580); assumed all the same, since weir builds on it as far as trims go, above. */
-    answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 1);
+    answer("the wait of cuMemFree counts as seen", serves_after(free_directly), 0);
 }
 END_TEST
 
@@ -1014,6 +1037,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, the_reserve_grows_by_units);
     tcase_add_test(tests, trims_round_up_and_thresholds_down);
     tcase_add_test(tests, a_trim_of_what_was_not_seen);
+    tcase_add_test(tests, a_trim_of_what_another_stream_had);
     tcase_add_test(tests, when_a_threshold_acts);
     tcase_add_test(tests, the_device_loses_the_reserve);
     tcase_add_test(tests, free_units_are_moved);

@@ -2,8 +2,9 @@
 /* model_host.c: cuMemAllocHost and cuMemFreeHost: page-locked memory of the host.
  *
  * Plain memory here.  Fact played (measured on the device of the profile): cuMemFreeHost waits for all
- * work of the device, and in a relaxed thread it harms no capture.  Assumed: in any other thread both
- * are unsafe beside one, as cuMemAlloc and cuMemFree are; a block goes with its context.
+ * work of the device, and in a relaxed thread it harms no capture.  Assumed: pools take no notice of that
+ * wait, as of cuMemFree's; in any other thread both are unsafe beside a capture, as cuMemAlloc and cuMemFree
+ * are; a block goes with its context.
  *
  * Must not know: memory of the device; what a capture does.
  */
@@ -70,7 +71,6 @@ static CUresult free_host(struct model_device *device, const void *host) {
     if (!*link)
         return CUDA_ERROR_INVALID_VALUE;
     weir__model_wait_until(device->work_end_ns);
-    weir__model_pools_observe_device(device->context.device); /* assumed */
     weir__model_oracle_seen_device(device->context.device);
     release_host(link);
     return CUDA_SUCCESS;

@@ -7,7 +7,7 @@
  * bit for each 512 bytes; a page goes when its last block goes.
  *
  * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
- * device, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds
+ * device, of which pools take no notice, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds
  * of block may be freed by both calls; pages are 2 MiB of physical memory.
  *
  * Copies and fills happen at once on host memory, only within one live block or within mappings
@@ -396,8 +396,6 @@ static void free_direct(struct model_direct *direct, struct model_stream *stream
     }
     if (!stream) {
         weir__model_wait_until(device->work_end_ns);
-        weir__model_pools_observe_device(
-            device->context.device); /* assumed: see the conformance suite */
         weir__model_oracle_seen_device(device->context.device);
     }
     release_direct(direct);

@@ -21,8 +21,8 @@
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
  * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
  * rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
- * what is merely done, or was found done by a query; a high-water mark takes 0 and falls to the
- * current value; maxSize holds at allocation, rounded up to units, and a request that it refuses
+ * what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
+ * mark takes 0 and falls to the current value; maxSize holds at allocation, rounded up to units, and a request that it refuses
  * leaves units reserved (assumed: all that it may); what cuMemFree took counts as used (assumed: for
  * good); growth and trim wait for no kernel; a request that cannot be met costs as much as taking all
  * that the device has (assumed: and leaves nothing reserved).
