@@ -562,10 +562,10 @@ END_TEST
 START_TEST(test_not_above_the_own_limit) {
     struct child idle, needy;
 
-    start(&needy, "0 limit 256MiB front off");
-    expect(&needy, "take 200", "WEIR_OK");
+    start(&needy, "0 limit 288MiB front off");
+    expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
-    fill(&idle, 768);
+    fill(&idle, 768); /* all that is left: the limit is not met */
     say(&needy, "take 100");
     hear(&needy);
     ck_assert_str_ne(needy.reply, "WEIR_OK");

@@ -187,12 +187,16 @@ struct call {
 };
 
 /* In a child of fork() nothing works, and an allocation says so the way the real driver does: as
- * out of memory.  That driver may serve a pool's request there (measured once each way), with what the
- * parent's pool gives out as well: nothing to build on, so the model refuses. */
+ * out of memory.  But a pool serves what it has, as the parent's does (model_pool.c). */
 static CUresult forked_result(enum weir_driver_entry entry) {
-    return entry == WEIR_ENTRY_cuMemAlloc || entry == WEIR_ENTRY_cuMemAllocFromPoolAsync
-               ? CUDA_ERROR_OUT_OF_MEMORY
-               : CUDA_ERROR_NOT_INITIALIZED;
+    switch (entry) {
+    case WEIR_ENTRY_cuMemAllocFromPoolAsync:
+        return CUDA_SUCCESS;
+    case WEIR_ENTRY_cuMemAlloc:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
 }
 
 /* Counts a call against a plan: its result if it is time. */

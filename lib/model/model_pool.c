@@ -12,20 +12,18 @@
  *   grow       units move or are taken from the device (R5), never past maxSize
  *   behind     REUSE_ALLOW_INTERNAL_DEPENDENCIES, only on a full device or at maxSize: a pending
  *              span of another stream, behind whose free this stream is from now on; the host does
- *              not wait.  Which of several is assumed
- *   waited     the same policy, where no such span holds the request: the host call blocks until the
- *              work behind pending spans is done, earliest first; what it did not wait for it has not
- *              seen.  Assumed to be when: a nearly full device has blocked a call so
+ *              not wait, and several spans together serve nobody.  Which of several is assumed
  *
  * Facts played here (measured on the device of the profile): used memory counts the bytes asked
  * for, and a pending free is no longer used; a block freed on a busy stream goes to no other
  * stream, the pool grows instead; 0 bytes give a null pointer; thresholds act at a synchronisation,
  * rounded down to units, trims at once, rounded up; a trim gives back what the host has waited for, not
  * what is merely done, was found done by a query, or was waited for by cuMemFree on the way; a high-water
- * mark takes 0 and falls to the current value; maxSize holds at allocation, rounded up to units, and a request that it refuses
- * leaves units reserved (assumed: all that it may); what cuMemFree took counts as used (assumed: for
- * good); growth and trim wait for no kernel; a request that cannot be met costs as much as taking all
- * that the device has (assumed: and leaves nothing reserved).
+ * mark takes 0 and falls to the current value; maxSize holds at allocation, rounded up to units; a
+ * request that it refuses, or the device, leaves units reserved (assumed: all that it may, or the device
+ * has), and costs as much as taking them; what cuMemFree took counts as used (assumed: for good); growth
+ * and trim wait for no kernel; a child of fork() has what the pool had idle, as the parent has (assumed:
+ * no more).
  * Documented: a synchronisation makes what it has seen done free for every stream, whatever the
  * attributes; a pool destroyed with live blocks goes when the last of them goes; an allocation under
  * stream capture belongs to the graph and takes nothing from the pool; a device has a default pool,
@@ -665,24 +663,40 @@ static struct model_span *ordered(const struct model_pool *pool, const struct mo
     return best;
 }
 
-/* New units that the pool may still take. */
+static int is_child(void) {
+    return (atomic_load_explicit(&weir__model.state, memory_order_relaxed) & MODEL_FORKED) != 0;
+}
+
+/* New units that the pool may still take; none in a child of fork(). */
 static uint64_t units_left(const struct model_pool *pool) {
     uint64_t device = weir__model_room(pool->device) / pool->range.unit;
     uint64_t pool_left =
         pool->most_units > pool->range.units ? pool->most_units - pool->range.units : 0;
 
+    if (is_child())
+        return 0;
     return device < pool_left ? device : pool_left;
+}
+
+static void note_reserve(struct model_pool *pool) {
+    if (pool->reserved_high < reserved_bytes(pool))
+        pool->reserved_high = reserved_bytes(pool);
 }
 
 static void count_growth(struct model_pool *pool, uint64_t moved, uint64_t added) {
     const struct model_profile *profile = &weir__model.profile;
 
-    if (pool->reserved_high < reserved_bytes(pool))
-        pool->reserved_high = reserved_bytes(pool);
+    note_reserve(pool);
     weir__model_charge(weir__model_curve(&profile->pool_move_ns, moved) +
                        weir__model_curve(&profile->pool_grow_ns, added) +
                        (weir__model.pools_grew ? 0 : profile->pool_first_ns));
     weir__model.pools_grew = 1;
+}
+
+/* That, and what may move there: nothing in a child of fork(). */
+static uint64_t units_for(const struct model_pool *pool, const struct model_span *span,
+                          uint64_t bytes) {
+    return is_child() ? 0 : weir__model_range_movable(&pool->range, span, bytes) + units_left(pool);
 }
 
 static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
@@ -690,8 +704,7 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     struct model_span *span = weir__model_range_fit(range->partial, bytes), *block;
     uint64_t lacks, moved, added, most;
 
-    while (span && weir__model_range_lacks(range, span, bytes) >
-                       weir__model_range_movable(range, span, bytes) + units_left(pool))
+    while (span && weir__model_range_lacks(range, span, bytes) > units_for(pool, span, bytes))
         span = (struct model_span *)(void *)weir__model_tree_ceiling(
             range->partial, span->block.node.key, span->block.node.tie + 1);
     if (!span)
@@ -710,22 +723,6 @@ static struct model_span *grow(struct model_pool *pool, uint64_t bytes) {
     weir__model_give(pool->device, (most - added) * range->unit);
     count_growth(pool, moved, added);
     return block;
-}
-
-static struct model_span *climb(struct model_pool *pool, const struct model_stream *stream,
-                                uint64_t stream_id, uint64_t bytes) {
-    struct model_range *range = &pool->range;
-    struct model_span *span = own_or_backed(pool, stream_id, bytes);
-
-    if (!span)
-        span = ordered(pool, stream, bytes);
-    if (!span && pool->opportunistic && range->queues) {
-        settle_all(pool);
-        span = own_or_backed(pool, stream_id, bytes);
-    }
-    if (span)
-        return weir__model_range_take(range, span, bytes);
-    return grow(pool, bytes);
 }
 
 /* A pending span, of the smallest that hold the request the one whose work is done first: the stream is behind
@@ -749,39 +746,21 @@ static struct model_span *behind(struct model_pool *pool, struct model_stream *s
     return weir__model_range_take(&pool->range, best, bytes);
 }
 
-/* The stream whose pending work is done first; there is one. */
-static struct model_queue *first_done(const struct model_pool *pool) {
-    struct model_queue *queue = pool->range.queues, *first = queue;
-
-    for (; queue; queue = queue->next)
-        if (queue->oldest->end_ns < first->oldest->end_ns)
-            first = queue;
-    return first;
-}
-
-/* Could the request be met if all pending work were done?  By bytes, so it may still fail. */
-static int worth_waiting(const struct model_pool *pool, uint64_t bytes) {
-    uint64_t unit = pool->range.unit;
-
-    return pool->internal && pool->range.queues &&
-           bytes <= (pool->range.units + units_left(pool)) * unit &&
-           pool->used - pool->unused <= (pool->range.units + units_left(pool)) * unit - bytes;
-}
-
-static struct model_span *climb_to_the_end(struct model_pool *pool, struct model_stream *stream,
-                                           uint64_t stream_id, uint64_t bytes) {
-    struct model_span *span = climb(pool, stream, stream_id, bytes);
+static struct model_span *climb(struct model_pool *pool, struct model_stream *stream,
+                                uint64_t stream_id, uint64_t bytes) {
+    struct model_range *range = &pool->range;
+    struct model_span *span = own_or_backed(pool, stream_id, bytes);
 
     if (!span)
-        span = behind(pool, stream, bytes);
-    while (!span && worth_waiting(pool, bytes)) {
-        struct model_queue *queue = first_done(pool);
-
-        weir__model_wait_until(queue->oldest->end_ns);
-        weir__model_range_settle(&pool->range, queue, weir__model_now());
-        span = climb(pool, stream, stream_id, bytes);
+        span = ordered(pool, stream, bytes);
+    if (!span && pool->opportunistic && range->queues) {
+        settle_all(pool);
+        span = own_or_backed(pool, stream_id, bytes);
     }
-    return span;
+    if (span)
+        return weir__model_range_take(range, span, bytes);
+    span = grow(pool, bytes);
+    return span ? span : behind(pool, stream, bytes);
 }
 
 /* ---- Allocation ---- */
@@ -790,22 +769,16 @@ static uint64_t pair_ns(const struct model_pool *pool) {
     return weir__model_curve(&weir__model.profile.pool_pair_ns, pool->live);
 }
 
-/* Growth goes unit by unit, and what it took before it met maxSize stays. */
-static void grow_in_vain(struct model_pool *pool, uint64_t bytes) {
-    uint64_t units = units_left(pool);
+/* Growth goes unit by unit, and what it took before it met maxSize, or the end of the device, stays. */
+static void refuse(struct model_pool *pool, uint64_t bytes) {
+    uint64_t units = units_left(pool), taken = units * pool->range.unit;
 
-    if (units == 0 || pool->most_units - pool->range.units > units ||
-        weir__model_take(pool->device, units * pool->range.unit) != 0)
+    weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units));
+    if (units == 0 || weir__model_take(pool->device, taken) != 0)
         return;
     if (weir__model_range_add(&pool->range, bytes, units) != 0)
-        weir__model_give(pool->device, units * pool->range.unit);
-    else
-        count_growth(pool, 0, units);
-}
-
-static void refuse(struct model_pool *pool, uint64_t bytes) {
-    grow_in_vain(pool, bytes);
-    weir__model_charge(weir__model_curve(&weir__model.profile.pool_refuse_ns, units_left(pool)));
+        weir__model_give(pool->device, taken);
+    note_reserve(pool);
 }
 
 /* The caller holds the lock.  NULL: no memory. */
@@ -818,7 +791,7 @@ static struct model_span *alloc_block(struct model_pool *pool, struct model_stre
     weir__model_direct_settle(pool->device);
     weir__model_stream_touch(stream);
     if (bytes <= pool->range.bytes && weir__model_range_provide(&pool->range) == 0)
-        span = climb_to_the_end(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
+        span = climb(pool, stream, stream_id, (bytes + align - 1) & ~(align - 1));
     if (!span) {
         refuse(pool, bytes);
         return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* forks.c: a program that forks in the middle of its work.  One child goes on to be another program
- * (this one, with a word), one only asks the driver for memory, which no child may have, and one
- * never asks anything; the parent's blocks live through all of it. */
+ * (this one, with a word), one only asks the driver for more memory than its pool has idle, which no child may
+ * have, and one never asks anything; the parent's blocks live through all of it. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BYTES = 100000, STATUS_CHILD = 7 };
+enum { BYTES = 100000, MORE = 64 << 20, STATUS_CHILD = 7 };
 
 static void *library;
 static struct cuda cuda;
@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     child = fork();
     if (child == 0)
-        _exit(cuda.cuMemAllocAsync(&other, BYTES, NULL) != CUDA_SUCCESS ? 3 : 4);
+        _exit(cuda.cuMemAllocAsync(&other, MORE, NULL) != CUDA_SUCCESS ? 3 : 4);
     printf("a child that asks: %d\n", status_of(child));
     fflush(stdout);
     child = fork();
