@@ -119,12 +119,13 @@ struct move {
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
  * step is a `step_part` of it at least.  A request of a `large_part` of it, and of `large_least`, has handles of its own,
- * so that all of them are idle when it was freed: `pieces` of one size at most, of about PIECE or more. */
+ * so that all of them are idle when it was freed: `pieces` of one size at most, of about PIECE or more.  Where several
+ * streams have memory handles are smaller: what one of them freed last holds the whole handle for the others. */
 struct packing {
-    size_t unit_part, unit_least, unit_most;
+    size_t unit_part, unit_least, unit_most, unit_most_several;
     size_t step_part, step_least, step_most;
     size_t large_part, large_least; /* SIZE_MAX: no request is large */
-    size_t pieces;
+    size_t pieces, pieces_several;
     /* Times the arena that may be moved without growth, before the next request grows: a load that
      * would need moves for ever is given a little more instead. */
     double patience;
@@ -132,11 +133,12 @@ struct packing {
 };
 
 static const struct packing packings[] = {
-    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 8, 64 * MIB},
-    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 16, 40 * MIB, 256 * MIB, 12, 32 * MIB, 8, 2,
-                               256 * MIB},
-    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
-                           4096 * MIB},
+    [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
+                          64 * MIB},
+    [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
+                               32 * MIB, 8, 16, 2, 256 * MIB},
+    [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
+                           0, 4096 * MIB},
 };
 
 struct range {
@@ -674,7 +676,9 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
         step = room > planned ? room - planned : 0;
     if (step < want)
         step = want;
-    unit = g->piece ? g->piece : within(p->unit_least, (total + want) / p->unit_part, p->unit_most);
+    unit = g->piece ? g->piece
+                    : within(p->unit_least, (total + want) / p->unit_part,
+                             a->blocks.order.several ? p->unit_most_several : p->unit_most);
     if (step > unit)
         step = unit;
     return weir__size_round_down(step, PAGE);
@@ -988,7 +992,8 @@ static size_t piece_for(const struct weir_arena *a, size_t bytes) {
 
     if (bytes < p->large_least || bytes < held(g, 0) / p->large_part)
         return 0;
-    pieces = hurries(a) ? 1 : within(1, (bytes + PIECE / 2) / PIECE, p->pieces);
+    pieces = a->blocks.order.several ? p->pieces_several : p->pieces;
+    pieces = hurries(a) ? 1 : within(1, (bytes + PIECE / 2) / PIECE, pieces);
     return weir__size_round_down((bytes + pieces - 1) / pieces + PAGE - 1, PAGE);
 }
 

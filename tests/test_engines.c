@@ -2473,6 +2473,29 @@ START_TEST(large_requests_have_handles_of_their_own) {
 }
 END_TEST
 
+/* Once a second stream has memory: what it freed last would hold as much as lies in one handle with it. */
+START_TEST(handles_are_smaller_where_several_streams_are) {
+    weir_options options = plain(KIND_MAPPED, 0);
+    void *large, *block;
+    weir_allocator *a;
+    uint64_t before;
+
+    options.front = WEIR_SWITCH_OFF;
+    a = make(&options);
+    give(a, take(a, 1000, _i ? B : A), _i ? B : A);
+    give(a, take(a, 1000, A), A);
+    count_from_here();
+    large = take(a, 1536 * MIB, A);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), _i ? 16 : 8);
+    before = reserve(a);
+    block = take(a, 20 * MIB, A);
+    MUST_EQ(reserve(a), before + (uint64_t)(_i ? 80 : 96) * MIB);
+    give(a, block, A);
+    give(a, large, A);
+    destroy(a);
+}
+END_TEST
+
 /* Where the limit has no room for handles of its own, it joins what there is. */
 START_TEST(near_the_limit_large_requests_join_what_there_is) {
     weir_options options = plain(KIND_MAPPED, 320 * MIB);
@@ -3466,6 +3489,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
     tcase_add_test(tests, large_requests_have_handles_of_their_own);
+    tcase_add_loop_test(tests, handles_are_smaller_where_several_streams_are, 0, 2);
     tcase_add_test(tests, near_the_limit_large_requests_join_what_there_is);
 }
 
