@@ -327,8 +327,8 @@ static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) 
     for (int kind = WEIR_SUBALLOC_KINDS; kind-- > 0;)
         if (a->blocks.placement[kind])
             weir__placement_walk(a->blocks.placement[kind], add_extent, &e);
-    if (e.count == 0 && a->backing->foresee)
-        e.count = a->backing->foresee(a, out, most);
+    if (a->backing->foresee)
+        e.count += a->backing->foresee(a, out + e.count, most - e.count);
     weir__lock_give(&a->lock);
     return e.count;
 }

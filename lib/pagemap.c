@@ -25,8 +25,21 @@ void weir__pagemap_close(struct weir_pagemap *map) {
     map->top = NULL;
 }
 
+/* All of it is there at once, in one large page if the kernel has one: for a seventh of what its small pages would
+ * cost their first users. */
+static struct weir__pagemap_leaf *make_dense(void) {
+    struct weir__pagemap_leaf *leaf = aligned_alloc(sizeof *leaf, sizeof *leaf);
+
+    if (!leaf)
+        return NULL;
+    weir__hostmem_prefer_large_pages(leaf, sizeof *leaf);
+    weir__hostmem_populate(leaf, sizeof *leaf);
+    memset(leaf, 0, sizeof *leaf);
+    return leaf;
+}
+
 /* The leaf of a page, made if it is not there; NULL: host memory ran out. */
-static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page) {
+static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t page, int sparse) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
     _Atomic(struct weir__pagemap_node *) *above;
     struct weir__pagemap_node *node;
@@ -42,14 +55,9 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
         map->host_bytes += sizeof *node;
         atomic_store_explicit(above, node, memory_order_release);
     }
-    /* In one large page if the kernel has one: all of it is there for a seventh of what its small pages
-     * would cost their first users. */
-    leaf = aligned_alloc(sizeof *leaf, sizeof *leaf);
+    leaf = sparse ? calloc(1, sizeof *leaf) : make_dense();
     if (!leaf)
         return NULL;
-    weir__hostmem_prefer_large_pages(leaf, sizeof *leaf);
-    weir__hostmem_populate(leaf, sizeof *leaf);
-    memset(leaf, 0, sizeof *leaf);
     map->host_bytes += sizeof *leaf;
     atomic_store_explicit(
         &node->leaf[page >> WEIR__PAGEMAP_LEAF_BITS & (WEIR__PAGEMAP_NODE_SLOTS - 1)], leaf,
@@ -57,7 +65,7 @@ static struct weir__pagemap_leaf *leaf_of(struct weir_pagemap *map, uint64_t pag
     return leaf;
 }
 
-int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes) {
+static int reserve(struct weir_pagemap *map, uint64_t address, size_t bytes, int sparse) {
     uint64_t page = address >> WEIR__PAGE_SHIFT, last;
 
     if (bytes == 0 || address % WEIR_PAGE != 0 || address + (bytes - 1) < address)
@@ -66,9 +74,17 @@ int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t byt
     if (last >> (WEIR__PAGEMAP_NODE_BITS + WEIR__PAGEMAP_LEAF_BITS) >= WEIR__PAGEMAP_TOP_SLOTS)
         return 0;
     for (; page <= last; page = (page | (WEIR__PAGEMAP_LEAF_SLOTS - 1)) + 1)
-        if (!leaf_of(map, page))
+        if (!leaf_of(map, page, sparse))
             return 0;
     return 1;
+}
+
+int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes) {
+    return reserve(map, address, bytes, 0);
+}
+
+int weir__pagemap_reserve_one(struct weir_pagemap *map, uint64_t address) {
+    return reserve(map, address, WEIR_PAGE, 1);
 }
 
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value) {

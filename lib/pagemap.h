@@ -5,7 +5,8 @@
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
  * go: 2 MiB of host memory for every 4 GiB of addresses of which any was ever in use, mapped at once, as
- * a page that is first touched in a hit would cost as much as ten.
+ * a page that is first touched in a hit would cost as much as ten; but where only blocks lie that are large, as they
+ * are touched: a virtual machine that has to ask its host for them takes 0.4 ms for all.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
@@ -54,6 +55,9 @@ void weir__pagemap_close(struct weir_pagemap *map);
 /* Makes room for the pages of [address, address + bytes), so that setting them cannot fail.  1, or 0:
  * host memory ran out, or the address is above 2^57 or no multiple of a page. */
 int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes);
+/* The same of one page that has few neighbours in use: a table that is made for it is mapped as it is touched, which
+ * is little at a time. */
+int weir__pagemap_reserve_one(struct weir_pagemap *map, uint64_t address);
 /* Sets the entries of these pages, which were reserved once; NULL clears. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
 

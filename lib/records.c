@@ -18,6 +18,8 @@ enum {
 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
+/* Whole blocks of so much lie so far apart that what they take of the page map is not worth having all there. */
+#define SPARSE ((size_t)32 << 20)
 #define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand */
 
 struct weir_records_chunk {
@@ -83,11 +85,14 @@ static void drop(struct weir_records *r, struct weir_span *s) {
     r->spare[s->order] = s;
 }
 
-/* A record for a block of the engine; NULL: host memory ran out, or the block lies where no page map
- * reaches.  The caller holds the lock. */
+/* A record for a block of the engine, whole if it has no slots; NULL: host memory ran out, or the block lies where no
+ * page map reaches.  The caller holds the lock. */
 static struct weir_span *begin(struct weir_records *r, uint64_t base, size_t bytes,
                                uint32_t slots) {
-    struct weir_span *s = weir__pagemap_reserve(r->pages, base, bytes) ? make(r, slots) : NULL;
+    int reserved = slots == 0 && bytes >= SPARSE
+                       ? weir__pagemap_reserve_one(r->pages, base)
+                       : weir__pagemap_reserve(r->pages, base, slots == 0 ? WEIR_PAGE : bytes);
+    struct weir_span *s = reserved ? make(r, slots) : NULL;
 
     if (s) {
         s->base = base;

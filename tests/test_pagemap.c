@@ -111,6 +111,28 @@ START_TEST(records_of_very_many_blocks) {
 }
 END_TEST
 
+/* However much of it there is, a whole block is known by its first page alone. */
+START_TEST(a_whole_block_needs_one_table) {
+    static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
+    size_t one = sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node);
+    struct weir_records records = {0};
+    uint64_t base = LEAF_BYTES - WEIR_PAGE;
+    struct weir_span *block;
+
+    MUST(weir__records_open(&records, &map));
+    block = weir__records_whole(&records, base, sizes[_i]);
+    MUST(block != NULL);
+    MUST_EQ(map.host_bytes, one);
+    MUST(weir__pagemap_get(&map, base) == block);
+    MUST(weir__pagemap_get(&map, base - 1) == NULL);
+    MUST(weir__pagemap_get(&map, base + WEIR_PAGE) == NULL);
+    weir__records_end(&records, block);
+    MUST(weir__records_slab(&records, base - WEIR_PAGE, 2 * WEIR_PAGE, 0, 16) != NULL);
+    MUST_EQ(map.host_bytes, one);
+    weir__records_close(&records);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("pagemap");
     TCase *tests = tcase_create("pagemap");
@@ -123,6 +145,7 @@ int main(void) {
     suite_add_tcase(suite, tests);
     tests = tcase_create("records"); /* which open and close it */
     tcase_add_test(tests, records_of_very_many_blocks);
+    tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }
