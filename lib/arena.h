@@ -37,7 +37,8 @@ struct weir_arena_request {
     weir_stream stream;
 };
 
-/* What backs an arena; all but open and close are called under the lock. */
+/* What backs an arena; all but open and close are called under the lock.  `await`, `grow` and `allow` may give it for a
+ * while. */
 struct weir_arena_backing {
     struct weir_suballoc_rule rule;
     size_t granularity; /* of what it takes from the device */
@@ -47,7 +48,9 @@ struct weir_arena_backing {
     void (*close)(struct weir_arena *a);
     /* Makes room for a request that does not fit: with OK it does.  *grew as of an engine's alloc. */
     weir_status (*make_room)(struct weir_arena *a, const struct weir_arena_request *r, int *grew);
-    /* Takes so many bytes, or fewer: *got. */
+    /* Waits for memory that is on its way, in another thread's `grow`; 0: there is none.  NULL: `grow` keeps the lock. */
+    int (*await)(struct weir_arena *a);
+    /* Takes so many bytes, or fewer: *got, which was 0. */
     weir_status (*grow)(struct weir_arena *a, size_t bytes, size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */

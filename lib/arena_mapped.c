@@ -23,6 +23,7 @@
  *
  * Must not know: how blocks are placed and ordered, other backings, settings' names.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ struct shadow {
     uint64_t base; /* NOWHERE: not mapped any more */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
+    int coming; /* not yet mapped, but about to be: see "bringing" */
     int last; /* the handle is nowhere else but in other shadows, and goes with it if they went before */
     size_t tags;
     struct tag tag[TAGS]; /* of its users */
@@ -114,7 +116,8 @@ struct move {
     uint64_t from; /* where it is mapped; NOWHERE: it is new, */
     size_t least;  /* and of so many bytes at least */
     int what;      /* as of a spare; CLEAN: it is new */
-    int in_hand;   /* `to` has it */
+    int in_hand;   /* `to` has it, */
+    int is_mapped; /* and it is mapped there, if not for all who have access */
 };
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
@@ -158,7 +161,8 @@ struct range {
     size_t
         piece; /* of the request for which room was made last, if it may have handles of its own; else 0 */
     uint64_t moved;            /* bytes since the last growth */
-    struct weir_access access; /* to all of it */
+    struct weir_access access; /* to all of it; changes under `bringing` */
+    pthread_mutex_t bringing;  /* before the arena's lock */
     const struct packing *packing;
 };
 
@@ -288,6 +292,8 @@ static void lift_shadow(struct weir_arena *a, struct shadow *s) {
     const struct weir_driver *driver = a->host->driver;
     struct shadow *other;
 
+    if (s->coming)
+        return;
     if (s->base != NOWHERE) {
         if (!is_seen(a, s) || driver->cuMemUnmap(s->base, s->bytes) != CUDA_SUCCESS)
             return;
@@ -327,21 +333,19 @@ static void lift_shadows(struct weir_arena *a, int notes) {
                           weir__engine_since(a->host, started), weir__arena_reserve(a));
 }
 
-/* Maps a handle where its base says, for all who have access.  An error: it is not mapped. */
-static CUresult map_handle(struct weir_arena *a, struct move *m) {
+/* Maps a handle where its base says, for all who have access. */
+static CUresult map_handle(const struct weir_arena *a, struct move *m) {
     const struct weir_driver *driver = a->host->driver;
-    const struct weir_access *access = &((struct range *)a->range)->access;
+    const struct weir_access *access = &((const struct range *)a->range)->access;
     CUresult result = driver->cuMemMap(m->to.base, m->to.bytes, 0, m->to.handle, 0);
 
     if (result != CUDA_SUCCESS)
         return result;
-    result = driver->cuMemSetAccess(m->to.base, m->to.bytes, access->list, access->count);
-    if (result != CUDA_SUCCESS)
-        unmap_or_keep(a, m);
-    return result;
+    m->is_mapped = 1;
+    return driver->cuMemSetAccess(m->to.base, m->to.bytes, access->list, access->count);
 }
 
-static CUresult make_handle(struct weir_arena *a, struct handle *h) {
+static CUresult make_handle(const struct weir_arena *a, struct handle *h) {
     CUmemAllocationProp p = properties(a);
 
     return a->host->driver->cuMemCreate(&h->handle, h->bytes, &p, 0);
@@ -843,29 +847,38 @@ static weir_status lift_all(struct weir_arena *a, const struct weir_arena_reques
     return status;
 }
 
-/* Maps a handle, a new one if there is none yet, and has the placement know: the hole starts at `hole`. */
-static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
-    struct range *g = a->range;
-    weir_status status;
-    CUresult result;
+/* Makes a handle, unless there is one, and maps it: an error may leave it in hand, and mapped. */
+static weir_status make_and_map(const struct weir_arena *a, struct move *m) {
+    CUresult result = m->in_hand ? CUDA_SUCCESS : make_handle(a, &m->to);
 
-    if (!make_place(g, 1, 1))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    result = m->in_hand ? CUDA_SUCCESS : make_handle(a, &m->to);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    m->in_hand = 1;
-    result = map_handle(a, m);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
-    if (status != WEIR_OK) {
-        unmap_or_keep(a, m);
-        return status;
+    if (result == CUDA_SUCCESS) {
+        m->in_hand = 1;
+        result = map_handle(a, m);
     }
-    link_handle(g, &m->to);
-    m->in_hand = 0;
-    return WEIR_OK;
+    return weir__engine_status(a->host, result);
+}
+
+/* Has the placement know of a handle that is mapped, if all went well so far, in the hole that starts at `hole`; an
+ * error: it is not mapped any more.  There is room for it, and for a shadow. */
+static weir_status enter(struct weir_arena *a, weir_status status, uint64_t hole, struct move *m,
+                         uint64_t id) {
+    if (status == WEIR_OK)
+        status = placed_or(weir__suballoc_fill(&a->blocks, hole, m->to.base, m->to.bytes, id));
+    if (status == WEIR_OK) {
+        link_handle(a->range, &m->to);
+        m->in_hand = 0;
+    } else if (m->is_mapped) {
+        unmap_or_keep(a, m);
+    }
+    m->is_mapped = 0;
+    return status;
+}
+
+/* All of it. */
+static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
+    if (!make_place(a->range, 1, 1))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    return enter(a, make_and_map(a, m), hole, m, id);
 }
 
 /* Handles that are mapped nowhere, or in shadows alone, go to the device, now or with those. */
@@ -1079,37 +1092,105 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
     return status;
 }
 
-/* As put, of a new handle, which an error leaves nothing of. */
-static weir_status put_new(struct weir_arena *a, uint64_t hole, struct move *m) {
-    weir_status status = put(a, hole, m, WEIR_ENGINE_OBSERVED);
+/* ---- bringing ---------------------------------------------------------------------------------- */
 
-    if (status != WEIR_OK && m->in_hand)
-        release_handle(a, m->to);
-    m->in_hand = 0;
+/* Growth that no request waits for makes and maps its handles without the arena's lock, so that requests which find
+ * room meanwhile do not wait for the driver.  Where one will be is a shadow until it is there, and part of the
+ * reserve.  `bringing` is held for all of it, by one at a time; who has to grow waits for it first, since what
+ * comes may be enough. */
+
+static void begin_bringing(struct weir_arena *a) {
+    struct range *g = a->range;
+
+    weir__lock_give(&a->lock);
+    pthread_mutex_lock(&g->bringing);
+    weir__lock_take(&a->lock);
+}
+
+static void end_bringing(struct weir_arena *a) {
+    pthread_mutex_unlock(&((struct range *)a->range)->bringing);
+}
+
+static struct shadow *coming(const struct range *g) {
+    for (size_t i = 0; i < g->shadow_count; i++)
+        if (g->shadows[i].coming)
+            return &g->shadows[i];
+    return NULL;
+}
+
+static int mapped_await(struct weir_arena *a) {
+    if (!coming(a->range))
+        return 0;
+    begin_bringing(a);
+    end_bringing(a);
+    return 1;
+}
+
+/* There is room for it. */
+static void announce(struct weir_arena *a, const struct handle *h) {
+    add_shadow(a, h, 0)->coming = 1;
+    a->kept += h->bytes;
+}
+
+/* It has come, or does not: there is room for one shadow then. */
+static void retract(struct weir_arena *a) {
+    struct range *g = a->range;
+    struct shadow *s = coming(g);
+
+    a->kept -= s->bytes;
+    g->shadow_count--;
+    memmove(s, s + 1, (size_t)(&g->shadows[g->shadow_count] - s) * sizeof *s);
+}
+
+/* Brings a handle of so many bytes to where a hole begins: *added. */
+static weir_status bring(struct weir_arena *a, uint64_t at, size_t bytes, size_t *added) {
+    struct range *g = a->range;
+    struct move m = {.to = {.base = at, .bytes = bytes}};
+    weir_status status;
+    uint64_t before;
+
+    if (!make_place(g, 1, 1))
+        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    announce(a, &m.to);
+    weir__lock_give(&a->lock);
+    status = make_and_map(a, &m);
+    weir__lock_take(&a->lock);
+    retract(a);
+    before = weir__arena_reserve(a);
+    if (status == WEIR_OK && (!make_place(g, 1, 0) || !survey(a, 0)))
+        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    status = enter(a, status, g->pieces[piece_of(g, at)].chunk, &m, WEIR_ENGINE_OBSERVED);
+    if (m.in_hand)
+        release_handle(a, m.to);
+    *added =
+        (size_t)(weir__arena_reserve(a) - before); /* what the driver does not take back, too */
     return status;
 }
 
 /* Takes so many bytes for large or for small requests, in as few handles as may be, behind the last of their
- * memory.  The survey is of before it. */
-static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
+ * memory. */
+static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size_t *got) {
     const struct range *g = a->range;
-    const struct piece *p = &g->pieces[(small ? g->piece_count : g->small_pieces) - 1];
-    uint64_t at = p->base, end = at + weir__size_smaller(bytes, p->bytes), hole = p->chunk;
+    size_t most = g->packing->prealloc_most;
     weir_status status = WEIR_OK;
 
-    if (at < end && p->what != HOLE)
-        return weir__engine_refuse(WEIR_E_NO_MEMORY);
-    while (status == WEIR_OK && at < end) {
-        struct move m = {
-            .to = {.base = at,
-                   .bytes = (size_t)weir__size_smaller(end - at, g->packing->prealloc_most)}};
+    while (status == WEIR_OK && bytes > 0) {
+        const struct piece *p;
+        size_t added = 0;
 
-        status = put_new(a, hole, &m);
-        while (status == WEIR_E_NO_MEMORY && m.to.bytes > PAGE) {
-            m.to.bytes = weir__size_round_down(m.to.bytes / 2, PAGE);
-            status = put_new(a, hole, &m);
+        if (!survey(a, 0))
+            return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+        p = &g->pieces[(small ? g->piece_count : g->small_pieces) - 1];
+        if (p->what != HOLE)
+            return weir__engine_refuse(WEIR_E_NO_MEMORY);
+        most = weir__size_smaller(weir__size_smaller(bytes, p->bytes), most);
+        status = bring(a, p->base, most, &added);
+        *got += added;
+        bytes -= weir__size_smaller(added, bytes);
+        if (status == WEIR_E_NO_MEMORY && most > PAGE) {
+            most = weir__size_round_down(most / 2, PAGE);
+            status = WEIR_OK;
         }
-        hole = at += m.to.bytes;
     }
     return status;
 }
@@ -1117,27 +1198,33 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes) {
 static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
-    uint64_t before = weir__arena_reserve(a), wanted = before + bytes;
+    uint64_t wanted = weir__arena_reserve(a) + bytes;
     int result_before = weir__driver_result;
     size_t small;
     CUresult result;
 
+    begin_bringing(a);
     lift_shadows(a, 1);
-    before = weir__arena_reserve(a);
-    bytes = weir__size_round_down(weir__size_smaller(wanted - before, weir__arena_room(a)), PAGE);
-    if (!survey(a, 0))
+    bytes = weir__size_round_down(
+        weir__size_smaller(weir__size_less(wanted, weir__arena_reserve(a)), weir__arena_room(a)),
+        PAGE);
+    if (!survey(a, 0)) {
+        end_bringing(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, held(a->range, 1)) : 0;
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
-    if (result != CUDA_SUCCESS)
-        return weir__engine_status(a->host, result);
-    status = grow_kind(a, 0, bytes - small);
-    if (status == WEIR_OK)
-        status = grow_kind(a, 1, small);
-    weir__driver_leave(a->host->driver, &scope);
+    if (result == CUDA_SUCCESS) {
+        status = grow_kind(a, 0, bytes - small, got);
+        if (status == WEIR_OK)
+            status = grow_kind(a, 1, small, got);
+        weir__driver_leave(a->host->driver, &scope);
+    } else {
+        status = weir__engine_status(a->host, result);
+    }
+    end_bringing(a);
     weir__arena_grown(a);
-    *got = (size_t)(weir__arena_reserve(a) - before);
     if (*got > 0 && status == WEIR_E_NO_MEMORY)
         status = WEIR_OK;
     if (status == WEIR_OK)
@@ -1266,11 +1353,15 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
     struct range *g = a->range;
     CUmemAccessDesc before = *access;
     struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(driver, a->host->context, &scope);
+    CUresult result;
     size_t i;
 
-    if (result != CUDA_SUCCESS)
+    begin_bringing(a);
+    result = weir__driver_enter(driver, a->host->context, &scope);
+    if (result != CUDA_SUCCESS) {
+        end_bringing(a);
         return weir__engine_status(a->host, result);
+    }
     before.flags = flags_of(&g->access, access->location.id);
     for (i = 0; i < g->handle_count && result == CUDA_SUCCESS; i++)
         result = driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, access, 1);
@@ -1280,6 +1371,7 @@ static weir_status mapped_allow(struct weir_arena *a, const CUmemAccessDesc *acc
         while (i-- > 0)
             (void)driver->cuMemSetAccess(g->handles[i].base, g->handles[i].bytes, &before, 1);
     weir__driver_leave(driver, &scope);
+    end_bringing(a);
     return weir__engine_status(a->host, result);
 }
 
@@ -1341,6 +1433,7 @@ static weir_status mapped_open(struct weir_arena *a) {
         free(g);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
+    pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->host->device, base, g->bytes);
     a->range = g;
     return WEIR_OK;
@@ -1366,6 +1459,7 @@ static void mapped_close(struct weir_arena *a) {
         (void)driver->cuMemAddressFree(g->base, g->bytes);
         weir__driver_leave(driver, &scope);
     }
+    pthread_mutex_destroy(&g->bringing);
     free(g->handles);
     free(g->shadows);
     free(g->pieces);
@@ -1383,6 +1477,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .must_settle = 1,
     .close = mapped_close,
     .make_room = mapped_make_room,
+    .await = mapped_await,
     .grow = mapped_grow,
     .shrink = mapped_shrink,
     .foresee = mapped_foresee,

@@ -7,7 +7,8 @@
  * A trim waits for the device where frees are open that no event covers.
  *
  * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
- * for the device, and the books' lock.  Taken once an operation.
+ * for the device, and the books' lock.  Taken once an operation; a backing that grows beside requests gives it
+ * meanwhile.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
  */
@@ -66,6 +67,17 @@ static void arena_close(void *engine) {
     free(a);
 }
 
+/* What a request may have before the reserve grows for it. */
+static int take_at_last(struct weir_arena *a, const struct weir_arena_request *r,
+                        struct weir_placement_block *out) {
+    int result =
+        weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total, out);
+
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
+    return result;
+}
+
 static weir_status place(struct weir_arena *a, const struct weir_arena_request *r, int may_grow,
                          int *grew, struct weir_placement_block *out) {
     int result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
@@ -76,11 +88,13 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
         weir__suballoc_dry(&a->blocks);
         if (!may_grow)
             return WEIR_ENGINE_DRY;
-        result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
-                                             out);
+        result = take_at_last(a, r, out);
     }
-    if (result == WEIR_PLACEMENT_NO_FIT)
-        result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
+    if (result == WEIR_PLACEMENT_NO_FIT && a->backing->await && a->backing->await(a)) {
+        result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
+        if (result == WEIR_PLACEMENT_NO_FIT)
+            result = take_at_last(a, r, out);
+    }
     if (result == WEIR_PLACEMENT_NO_FIT) {
         weir__nvtx_push("make room", r->bytes);
         status = a->backing->make_room(a, r, grew);
@@ -199,15 +213,14 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     uint64_t started = a->host->driver->ticks();
     uint64_t most = weir__size_round_down((size_t)a->host->limit, a->backing->granularity), wanted;
     weir_status status = WEIR_OK;
-    size_t rounded, got = 0;
+    size_t rounded, bytes = 0, got = 0;
 
     if (!weir__size_round_up((size_t)target, a->backing->granularity, &rounded))
         rounded = SIZE_MAX;
     wanted = rounded < most ? rounded : most;
     weir__lock_take(&a->lock);
     if (wanted > weir__arena_reserve(a)) {
-        size_t bytes = (size_t)(wanted - weir__arena_reserve(a));
-
+        bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
         status = a->backing->grow(a, bytes, &got);
         weir__nvtx_pop();
@@ -215,7 +228,8 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
                               weir__arena_reserve(a));
     }
-    if (status == WEIR_OK && weir__arena_reserve(a) < target)
+    /* Where all came that was missing, another thread has given some back. */
+    if (status == WEIR_OK && weir__arena_reserve(a) < target && (target > most || got < bytes))
         status = weir__engine_refuse(
             target > most && a->host->limit < UINT64_MAX ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
     weir__lock_give(&a->lock);

@@ -298,6 +298,7 @@ EXTRA_DIST += \
 	tests/spin/ahead.pml \
 	tests/spin/bias.pml \
 	tests/spin/box.pml \
+	tests/spin/bringing.pml \
 	tests/spin/demand.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \

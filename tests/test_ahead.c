@@ -9,6 +9,7 @@
 #include "model_device.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -817,6 +818,133 @@ START_TEST(what_cannot_be_told_is_preallocated_as_far_as_can_be) {
 }
 END_TEST
 
+/* A step that the test holds in the driver's call which ends it, for ten seconds at most. */
+static sem_t inside, go_on;
+static int holds, gave_up;
+static CUresult answer; /* of the call; CUDA_SUCCESS: what the driver says */
+
+static CUresult held_access(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *list,
+                            size_t count) {
+    struct timespec until;
+
+    if (!holds)
+        return driver->cuMemSetAccess(base, bytes, list, count);
+    holds = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    sem_post(&inside);
+    gave_up = sem_timedwait(&go_on, &until) != 0;
+    return answer != CUDA_SUCCESS ? answer : driver->cuMemSetAccess(base, bytes, list, count);
+}
+
+struct grower {
+    weir_allocator *a;
+    pthread_t thread;
+    weir_status status;
+    size_t bytes;
+    void *block;
+};
+
+static void *grow_meanwhile(void *grower) {
+    struct grower *g = grower;
+
+    g->status = weir_preallocate(g->a, g->bytes, NULL);
+    return NULL;
+}
+
+static void *ask_meanwhile(void *grower) {
+    struct grower *g = grower;
+
+    g->status = weir_alloc(g->a, g->bytes, A, &g->block);
+    return NULL;
+}
+
+/* A mapped arena of 64 MiB that grows to 256, held where the first new handle is about to be had. */
+static weir_allocator *make_held(struct grower *g) {
+    static struct weir_driver holding;
+    weir_options options = options_for(MAPPED, 0, 0);
+
+    sem_init(&inside, 0, 0);
+    sem_init(&go_on, 0, 0);
+    holding = real;
+    holding.cuMemSetAccess = held_access;
+    options.front = WEIR_SWITCH_OFF;
+    options.prealloc = bytes_amount(64 * MIB);
+    *g = (struct grower){.a = make_on(&holding, &options), .bytes = 256 * MIB};
+    holds = 1;
+    ck_assert_int_eq(pthread_create(&g->thread, NULL, grow_meanwhile, g), 0);
+    while (sem_wait(&inside) != 0)
+        ;
+    return g->a;
+}
+
+static void let_go(struct grower *g) {
+    sem_post(&go_on);
+    ck_assert_int_eq(pthread_join(g->thread, NULL), 0);
+    ck_assert_msg(!gave_up, "what had room waited for a step of growth");
+}
+
+/* Who finds room meanwhile does not wait, and sees the step in the reserve. */
+START_TEST(what_has_room_does_not_wait_for_a_step) {
+    struct grower g;
+    weir_allocator *a = make_held(&g);
+    void *block = take(a, 20 * MIB, A);
+    uint64_t before = stats_of(a).reserve;
+
+    MUST_LE(64 * MIB + 2 * MIB, before);
+    OK(weir_free(a, block, A));
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    MUST_LE(stats_of(a).reserve, before - 48 * MIB);
+    before = stats_of(a).reserve;
+    let_go(&g);
+    OK(g.status);
+    MUST_LE(before, stats_of(a).reserve);
+    OK(weir_trim(a, 0, NULL));
+    ck_assert_uint_eq(stats_of(a).reserve, 0);
+    destroy(a);
+}
+END_TEST
+
+/* Who has to grow has what comes, and brings no more. */
+START_TEST(who_has_to_grow_waits_for_what_comes) {
+    struct grower g, asks;
+    weir_allocator *a = make_held(&g);
+
+    asks = (struct grower){.a = a, .bytes = 160 * MIB};
+    ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
+    nap(20);
+    let_go(&g);
+    OK(g.status);
+    ck_assert_int_eq(pthread_join(asks.thread, NULL), 0);
+    OK(asks.status);
+    MUST_LE(stats_of(a).reserve, 256 * MIB + 2 * MIB);
+    ck_assert_uint_eq(stats_of(a).growth_allocs, 0);
+    OK(weir_free(a, asks.block, A));
+    destroy(a);
+}
+END_TEST
+
+/* What does not come is nowhere, and the next step has its place. */
+START_TEST(what_does_not_come_leaves_nothing) {
+    uint64_t all = device_free();
+    struct grower g;
+    weir_allocator *a;
+
+    answer = CUDA_ERROR_INVALID_VALUE;
+    a = make_held(&g);
+    OK(weir_free(a, take(a, 20 * MIB, A), A));
+    let_go(&g);
+    EXPECT(WEIR_E_DRIVER, g.status);
+    ck_assert_uint_eq(stats_of(a).reserve, 64 * MIB);
+    MUST_EQ(all - device_free(), 64 * MIB);
+    OK(weir_preallocate(a, 256 * MIB, NULL));
+    ck_assert_uint_eq(stats_of(a).reserve, 256 * MIB);
+    destroy(a);
+    MUST_EQ(device_free(), all);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *all = suite_create("ahead");
     TCase *tests = suite_add_case(all, "thread", 120, open_device, NULL);
@@ -835,6 +963,9 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, a_capture_goes_on_beside_it, 0, WAYS);
     tcase_add_loop_test(tests, no_stream_of_the_program_is_touched, 0, WAYS);
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WAYS);
+    tcase_add_test(tests, what_has_room_does_not_wait_for_a_step);
+    tcase_add_test(tests, who_has_to_grow_waits_for_what_comes);
+    tcase_add_test(tests, what_does_not_come_leaves_nothing);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
     tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);
