@@ -1130,6 +1130,7 @@ static int mapped_await(struct weir_arena *a) {
 static void announce(struct weir_arena *a, const struct handle *h) {
     add_shadow(a, h, 0)->coming = 1;
     a->kept += h->bytes;
+    weir__arena_grown(a);
 }
 
 /* It has come, or does not: there is room for one shadow then. */
