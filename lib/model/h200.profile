@@ -81,6 +81,9 @@ cuMemAllocHost = 250000
 #   release  13 to 36    102    187     326     658   1,196
 # An access over a range of handles costs as much for each; over one that has it already 0.1 us each; a
 # map 0.8 us, whatever the size.  None of them waits for work on streams.
+# The first handles of all in a process, more than later ones: of 15 replays (five traces, three packings, 2026-11-21) by
+# least squares over what all growth took, handles made, and GiB; by the call, of three processes the next day, 400 us.
+virtual_first_ns = 340000
 virtual_create_gib_ns = 16000
 virtual_access_handle_ns = 21000
 virtual_access_gib_ns = 29000
@@ -119,7 +122,8 @@ cuStreamWaitEvent = 180
 cuMemGetInfo = 3966
 cuLaunchKernel = 3209
 cuMemAddressReserve = 2000
-cuMemCreate = 11000
+# 11 us alone; the rest is what a handle takes more in the midst of a program, by the same fit.
+cuMemCreate = 20000
 cuMemMap = 800
 cuMemSetAccess = 300
 cuMemUnmap = 300

@@ -544,6 +544,7 @@ static void drop_everything(void) {
             atomic_store_explicit(&thread->calls[i], 0, memory_order_relaxed);
     weir__model.blocks = NULL;
     weir__model.pools_grew = 0;
+    weir__model.handles_made = 0;
 }
 
 static void make_devices(const struct weir_model_setup *setup) {

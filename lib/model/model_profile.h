@@ -31,6 +31,7 @@
     X(small_alloc_ns)                                                                              \
     X(small_free_ns)                                                                               \
     X(virtual_memory)                                                                              \
+    X(virtual_first_ns)                                                                            \
     X(virtual_create_gib_ns)                                                                       \
     X(virtual_access_handle_ns)                                                                    \
     X(virtual_access_gib_ns)                                                                       \
