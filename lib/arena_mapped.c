@@ -77,7 +77,6 @@ struct shadow {
     uint64_t base; /* NOWHERE: not mapped any more */
     size_t bytes;
     CUmemGenericAllocationHandle handle;
-    int coming; /* not yet mapped, but about to be: see "bringing" */
     int last; /* the handle is nowhere else but in other shadows, and goes with it if they went before */
     size_t tags;
     struct tag tag[TAGS]; /* of its users */
@@ -163,6 +162,7 @@ struct range {
     uint64_t moved;            /* bytes since the last growth */
     struct weir_access access; /* to all of it; changes under `bringing` */
     pthread_mutex_t bringing;  /* before the arena's lock */
+    size_t coming;             /* bytes, part of what is kept: see "bringing" */
     const struct packing *packing;
 };
 
@@ -212,9 +212,11 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
-/* Room for so many more handles, with as many spares, and shadows.  1, or 0: no host memory. */
+/* Room for so many more handles, with as many spares, and shadows, beside one of each for what is coming.  1, or 0: no
+ * host memory. */
 static int make_place(struct range *g, size_t handles, size_t shadows) {
-    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
+    size_t coming = g->coming > 0;
+    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles + coming,
                                              &g->handle_capacity, sizeof *more);
     struct spare *spares;
     struct shadow *dark;
@@ -222,12 +224,12 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
     if (!more)
         return 0;
     g->handles = more;
-    spares = weir__hostmem_room(g->spares, g->handle_count + handles, &g->spare_capacity,
+    spares = weir__hostmem_room(g->spares, g->handle_count + handles + coming, &g->spare_capacity,
                                 sizeof *spares);
     if (!spares)
         return 0;
     g->spares = spares;
-    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
+    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows + coming, &g->shadow_capacity,
                               sizeof *dark);
     if (!dark)
         return 0;
@@ -292,8 +294,6 @@ static void lift_shadow(struct weir_arena *a, struct shadow *s) {
     const struct weir_driver *driver = a->host->driver;
     struct shadow *other;
 
-    if (s->coming)
-        return;
     if (s->base != NOWHERE) {
         if (!is_seen(a, s) || driver->cuMemUnmap(s->base, s->bytes) != CUDA_SUCCESS)
             return;
@@ -1095,9 +1095,9 @@ static weir_status mapped_make_room(struct weir_arena *a, const struct weir_aren
 /* ---- bringing ---------------------------------------------------------------------------------- */
 
 /* Growth that no request waits for makes and maps its handles without the arena's lock, so that requests which find
- * room meanwhile do not wait for the driver.  Where one will be is a shadow until it is there, and part of the
- * reserve.  `bringing` is held for all of it, by one at a time; who has to grow waits for it first, since what
- * comes may be enough. */
+ * room meanwhile do not wait for the driver.  What comes is part of the reserve.  `bringing` is held for all of it, by
+ * one at a time; who has to grow waits for it first, since what comes may be enough, and then keeps the arena's lock:
+ * so nothing else is placed in the hole where it comes. */
 
 static void begin_bringing(struct weir_arena *a) {
     struct range *g = a->range;
@@ -1111,56 +1111,57 @@ static void end_bringing(struct weir_arena *a) {
     pthread_mutex_unlock(&((struct range *)a->range)->bringing);
 }
 
-static struct shadow *coming(const struct range *g) {
-    for (size_t i = 0; i < g->shadow_count; i++)
-        if (g->shadows[i].coming)
-            return &g->shadows[i];
-    return NULL;
-}
-
 static int mapped_await(struct weir_arena *a) {
-    if (!coming(a->range))
+    if (((const struct range *)a->range)->coming == 0)
         return 0;
     begin_bringing(a);
     end_bringing(a);
     return 1;
 }
 
-/* There is room for it. */
-static void announce(struct weir_arena *a, const struct handle *h) {
-    add_shadow(a, h, 0)->coming = 1;
-    a->kept += h->bytes;
-    weir__arena_grown(a);
+/* The hole behind all memory of the large or of the small requests: 1, or 0: there is none. */
+static int last_hole(const struct weir_arena *a, int small, uint64_t *base, size_t *bytes) {
+    return weir__placement_last_hole(
+        a->blocks.placement[small ? WEIR_SUBALLOC_SMALL : WEIR_SUBALLOC_COMMON], base, bytes);
 }
 
-/* It has come, or does not: there is room for one shadow then. */
-static void retract(struct weir_arena *a) {
-    struct range *g = a->range;
-    struct shadow *s = coming(g);
+/* The same behind the shadows in it. */
+static int find_end(const struct weir_arena *a, int small, uint64_t *at, size_t *bytes) {
+    const struct range *g = a->range;
+    uint64_t end;
 
-    a->kept -= s->bytes;
-    g->shadow_count--;
-    memmove(s, s + 1, (size_t)(&g->shadows[g->shadow_count] - s) * sizeof *s);
+    if (!last_hole(a, small, at, bytes))
+        return 0;
+    end = *at + *bytes;
+    for (size_t i = 0; i < g->shadow_count; i++)
+        if (g->shadows[i].base >= *at && g->shadows[i].base < end)
+            *at = g->shadows[i].base + g->shadows[i].bytes;
+    *bytes = (size_t)(end - *at);
+    return *bytes > 0;
 }
 
-/* Brings a handle of so many bytes to where a hole begins: *added. */
-static weir_status bring(struct weir_arena *a, uint64_t at, size_t bytes, size_t *added) {
+/* Brings a handle of so many bytes to the last hole: *added. */
+static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t bytes,
+                         size_t *added) {
     struct range *g = a->range;
     struct move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
-    uint64_t before;
+    uint64_t before, hole = at;
+    size_t rest;
 
     if (!make_place(g, 1, 1))
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    announce(a, &m.to);
+    g->coming = bytes;
+    a->kept += bytes;
+    weir__arena_grown(a);
     weir__lock_give(&a->lock);
     status = make_and_map(a, &m);
     weir__lock_take(&a->lock);
-    retract(a);
+    g->coming = 0;
+    a->kept -= bytes;
     before = weir__arena_reserve(a);
-    if (status == WEIR_OK && (!make_place(g, 1, 0) || !survey(a, 0)))
-        status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
-    status = enter(a, status, g->pieces[piece_of(g, at)].chunk, &m, WEIR_ENGINE_OBSERVED);
+    (void)last_hole(a, small, &hole, &rest);
+    status = enter(a, status, hole, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         release_handle(a, m.to);
     *added =
@@ -1171,21 +1172,17 @@ static weir_status bring(struct weir_arena *a, uint64_t at, size_t bytes, size_t
 /* Takes so many bytes for large or for small requests, in as few handles as may be, behind the last of their
  * memory. */
 static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size_t *got) {
-    const struct range *g = a->range;
-    size_t most = g->packing->prealloc_most;
+    size_t most = ((const struct range *)a->range)->packing->prealloc_most;
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK && bytes > 0) {
-        const struct piece *p;
-        size_t added = 0;
+        size_t added = 0, room;
+        uint64_t at;
 
-        if (!survey(a, 0))
-            return weir__engine_refuse(WEIR_E_HOST_MEMORY);
-        p = &g->pieces[(small ? g->piece_count : g->small_pieces) - 1];
-        if (p->what != HOLE)
+        if (!find_end(a, small, &at, &room))
             return weir__engine_refuse(WEIR_E_NO_MEMORY);
-        most = weir__size_smaller(weir__size_smaller(bytes, p->bytes), most);
-        status = bring(a, p->base, most, &added);
+        most = weir__size_smaller(weir__size_smaller(bytes, room), most);
+        status = bring(a, small, at, most, &added);
         *got += added;
         bytes -= weir__size_smaller(added, bytes);
         if (status == WEIR_E_NO_MEMORY && most > PAGE) {

@@ -1692,6 +1692,18 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     out->host_bytes = p->host.bytes;
 }
 
+int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes) {
+    uint32_t id =
+        p->regions == 0 ? 0 : p->all.chunk[p->region[p->by_base[p->regions - 1]].border].prev;
+
+    if (p->regions == 0 || p->all.kind[id] != HOLE) {
+        return 0;
+    }
+    *address = p->all.chunk[id].address << p->shift;
+    *bytes = p->all.chunk[id].size << p->shift;
+    return 1;
+}
+
 void weir__placement_walk(const struct weir_placement *p,
                           int (*visit)(void *context, const struct weir_placement_span *span),
                           void *context) {

@@ -174,6 +174,8 @@ int weir__placement_find(const struct weir_placement *p, uint64_t address,
 void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t sequence);
 
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
+/* The hole that ends the last region: 1, or 0 if something else does. */
+int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes);
 /* What `visit` answers. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
 /* Calls visit for every chunk, regions by base, chunks by address, as far as it says. */
