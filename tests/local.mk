@@ -458,7 +458,9 @@ check-tarball:
 
 # The suites in builds of their own, in folders of this one: see tests/check-under.
 builds_apart = asan tsan valgrind clang
-EXTRA_DIST += tests/check-under tests/lsan.supp tests/valgrind.supp
+EXTRA_DIST += tests/check-under tests/kinds tests/lsan.supp tests/valgrind.supp
+# The same on another machine that has more processors.
+EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/one tests/elsewhere/run tests/elsewhere/slices.c
 .PHONY: $(builds_apart:%=check-%)
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
