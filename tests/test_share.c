@@ -285,17 +285,18 @@ END_TEST
 
 /* The wrong way round, or one of them twice. */
 START_TEST(files_that_are_no_pair) {
+    weir_import *none = NULL;
     int wrong[2];
 
     make(WEIR_SWITCH_ON);
     open_import();
     wrong[0] = files[1];
     wrong[1] = files[0];
-    import = NULL;
-    EXPECT(WEIR_E_INVALID, weir_import_create("model", wrong, NULL, &import));
+    EXPECT(WEIR_E_INVALID, weir_import_create("model", wrong, NULL, &none));
     wrong[1] = files[1];
-    EXPECT(WEIR_E_INVALID, weir_import_create("model", wrong, NULL, &import));
-    MUST(!import);
+    EXPECT(WEIR_E_INVALID, weir_import_create("model", wrong, NULL, &none));
+    MUST(!none);
+    end();
 }
 END_TEST
 
