@@ -27,7 +27,7 @@
 struct tail {
     uint64_t magic, bytes;
     struct model_identity identity;
-    int32_t device;
+    int64_t device; /* as wide as the others: a file gets every byte of it */
 };
 
 /* What CUmemPoolPtrExportData holds. */
@@ -62,8 +62,7 @@ int weir__model_ipc_file(uint64_t bytes) {
 
 int weir__model_ipc_export(int file, uint64_t bytes, int device,
                            const struct model_identity *identity) {
-    struct tail tail = {
-        .magic = MAGIC, .bytes = bytes, .identity = *identity, .device = (int32_t)device};
+    struct tail tail = {.magic = MAGIC, .bytes = bytes, .identity = *identity, .device = device};
 
     if (pwrite(file, &tail, sizeof tail, (off_t)bytes) != (ssize_t)sizeof tail)
         return -1;
@@ -92,7 +91,7 @@ struct model_import *weir__model_import_open(int file, int *device) {
     import->identity = tail.identity;
     import->view = view;
     import->bytes = tail.bytes;
-    *device = tail.device;
+    *device = (int)tail.device;
     return import;
 }
 
