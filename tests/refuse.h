@@ -68,6 +68,17 @@ void free(void *memory) {
     __libc_free(memory);
 }
 #pragma GCC visibility pop
+
+/* Whether they are called at all: under Valgrind its own are. */
+static inline int can_refuse(void) {
+    void *volatile memory;
+
+    refuse_in = 1;
+    memory = malloc(1);
+    refuse_in = 0;
+    free(memory);
+    return memory == NULL;
+}
 #endif
 
 #endif

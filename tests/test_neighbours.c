@@ -270,7 +270,7 @@ static void begin(struct child *c, const char *words) {
     if (c->pid == 0) {
         dup2(in[0], 0);
         dup2(out[1], 1);
-        execv("/proc/self/exe", argv);
+        exec_itself(argv);
         _exit(127);
     }
     close(in[0]);
