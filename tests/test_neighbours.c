@@ -558,11 +558,13 @@ START_TEST(test_the_whole_device) {
 }
 END_TEST
 
-/* Where the own limit stands against it, too, nobody is asked. */
+/* Where the own limit stands against it, too, nobody is asked, whatever is to be left on the device. */
 START_TEST(test_not_above_the_own_limit) {
+    static const char *const words[] = {"0 limit 256MiB front off",
+                                        "0 limit 256MiB leave 32MiB front off"};
     struct child idle, needy;
 
-    start(&needy, "0 limit 288MiB front off");
+    start(&needy, words[_i]);
     expect(&needy, "take 250", "WEIR_OK");
     start(&idle, "0");
     fill(&idle, 768); /* all that is left: the limit is not met */
@@ -1101,7 +1103,7 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_asked_for_more_than_there_is);
     tcase_add_test(giving, test_what_is_free_is_not_known);
     tcase_add_test(giving, test_the_whole_device);
-    tcase_add_test(giving, test_not_above_the_own_limit);
+    tcase_add_loop_test(giving, test_not_above_the_own_limit, 0, 2);
     tcase_add_test(giving, test_until_the_deadline);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
