@@ -737,7 +737,7 @@ static void spans_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
 static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) {
     struct spans *s = engine;
 
-    return s->inner->extents ? s->inner->extents(s->under, out, most) : 0;
+    return s->inner->extents(s->under, out, most);
 }
 
 /* What does not lie in regions is memory of graphs, which is nobody's reserve. */
