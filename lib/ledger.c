@@ -272,12 +272,22 @@ uint32_t weir__ledger_bell(struct weir_ledger *l) {
     return bell;
 }
 
+/* The page may be another file's by now. */
+static int has_file(struct weir_ledger *l) {
+    int file;
+
+    pthread_mutex_lock(&l->lock);
+    file = l->file;
+    pthread_mutex_unlock(&l->lock);
+    return file >= 0;
+}
+
 void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    if (sleep_on(l, bell, &longest))
+    if (has_file(l) && sleep_on(l, bell, &longest))
         return;
-    longest = (struct timespec){0, 20000000}; /* the page is gone: not for ever */
+    longest = (struct timespec){0, 20000000}; /* no bell, or its page is gone: not for ever */
     nanosleep(&longest, NULL);
 }
 

@@ -90,7 +90,8 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
 int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry *out);
 int weir__ledger_slot(struct weir_ledger *l);
 
-/* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring. */
+/* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring.  Where there is
+ * no file the sleep is short. */
 uint32_t weir__ledger_bell(struct weir_ledger *l);
 void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned milliseconds);
 void weir__ledger_ring(struct weir_ledger *l);

@@ -513,6 +513,26 @@ START_TEST(test_bell_wakes_others) {
 }
 END_TEST
 
+/* Who has left, or whose folder is gone, sleeps a little all the same, whatever the bell was. */
+START_TEST(test_without_a_file) {
+    uint64_t began;
+
+    open_ledger(&ledger);
+    weir__ledger_ring(&ledger);
+    if (_i == 0) {
+        weir__ledger_leave(&ledger);
+    } else {
+        ck_assert_int_eq(unlink(ledger.path), 0);
+        ck_assert_int_eq(rmdir(folder), 0);
+        publish(&ledger, 1);
+    }
+    began = weir__ledger_now();
+    weir__ledger_wait(&ledger, weir__ledger_bell(&ledger), 20000);
+    ck_assert_uint_ge(weir__ledger_now() - began, UINT64_C(10000000));
+    ck_assert_uint_lt(weir__ledger_now() - began, UINT64_C(10000000000));
+}
+END_TEST
+
 START_TEST(test_who_has_left_stays_away) {
     open_ledger(&ledger);
     publish(&ledger, 1);
@@ -776,6 +796,7 @@ int main(void) {
     tcase_add_test(bad, test_a_name_that_is_too_long);
     tcase_add_test(bell, test_who_looks_has_no_slot);
     tcase_add_test(bell, test_bell_wakes_others);
+    tcase_add_loop_test(bell, test_without_a_file, 0, 2);
     tcase_add_test(bell, test_who_has_left_stays_away);
     tcase_add_test(bell, test_devices_that_have_one);
 #ifdef CAN_DENY
