@@ -557,15 +557,13 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     }
 }
 
-/* A free chunk for `what` that begins where a handle does: 1, or 0. */
+/* A free chunk for `what`, no hole, that begins where a handle does: 1, or 0. */
 static int begins_whole(const struct range *g, size_t i, int what) {
     const struct piece *p = &g->pieces[i];
-    size_t at = handle_above(g, p->base);
 
-    if (p->what < what || p->what == HOLE ||
-        (i > 0 && g->pieces[i - 1].what >= what && g->pieces[i - 1].what != HOLE))
+    if (p->what < what || (i > 0 && g->pieces[i - 1].what >= what && g->pieces[i - 1].what != HOLE))
         return 0;
-    return at < g->handle_count && g->handles[at].base == p->base;
+    return g->handles[handle_above(g, p->base)].base == p->base; /* what is free has a handle */
 }
 
 /* The window at the beginning of that chunk, if what comes behind it lets it. */
