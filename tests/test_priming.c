@@ -468,6 +468,26 @@ START_TEST(in_the_background_nobody_waits) {
 }
 END_TEST
 
+/* What was asked for is there by then, of which requests made most. */
+START_TEST(in_the_background_requests_may_be_first) {
+    weir_options options = options_for(_i, GIB);
+    weir_allocator *a;
+    weir_statistics s;
+
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(driver, &options);
+    OK(weir_free(a, take(a, 2 * GIB), A));
+    weir__model_advance(30 * MS);
+    OK(weir_free(a, take(a, 3 * GIB), A)); /* more than is idle, so that a turn comes before it */
+    s = check_identities(a);
+    MUST_LE(2 * GIB, s.prealloc_kept);
+    MUST_LE(s.prealloc_got, GIB - 1);
+    MUST_EQ(s.prealloc_pending, 0);
+    ck_assert(!log_has("preallocation"));
+    destroy(a);
+}
+END_TEST
+
 START_TEST(a_thread_preallocates) {
     weir_options options = options_for(_i, 2 * GIB);
     weir_allocator *a;
@@ -877,6 +897,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_mapped_arena_has_tables_from_the_start);
     tcase_add_loop_test(tests, tables_have_a_bound, 0, MAPPED);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
+    tcase_add_loop_test(tests, in_the_background_requests_may_be_first, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_may_pass_in_the_queue, 0, WAYS);
     tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
