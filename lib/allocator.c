@@ -557,7 +557,7 @@ static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream str
 
 static void leave_neighbours(weir_allocator *a) {
     if (a->host.neighbours)
-        weir__neighbours_leave(a->host.neighbours, &a->host.shown);
+        weir__neighbours_leave(a->host.neighbours, &a->claim, &a->host.shown);
 }
 
 /* What the device says of the settings. */
@@ -1456,9 +1456,6 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
         .device_total = a->host.device_total,
         .device_free = weir__engine_device_free(&a->host),
-        .priority = a->host.options.priority,
-        .weight = weight_of(&a->host.options),
-        .shares = a->host.relimit != NULL,
     };
 }
 
@@ -1510,11 +1507,11 @@ static void resize(void *allocator, uint64_t weights) {
 }
 
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             const struct weir_holding *holding, int log) {
+                                             struct weir_claim *claim, int log) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
     char why[96];
     struct weir_neighbours *n =
-        weir__neighbours_join(driver, device, &calls, holding, why, sizeof why);
+        weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
 
     if (!n && why[0])
         weir__log(log, WEIR_LOG_WARNING,
@@ -1524,13 +1521,13 @@ struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, C
 
 static void join_neighbours(weir_allocator *a) {
     struct weir_host *host = &a->host;
-    struct weir_holding holding = {.priority = host->options.priority,
-                                   .weight = weight_of(&host->options),
-                                   .shares = has_share(&host->options)};
+    const weir_options *o = &host->options;
 
-    if (host->options.ledger == WEIR_SWITCH_ON)
-        host->neighbours =
-            weir__allocator_join(host->driver, host->device, &holding, host->options.log);
+    a->claim = (struct weir_claim){.priority = o->priority,
+                                   .weight = weight_of(o),
+                                   .shares = has_share(o) || o->leave.value > 0};
+    if (o->ledger == WEIR_SWITCH_ON)
+        host->neighbours = weir__allocator_join(host->driver, host->device, &a->claim, o->log);
 }
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {

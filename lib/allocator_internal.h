@@ -37,6 +37,7 @@ struct weir_allocator {
     uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */
     struct weir_priming priming;
     struct weir_sibling sibling;
+    struct weir_claim claim; /* of other processes on the device */
     uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
     _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
@@ -45,7 +46,7 @@ struct weir_allocator {
 
 /* As weir__neighbours_join, for the process's allocators; why there is none is in the log. */
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
-                                             const struct weir_holding *holding, int log);
+                                             struct weir_claim *claim, int log);
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */

@@ -98,6 +98,7 @@ enum { MOST_DEVICES = 64 };
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct weir_neighbours *joined[MOST_DEVICES];
+    static struct weir_claim nothing[MOST_DEVICES];
     struct weir_neighbours *n;
     uint64_t kept, now = weir__ledger_now();
 
@@ -105,7 +106,7 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int 
         return 0;
     pthread_mutex_lock(&lock);
     if (!joined[device])
-        joined[device] = weir__allocator_join(driver, device, &(struct weir_holding){0}, log);
+        joined[device] = weir__allocator_join(driver, device, &nothing[device], log);
     n = joined[device];
     pthread_mutex_unlock(&lock);
     return n && weir__neighbours_ask(n, CONTEXT_BYTES, now, now + CONTEXT_NS, &kept) > 0;

@@ -47,9 +47,8 @@ struct silent {
 };
 
 struct weir_neighbours {
-    struct weir_neighbours *next; /* guarded by `joining`, as is */
-    unsigned allocators;
-    struct weir_sibling own; /* in no list: what the device's allocators are found by */
+    struct weir_neighbours *next; /* guarded by `joining` */
+    struct weir_sibling own;      /* in no list: what the device's allocators are found by */
     struct weir_neighbours_calls calls;
     struct weir_ledger ledger;
     pthread_t thread;
@@ -57,8 +56,9 @@ struct weir_neighbours {
     uint64_t seen[WEIR_LEDGER_ANSWERS]; /* the thread's own, as is */
     unsigned answers;
 
-    pthread_mutex_t lock; /* guards the entry */
+    pthread_mutex_t lock; /* guards the entry, and what follows */
     struct weir_ledger_entry entry;
+    struct weir_claim *claims;
 
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
@@ -73,6 +73,10 @@ static atomic_int exiting; /* a turn that has begun goes on */
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
     return a < b ? a : b;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
 }
 
 int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
@@ -94,27 +98,8 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
     sum->in_use += h->in_use;
     sum->idle += h->idle;
     sum->limit = h->limit > UINT64_MAX - sum->limit ? UINT64_MAX : sum->limit + h->limit;
-    if (h->priority > sum->priority)
-        sum->priority = h->priority;
-    if (h->weight > sum->weight)
-        sum->weight = h->weight;
-    sum->shares |= h->shares;
     sum->device_total = h->device_total;
     sum->device_free = h->device_free;
-}
-
-/* The caller holds the lock. */
-static void write_down(struct weir_neighbours *n, const struct weir_holding *h) {
-    n->entry.reserve = h->reserve;
-    n->entry.in_use = h->in_use;
-    n->entry.idle = h->idle;
-    n->entry.limit = h->limit;
-    n->entry.device_total = h->device_total;
-    n->entry.device_free = h->device_free;
-    n->entry.priority = h->priority;
-    n->entry.weight = h->weight;
-    atomic_store(&n->shares, h->shares);
-    weir__ledger_publish(&n->ledger, &n->entry);
 }
 
 /* What the allocators have now. */
@@ -130,11 +115,54 @@ static void refresh(struct weir_neighbours *n) {
         any = 1;
     }
     pthread_mutex_lock(&n->lock);
-    if (any)
-        write_down(n, &sum);
-    else /* the first is being made, or there is none: what stands there is still so */
-        weir__ledger_publish(&n->ledger, &n->entry);
+    n->entry.limit = sum.limit;
+    if (any) { /* else the first is being made, or there is none: what stands there is still so */
+        n->entry.reserve = sum.reserve;
+        n->entry.in_use = sum.in_use;
+        n->entry.idle = sum.idle;
+        n->entry.device_total = sum.device_total;
+        n->entry.device_free = sum.device_free;
+    }
+    weir__ledger_publish(&n->ledger, &n->entry);
     pthread_mutex_unlock(&n->lock);
+}
+
+/* Of all claims the largest.  The caller holds the lock. */
+static void claim_anew(struct weir_neighbours *n) {
+    int shares = 0;
+
+    n->entry.priority = n->entry.weight = 0;
+    for (const struct weir_claim *c = n->claims; c; c = c->next) {
+        n->entry.priority = larger(n->entry.priority, c->priority);
+        n->entry.weight = larger(n->entry.weight, c->weight);
+        shares |= c->shares;
+    }
+    atomic_store(&n->shares, shares);
+    weir__ledger_publish(&n->ledger, &n->entry);
+}
+
+static void put_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+    pthread_mutex_lock(&n->lock);
+    claim->next = n->claims;
+    n->claims = claim;
+    claim_anew(n);
+    pthread_mutex_unlock(&n->lock);
+    weir__ledger_ring(&n->ledger);
+}
+
+/* 1: it was the last. */
+static int take_claim(struct weir_neighbours *n, struct weir_claim *claim) {
+    struct weir_claim **at = &n->claims;
+    int was_last;
+
+    pthread_mutex_lock(&n->lock);
+    while (*at != claim)
+        at = &(*at)->next;
+    *at = claim->next;
+    claim_anew(n);
+    was_last = !n->claims;
+    pthread_mutex_unlock(&n->lock);
+    return was_last;
 }
 
 void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve) {
@@ -513,8 +541,7 @@ static void name_command(char *text, size_t bytes) {
 }
 
 static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
-                                    const struct weir_neighbours_calls *calls,
-                                    const struct weir_holding *holding, const char *name) {
+                                    const struct weir_neighbours_calls *calls, const char *name) {
     struct weir_neighbours *n = calloc(1, sizeof *n);
 
     if (!n)
@@ -529,7 +556,6 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
         return NULL;
     }
     name_command(n->entry.command, sizeof n->entry.command);
-    write_down(n, holding);
     if (start(n))
         return n;
     weir__ledger_close(&n->ledger);
@@ -537,22 +563,9 @@ static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice d
     return NULL;
 }
 
-/* What counts before it is made: others may be here for nothing but a context. */
-static void bring(struct weir_neighbours *n, const struct weir_holding *holding) {
-    pthread_mutex_lock(&n->lock);
-    if (holding->weight > n->entry.weight)
-        n->entry.weight = holding->weight;
-    if (holding->priority > n->entry.priority)
-        n->entry.priority = holding->priority;
-    if (holding->shares)
-        atomic_store(&n->shares, 1);
-    weir__ledger_publish(&n->ledger, &n->entry);
-    pthread_mutex_unlock(&n->lock);
-}
-
 struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
                                               const struct weir_neighbours_calls *calls,
-                                              const struct weir_holding *holding, char *why,
+                                              struct weir_claim *claim, char *why,
                                               size_t why_bytes) {
     char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
     struct weir_neighbours *n;
@@ -565,7 +578,7 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
         if (n->own.driver == driver && n->own.device == device)
             break;
     if (!n) {
-        n = make(driver, device, calls, holding, name);
+        n = make(driver, device, calls, name);
         if (!n && !has_failed)
             snprintf(why, why_bytes, "%s", strerror(errno));
         has_failed |= !n;
@@ -574,21 +587,20 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
             first = n;
         }
     }
-    if (n) {
-        n->allocators++;
-        bring(n, holding);
-        weir__ledger_ring(&n->ledger);
-    }
+    if (n)
+        put_claim(n, claim);
     pthread_mutex_unlock(&joining);
     return n;
 }
 
-void weir__neighbours_leave(struct weir_neighbours *n, _Atomic uint64_t *shown) {
+void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
+                            _Atomic uint64_t *shown) {
     struct weir_neighbours **at = &first;
 
     weir__neighbours_note(n, shown, 0);
     pthread_mutex_lock(&joining);
-    if (--n->allocators > 0) {
+    if (!take_claim(n, claim)) {
+        weir__ledger_ring(&n->ledger);
         pthread_mutex_unlock(&joining);
         return;
     }

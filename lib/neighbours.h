@@ -21,6 +21,11 @@ struct weir_holding {
     uint64_t reserve, in_use, idle; /* idle: that it could give back */
     uint64_t limit;                 /* UINT64_MAX: none */
     uint64_t device_total, device_free;
+};
+
+/* What counts of one that takes part, from before it is made until it is gone: of its process the largest. */
+struct weir_claim {
+    struct weir_claim *next; /* private */
     uint64_t priority;
     uint64_t weight; /* of its share of the device, in millionths */
     int shares;      /* `resize' has something to do */
@@ -35,15 +40,16 @@ struct weir_neighbours_calls {
     void (*resize)(void *owner, uint64_t weights);
 };
 
-/* Takes part on that device, once more.  `holding': what the new allocator brings.  NULL and a reason, or NULL and
- * "": nobody shares the device, or this has been said before. */
+/* Takes part on that device, once more.  `claim' stays the caller's, and as it is, until it leaves.  NULL and a reason,
+ * or NULL and "": nobody shares the device, or this has been said before. */
 struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, CUdevice device,
                                               const struct weir_neighbours_calls *calls,
-                                              const struct weir_holding *holding, char *why,
+                                              struct weir_claim *claim, char *why,
                                               size_t why_bytes);
 /* Takes part no more, once less; what an allocator had is given back.  Not to be called with a lock that a call
  * above may want. */
-void weir__neighbours_leave(struct weir_neighbours *n, _Atomic uint64_t *shown);
+void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
+                            _Atomic uint64_t *shown);
 
 /* An allocator's reserve has become another; `shown' is where it keeps what it said last. */
 void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve);

@@ -89,24 +89,54 @@ static void resize(void *owner, uint64_t weights) {
     (void)owner, (void)weights;
 }
 
-static struct weir_neighbours *try_join(const struct weir_driver *on, int device, char why[96]) {
-    static const struct weir_neighbours_calls its_calls = {tell, give, resize};
+/* What takes part: NULL, or where. */
+static struct member {
+    struct weir_neighbours *on;
+    struct weir_claim claim;
+} members[8];
 
-    return weir__neighbours_join(on, device, &its_calls, &(struct weir_holding){0}, why, 96);
+static struct member *try_join(const struct weir_driver *on, int device, struct weir_claim claim,
+                               char why[96]) {
+    static const struct weir_neighbours_calls its_calls = {tell, give, resize};
+    struct member *m = members;
+
+    while (m->on)
+        m++;
+    m->claim = claim;
+    m->on = weir__neighbours_join(on, device, &its_calls, &m->claim, why, 96);
+    return m;
+}
+
+static struct member *join_as(uint64_t weight, uint64_t priority) {
+    char why[96];
+    struct weir_claim claim = {.weight = weight, .priority = priority};
+    struct member *m = try_join(driver, 0, claim, why);
+
+    ck_assert_msg(m->on != NULL, "%s", why);
+    return m;
 }
 
 static struct weir_neighbours *join(const struct weir_driver *on, int device) {
     char why[96];
-    struct weir_neighbours *n = try_join(on, device, why);
+    struct member *m = try_join(on, device, (struct weir_claim){0}, why);
 
-    ck_assert_msg(n != NULL, "%s", why);
-    return n;
+    ck_assert_msg(m->on != NULL, "%s", why);
+    return m->on;
+}
+
+static void leave_as(struct member *m) {
+    _Atomic uint64_t shown = 0;
+
+    weir__neighbours_leave(m->on, &m->claim, &shown);
+    m->on = NULL;
 }
 
 static void leave(struct weir_neighbours *n) {
-    _Atomic uint64_t shown = 0;
+    struct member *m = members;
 
-    weir__neighbours_leave(n, &shown);
+    while (m->on != n)
+        m++;
+    leave_as(m);
 }
 
 static void has_allocator(void) {
@@ -307,6 +337,31 @@ START_TEST(weights_are_added_up) {
 }
 END_TEST
 
+/* An allocator that is being made counts though another is asked what it has, and counts no more when it is gone,
+ * though the process still takes part. */
+START_TEST(claims_count_until_they_end) {
+    struct member *context = join_as(0, 0), *made = join_as(10, 2), *in_making = join_as(30, 1);
+
+    own = context->on;
+    comes(0, 0, 0);
+    MUST_EQ(own_entry().weight, 30);
+    MUST_EQ(own_entry().priority, 2);
+    atomic_store(&has_reserve, 20);
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (own_entry().reserve != 20)
+        nap(1);
+    MUST_EQ(own_entry().weight, 30);
+    leave_as(in_making);
+    MUST_EQ(own_entry().weight, 10);
+    weir__siblings_leave(&sibling);
+    leave_as(made);
+    MUST_EQ(own_entry().weight, 0);
+    MUST_EQ(own_entry().priority, 0);
+    leave_as(context);
+}
+END_TEST
+
 /* Two say what an allocator has: it itself at each step, and the thread, which may have seen the next one. */
 START_TEST(a_step_that_was_counted_before) {
     _Atomic uint64_t shown = 0;
@@ -322,7 +377,7 @@ START_TEST(a_step_that_was_counted_before) {
         nap(1);
     weir__neighbours_note(own, &shown, 30);
     MUST_LE(own_entry().reserve, 30);
-    weir__neighbours_leave(own, &shown);
+    leave(own);
     weir__siblings_leave(&sibling);
 }
 END_TEST
@@ -358,7 +413,7 @@ START_TEST(what_joining_takes_is_denied) {
     for (uint64_t i = 0; i < 4; i++) {
         refuse_in = i % 2 == 0;
         deny("pthread_create", i % 2, 0, EAGAIN);
-        MUST(try_join(driver, 0, why) == NULL);
+        MUST(try_join(driver, 0, (struct weir_claim){0}, why)->on == NULL);
         refuse_in = 0;
         MUST_EQ(deny_none(), i % 2);
         MUST((why[0] != '\0') == (i == 0));
@@ -503,6 +558,7 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
     tcase_add_test(tests, only_who_is_asked_gives);
     tcase_add_test(tests, weights_are_added_up);
+    tcase_add_test(tests, claims_count_until_they_end);
     tcase_add_test(tests, a_step_that_was_counted_before);
     tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
     tcase_add_test(tests, one_for_each_device);
