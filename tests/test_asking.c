@@ -15,6 +15,7 @@
 #include "deny.h"
 #include "model_device.h"
 
+#include "allocator_internal.h"
 #include "ledger.h"
 #include "neighbours.h"
 #include "siblings.h"
@@ -183,6 +184,8 @@ START_TEST(devices_without_a_name) {
     MUST(weir__neighbours_device(&alone, 0, name));
     weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
     MUST(!weir__neighbours_device(driver, 0, name));
+    weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(0, weir__neighbours_look(driver, 0, UINT64_MAX));
     MUST(weir__neighbours_device(driver, 0, name));
 }
 END_TEST
@@ -286,6 +289,29 @@ START_TEST(what_counts_as_an_answer) {
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(own_entry().until_ns, 0);
     leave(own);
+}
+END_TEST
+
+/* Settings that are tried take no part, and are held against those who do. */
+START_TEST(settings_beside_others) {
+    weir_options options = options_of(KIND_FIXED, "model", 0);
+
+    options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc = bytes_amount(600 * MIB);
+    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    comes(0, 0, 0);
+    says(0, (struct weir_ledger_entry){.weight = 1000000});
+    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, NULL, 0));
+    options.ledger = WEIR_SWITCH_OFF;
+    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    options.prealloc = options.limit;
+    options.limit = bytes_amount(512 * MIB);
+    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
+    weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, NULL, 0));
+    options.prealloc.kind = 99;
+    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, NULL, 0));
 }
 END_TEST
 
@@ -450,6 +476,12 @@ static void *join_and_stick(void *unused) {
     return unused;
 }
 
+/* So that it has no lock. */
+static void never_begin(void) {
+    for (;;)
+        pause();
+}
+
 static void *note_and_stick(void *unused) {
     static _Atomic uint64_t shown;
 
@@ -466,6 +498,8 @@ static __attribute__((noreturn)) void end_with(int lock) {
     snprintf(path, sizeof path, "%s/%d", folder, lock); /* with a ledger of its own */
     MUST(mkdir(path, 0700) == 0 && setenv("XDG_RUNTIME_DIR", path, 1) == 0);
     open_devices();
+    if (lock == 2)
+        weir__thread_watch(never_begin);
     own = join(driver, 0);
     comes(0, 0, 0);
     if (lock == 0) {
@@ -555,6 +589,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, the_silent_are_left_alone);
     tcase_add_test(tests, more_than_are_asked_at_once);
     tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
+    tcase_add_test(tests, settings_beside_others);
     tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
     tcase_add_test(tests, only_who_is_asked_gives);
     tcase_add_test(tests, weights_are_added_up);
