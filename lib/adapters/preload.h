@@ -43,6 +43,7 @@ struct weir_served {
     int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
     size_t most;     /* bytes that its pool may hold, at its maker's wish; 0: any */
     _Atomic int state;
+    _Atomic int is_stuck; /* lost while a call of it went on, which may have its locks for ever */
     uint64_t
         opened; /* bits of other devices that have access to its memory; guarded by that lock */
     _Atomic(CUmemoryPool) pool; /* for which it serves, or has; NULL: none */

@@ -222,8 +222,8 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
 }
 
 /* Where the next one stands: behind all others, or where there is no room left, in the place of one that was lost with
- * its context, best of one without blocks, of which no free can come any more.  That one is found no longer, and stays:
- * somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
+ * its context, best of one that is known to have no blocks, of which no free can come any more.  That one is found no
+ * longer, and stays: somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
 static unsigned find_place(void) {
     unsigned known = weir__served_known(), found = WEIR_MOST_SERVED;
 
@@ -233,10 +233,11 @@ static unsigned find_place(void) {
         struct weir_served *s = weir__served_at(i);
         weir_statistics figures = {.size = sizeof figures};
 
-        if (atomic_load_explicit(&s->state, memory_order_relaxed) != WEIR_SERVED_LOST)
+        if (atomic_load_explicit(&s->state, memory_order_acquire) != WEIR_SERVED_LOST)
             continue;
         found = i;
-        if (weir_stats(s->allocator, &figures) == WEIR_OK && figures.blocks == 0)
+        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) &&
+            weir_stats(s->allocator, &figures) == WEIR_OK && figures.blocks == 0)
             break;
     }
     return found;
@@ -585,12 +586,12 @@ static void settle(void *device) {
     }
 }
 
-/* A thread may be in a call of the driver's that never ends, with an allocator's lock. */
-static void settle_in_time(int device) {
+/* A thread may be in a call of the driver's that never ends, with an allocator's lock: 0. */
+static int settle_in_time(int device) {
     void *number = (void *)(intptr_t)device; /* whoever is late has it too */
 
-    if (weir__thread_in_time(ask_for_figures, number, ANSWER_S))
-        (void)weir__thread_in_time(settle, number, SETTLE_S);
+    return weir__thread_in_time(ask_for_figures, number, ANSWER_S) &&
+           weir__thread_in_time(settle, number, SETTLE_S);
 }
 
 void weir__served_save(struct weir_served *s) {
@@ -601,15 +602,15 @@ void weir__served_save(struct weir_served *s) {
 
 /* Blocks of pools outlive it, as the driver promises, but what orders their reuse does not. */
 void weir__served_lose(int device) {
-    int is_held;
+    int has_settled = settle_in_time(device), is_held = weir__show_hold_in_time();
 
-    settle_in_time(device);
-    is_held = weir__show_hold_in_time();
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
 
         if (s->device != device)
             continue;
+        if (!has_settled && is_on(s, (void *)(intptr_t)device))
+            atomic_store_explicit(&s->is_stuck, 1, memory_order_relaxed);
         atomic_store_explicit(&s->state, WEIR_SERVED_LOST, memory_order_release);
         weir__drop_in_lose(s->allocator);
         if (weir__heap_on)
