@@ -276,16 +276,16 @@ static void *run(void *neighbours) {
     uint32_t bell;
 
     weir__thread_begin();
-    while (!atomic_load(&n->stopped)) {
+    for (;;) {
         bell = weir__ledger_bell(&n->ledger);
+        if (atomic_load(&n->stopped)) /* else it rings after this */
+            return NULL;
         pthread_mutex_lock(&stepping);
         if (!atomic_load(&exiting))
             look(n);
         pthread_mutex_unlock(&stepping);
-        if (!atomic_load(&n->stopped))
-            weir__ledger_wait(&n->ledger, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
+        weir__ledger_wait(&n->ledger, bell, atomic_load(&n->shares) ? TICK_MS : LONG_TICK_MS);
     }
-    return NULL;
 }
 
 /* ---- asking -------------------------------------------------------------------------------------- */
