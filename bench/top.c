@@ -252,8 +252,10 @@ static void catch_signals(void) {
 
     memset(&action, 0, sizeof action);
     action.sa_handler = on_signal;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        action.sa_flags = numbers[i] == SIGWINCH ? SA_RESTART : 0; /* else a write fails */
         (void)sigaction(numbers[i], &action, NULL);
+    }
 }
 
 /* So long, or until a key or the window says something: 1, it is over. */
