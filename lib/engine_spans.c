@@ -342,8 +342,13 @@ static weir_status place_at_last(struct spans *s, const struct request *r, int *
         return place_anywhere(s, r, weir__engine_refuse(WEIR_E_LIMIT), out);
     weir__suballoc_dry(&s->blocks);
     grows = room_in(s, reserve) < needed;
-    if (grows && !r->may_grow)
+    if (grows && !r->may_grow) {
+        /* What is idle may go as caches give back, by the threshold: above a lowered limit it is lost. */
+        if (reserve > s->host->limit &&
+            weir__suballoc_take_anywhere(&s->blocks, r->bytes, r->id, out) == WEIR_PLACEMENT_OK)
+            return WEIR_OK;
         return WEIR_ENGINE_DRY;
+    }
     placed = weir__suballoc_take_at_last(&s->blocks, r->bytes, r->id, cuts_up_to(s, r->bytes),
                                          grows ? reserve : 0, out);
     if (placed == WEIR_PLACEMENT_NO_FIT && grows &&

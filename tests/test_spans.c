@@ -884,6 +884,27 @@ START_TEST(a_finite_threshold_gives_idle_regions_back) {
 }
 END_TEST
 
+/* What caches give back before the reserve may grow lets idle regions go by the threshold: above a lowered limit
+ * none would come again, so a request has what fits before, whatever the region is for. */
+START_TEST(above_a_lowered_limit_what_fits_is_had_at_once) {
+    CUdeviceptr small, pin, block;
+    int grew;
+
+    begin_on(driver, tables[_i], UINT64_MAX, UINT64_MAX);
+    small = take(64 * KIB, A);
+    pin = take(20 * MIB, A);
+    MUST_EQ(reserve(), 64 * MIB);
+    give(small, A);
+    EXPECT(WEIR_ENGINE_DRY, try_take(30 * MIB, A, 0, &block, &grew));
+    host.limit = 32 * MIB;
+    OK(try_take(30 * MIB, A, 0, &block, &grew));
+    EXPECT(WEIR_ENGINE_DRY, try_take(30 * MIB, A, 0, &small, &grew));
+    give(block, A);
+    give(pin, A);
+    end();
+}
+END_TEST
+
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -1109,6 +1130,7 @@ static void add_back(TCase *tests) {
     BOTH(a_trim_returns_everything);
     BOTH(a_trim_waits_for_the_only_stream);
     tcase_add_test(tests, a_finite_threshold_gives_idle_regions_back);
+    tcase_add_loop_test(tests, above_a_lowered_limit_what_fits_is_had_at_once, 0, 2);
 }
 
 static void add_faults(TCase *tests) {
