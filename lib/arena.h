@@ -25,7 +25,7 @@ struct weir_arena {
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     uint64_t
-        kept; /* bytes that the driver did not take back, part of the reserve, and in no region */
+        kept; /* bytes that the driver did not take back, or that are coming: part of the reserve, and in no region */
     uint64_t reserve_peak;
     _Atomic uint64_t total_seen,
         in_use_seen; /* reserve and in use after the last request; read without the lock */

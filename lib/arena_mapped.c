@@ -874,8 +874,6 @@ static weir_status enter(struct weir_arena *a, weir_status status, uint64_t hole
 
 /* All of it. */
 static weir_status put(struct weir_arena *a, uint64_t hole, struct move *m, uint64_t id) {
-    if (!make_place(a->range, 1, 1))
-        return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     return enter(a, make_and_map(a, m), hole, m, id);
 }
 
@@ -1144,7 +1142,7 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     struct range *g = a->range;
     struct move m = {.to = {.base = at, .bytes = bytes}};
     weir_status status;
-    uint64_t before, hole = at;
+    uint64_t before, peak = a->reserve_peak, hole = at;
     size_t rest;
 
     if (!make_place(g, 1, 1))
@@ -1162,6 +1160,10 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     status = enter(a, status, hole, &m, WEIR_ENGINE_OBSERVED);
     if (m.in_hand)
         release_handle(a, m.to);
+    if (status != WEIR_OK) { /* nobody else grows meanwhile */
+        a->reserve_peak = peak;
+        weir__arena_grown(a);
+    }
     *added =
         (size_t)(weir__arena_reserve(a) - before); /* what the driver does not take back, too */
     return status;
@@ -1177,6 +1179,10 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
         size_t added = 0, room;
         uint64_t at;
 
+        /* The limit may have been lowered since. */
+        bytes = weir__size_smaller(bytes, weir__size_round_down(weir__arena_room(a), PAGE));
+        if (bytes == 0)
+            break;
         if (!find_end(a, small, &at, &room))
             return weir__engine_refuse(WEIR_E_NO_MEMORY);
         most = weir__size_smaller(weir__size_smaller(bytes, room), most);

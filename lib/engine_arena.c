@@ -67,15 +67,9 @@ static void arena_close(void *engine) {
     free(a);
 }
 
-/* What a request may have before the reserve grows for it. */
-static int take_at_last(struct weir_arena *a, const struct weir_arena_request *r,
-                        struct weir_placement_block *out) {
-    int result =
-        weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total, out);
-
-    if (result == WEIR_PLACEMENT_NO_FIT)
-        result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
-    return result;
+/* What another thread's growth is bringing may be enough: 1 if it has come, or did not. */
+static int wait_for_growth(struct weir_arena *a) {
+    return a->backing->await && a->backing->await(a);
 }
 
 static weir_status place(struct weir_arena *a, const struct weir_arena_request *r, int may_grow,
@@ -84,17 +78,17 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
     int result_before = weir__driver_result;
     weir_status status;
 
+    if (result == WEIR_PLACEMENT_NO_FIT && wait_for_growth(a))
+        result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
         weir__suballoc_dry(&a->blocks);
         if (!may_grow)
             return WEIR_ENGINE_DRY;
-        result = take_at_last(a, r, out);
+        result = weir__suballoc_take_at_last(&a->blocks, r->bytes, r->id, SIZE_MAX, a->blocks.total,
+                                             out);
     }
-    if (result == WEIR_PLACEMENT_NO_FIT && a->backing->await && a->backing->await(a)) {
-        result = weir__suballoc_take(&a->blocks, r->bytes, r->id, SIZE_MAX, out);
-        if (result == WEIR_PLACEMENT_NO_FIT)
-            result = take_at_last(a, r, out);
-    }
+    if (result == WEIR_PLACEMENT_NO_FIT)
+        result = weir__suballoc_take_behind(&a->blocks, r->bytes, r->id, r->stream, out);
     if (result == WEIR_PLACEMENT_NO_FIT) {
         weir__nvtx_push("make room", r->bytes);
         status = a->backing->make_room(a, r, grew);
@@ -219,6 +213,7 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
         rounded = SIZE_MAX;
     wanted = rounded < most ? rounded : most;
     weir__lock_take(&a->lock);
+    (void)wait_for_growth(a);
     if (wanted > weir__arena_reserve(a)) {
         bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
