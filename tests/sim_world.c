@@ -1519,12 +1519,11 @@ static void play(unsigned thread) {
     }
 }
 
-/* The thread that began it must end it. */
-static void end_own_capture(unsigned thread) {
-    if (!w.capture.runs || w.capture.thread != thread)
-        return;
+/* When it is over: in its turn too, since one ends the capture that it began while the others ask for it. */
+static void leave(unsigned thread) {
     w.thread = thread;
     do_abort();
+    sem_post(&w.turns[(thread + 1) % w.set.threads]);
 }
 
 static void *thread_main(void *argument) {
@@ -1535,9 +1534,7 @@ static void *thread_main(void *argument) {
         ;
     CU(w.driver->cuCtxPushCurrent(w.context));
     play(thread);
-    end_own_capture(thread);
-    for (unsigned i = 0; i < w.set.threads; i++) /* to see that it is over */
-        sem_post(&w.turns[i]);
+    leave(thread);
     CU(w.driver->cuCtxPopCurrent(&popped));
     return NULL;
 }
@@ -1558,9 +1555,7 @@ void sim_play(const struct sim_script *script, struct sim_report *report, FILE *
             fail("a thread cannot be started");
     w.is_over = script->count == 0;
     play(0);
-    end_own_capture(0);
-    for (unsigned i = 0; i < w.set.threads; i++)
-        sem_post(&w.turns[i]);
+    leave(0);
     for (unsigned i = 1; i < w.set.threads; i++)
         pthread_join(ids[i], NULL);
     w.thread = 0;
