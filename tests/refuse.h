@@ -4,7 +4,7 @@
  *
  * For one file of a suite: it defines them for the whole program.  Under a sanitizer they are the
  * sanitizer's, and elsewhere than with glibc there is no other to fall back on: then
- * CAN_REFUSE_HOST_MEMORY is not defined.
+ * CAN_REFUSE_HOST_MEMORY is not defined.  Valgrind leaves them alone if it is told so (tests/kinds).
  */
 #ifndef WEIR_TEST_REFUSE_H
 #define WEIR_TEST_REFUSE_H
@@ -68,17 +68,6 @@ void free(void *memory) {
     __libc_free(memory);
 }
 #pragma GCC visibility pop
-
-/* Whether they are called at all: under Valgrind its own are. */
-static inline int can_refuse(void) {
-    void *volatile memory;
-
-    refuse_in = 1;
-    memory = malloc(1);
-    refuse_in = 0;
-    free(memory);
-    return memory == NULL;
-}
 #endif
 
 #endif
