@@ -5,6 +5,8 @@
 
 #include <check.h>
 #include <limits.h>
+#include <stdio.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* The suite's program anew, by its name: what /proc/self/exe leads to may be Valgrind.  Comes back where it cannot. */
@@ -16,6 +18,20 @@ static inline void exec_itself(char *const argv[]) {
         return;
     path[length] = '\0';
     execv(path, argv);
+}
+
+/* Whether the process has the addresses for whole devices: Valgrind gives it less, and is slow over what it gives. */
+static inline int is_roomy(void) {
+    size_t bytes = (size_t)1 << 40;
+    void *addresses =
+        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (addresses == MAP_FAILED) {
+        printf("# skipped: this process has little address space\n");
+        return 0;
+    }
+    munmap(addresses, bytes);
+    return 1;
 }
 
 /* A case of the suite, of which each test may take so many seconds. */

@@ -330,18 +330,6 @@ START_TEST(what_is_not_played_is_refused) {
 }
 END_TEST
 
-/* Valgrind gives a process less, and is slow over what it gives. */
-static int is_roomy(void) {
-    CUdeviceptr address;
-
-    if (driver->cuMemAddressReserve(&address, (size_t)1 << 40, 0, 0, 0) != CUDA_SUCCESS) {
-        printf("# skipped: this process has little address space\n");
-        return 0;
-    }
-    CU(driver->cuMemAddressFree(address, (size_t)1 << 40));
-    return 1;
-}
-
 static long resident_bytes(void) {
     long pages = 0, size = 0;
     FILE *file = fopen("/proc/self/statm", "r");
