@@ -59,6 +59,8 @@ struct pool {
     uint64_t told;        /* of the limit to the driver, in whole units; UINT64_MAX: nothing */
     /* As last seen; raised under `growing`, lowered by anyone who sees it. */
     _Atomic uint64_t reserve;
+    /* The least that it was as a request began that the driver refused; UINT64_MAX: none was, since the last unwind. */
+    _Atomic uint64_t unwind_to;
     int has_figures; /* the driver tells RESERVED and USED */
     /* What the reserve may rise to: the limit, or what it was when that was set, as long as it has not fallen.
      * Written under `growing`. */
@@ -200,6 +202,7 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
 
     if (!p)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
+    atomic_init(&p->unwind_to, UINT64_MAX);
     p->host = host;
     if (host->limit != UINT64_MAX) /* for the ladder too */
         host->limit = weir__size_round_down((size_t)host->limit, UNIT);
@@ -600,22 +603,34 @@ static void undo_growth(struct pool *p, uint64_t most) {
     weir__driver_unrelax(p->host->driver, &scope);
 }
 
+/* What it took may have been taken for the growth of another request meanwhile. */
+static void note_refused(struct pool *p, uint64_t reserve) {
+    uint64_t least = atomic_load_explicit(&p->unwind_to, memory_order_relaxed);
+
+    while (reserve < least &&
+           !atomic_compare_exchange_weak_explicit(&p->unwind_to, &least, reserve,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
 static void pool_unwind(void *engine) {
     struct pool *p = engine;
 
     pthread_mutex_lock(&p->growing);
-    undo_growth(p, atomic_load_explicit(&p->reserve, memory_order_relaxed));
+    undo_growth(p, atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed));
     pthread_mutex_unlock(&p->growing);
 }
 
-/* The driver did not simply serve the request. */
-static __attribute__((noinline, cold)) weir_status
-refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdeviceptr *block) {
+/* The driver did not simply serve the request, before which the reserve was that. */
+static __attribute__((noinline, cold)) weir_status refused(struct pool *p, CUresult result,
+                                                           size_t bytes, weir_stream stream,
+                                                           uint64_t reserve, CUdeviceptr *block) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = alloc_in_context(p, block, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, bytes);
 
+        note_refused(p, reserve);
         if (exceeds(p))
             undo_growth(p, ceiling_of(p));
         return status;
@@ -665,6 +680,7 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
     struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
+    uint64_t before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
     CUresult result;
 
     (void)id;       /* the driver knows its streams */
@@ -681,7 +697,7 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
     }
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
     if (result != CUDA_SUCCESS) {
-        weir_status status = refused(p, result, bytes, stream, block);
+        weir_status status = refused(p, result, bytes, stream, before, block);
 
         if (status != WEIR_OK)
             return status;

@@ -3387,6 +3387,48 @@ static CUresult probe_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool
     return result;
 }
 
+static void *take_beside(void *block) {
+    *(void **)block = take(elsewhere.a, MIB, B);
+    return NULL;
+}
+
+static void *taken_beside;
+
+/* A request that is refused, and before that is known, a request of another thread. */
+static CUresult refuse_beside(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                              CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    pthread_t thread;
+
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && stream == A && !taken_beside) {
+        ck_assert_int_eq(pthread_create(&thread, NULL, take_beside, &taken_beside), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    }
+    return result;
+}
+
+/* What the driver took for a request that it refused goes back though another one has seen it. */
+START_TEST(what_was_refused_is_nobodys_growth) {
+    weir_options options = plain(KIND_POOL, GIB);
+    void *kept, *block = NULL;
+    uint64_t idle;
+
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    hasty = *driver;
+    hasty.cuMemAllocFromPoolAsync = refuse_beside;
+    elsewhere.a = make_on(&hasty, &options);
+    kept = take(elsewhere.a, 600 * MIB, A);
+    idle = reserve(elsewhere.a);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(elsewhere.a, 600 * MIB, A, &block));
+    MUST(taken_beside != NULL);
+    MUST_LE(reserve(elsewhere.a), idle + 32 * MIB);
+    give(elsewhere.a, taken_beside, B);
+    give(elsewhere.a, kept, A);
+    destroy(elsewhere.a);
+}
+END_TEST
+
 /* The one that finds the other growing does not wait for it, and its growth is in the other's account;
  * with a finite release threshold, too. */
 START_TEST(two_threads_grow_at_once) {
@@ -3485,6 +3527,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, trim_and_what_was_not_observed, POOL_AND_ARENAS);
     LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
+    tcase_add_test(tests, what_was_refused_is_nobodys_growth);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
