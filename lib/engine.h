@@ -191,8 +191,8 @@ struct weir_engine {
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:
      * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
     void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
-    /* Where the reserve lies, or what of it was preallocated last, or, where there is none, where it will begin, as far
-     * as that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
+    /* Where the reserve lies, or what of it was preallocated last, and behind that where it will come, as far as
+     * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
      * it takes nothing beforehand. */
     size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that

@@ -24,7 +24,7 @@
  * Frees of blocks that other streams use too are ordered behind all of them on a stream of their
  * own, so that no stream of the caller ever waits for another.
  *
- * Locks: `growing` is held while the reserve is raised; the books' lock and `sizing` are taken under
+ * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken under
  * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
  * release threshold is finite.
  *
