@@ -158,8 +158,9 @@ struct weir_engine {
     weir_status (*grow)(void *engine, uint64_t target, int cause);
     /* Gives idle reserve back until at most `keep` is left; bytes that went. */
     weir_status (*trim)(void *engine, size_t keep, int cause, size_t *released);
-    /* Requests were refused: what the driver took for them all the same goes back.  NULL: it takes nothing. */
-    void (*unwind)(void *engine);
+    /* A request was refused: what the driver took for it all the same goes back.  Or, after such tries, it was served
+     * (0): that stays.  NULL: it takes nothing. */
+    void (*unwind)(void *engine, int refused);
     /* Gives idle reserve back until at most `keep` is left, as far as nobody need be waited for, for that
      * cause: after a request on that stream, of that id (0: not known).  Not asked where that is nothing:
      * see struct weir_decay. */

@@ -613,11 +613,15 @@ static void note_refused(struct pool *p, uint64_t reserve) {
         ;
 }
 
-static void pool_unwind(void *engine) {
+static void pool_unwind(void *engine, int refused) {
     struct pool *p = engine;
+    uint64_t least = atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed);
 
+    if (!refused)
+        return;
     pthread_mutex_lock(&p->growing);
-    undo_growth(p, atomic_exchange_explicit(&p->unwind_to, UINT64_MAX, memory_order_relaxed));
+    undo_growth(p,
+                weir__size_smaller(least, atomic_load_explicit(&p->reserve, memory_order_relaxed)));
     pthread_mutex_unlock(&p->growing);
 }
 

@@ -667,10 +667,10 @@ static weir_status spans_trim(void *engine, size_t keep, int cause, size_t *rele
     return status;
 }
 
-static void spans_unwind(void *engine) {
+static void spans_unwind(void *engine, int refused) {
     struct spans *s = engine;
 
-    s->inner->unwind(s->under);
+    s->inner->unwind(s->under, refused);
 }
 
 /* A piece of a region, or a new one in place of those that the ladder would give back. */

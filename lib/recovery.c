@@ -90,10 +90,11 @@ static int is_short(const struct weir_host *host, weir_status why) {
     return why == WEIR_E_NO_MEMORY || (why == WEIR_E_LIMIT && host->leave > 0);
 }
 
-/* What the last try of a rung came to; nothing is left of one that was refused. */
+/* What the last try of a rung came to; nothing is left of one that was refused, and of those before one that was served
+ * what they took is the reserve's. */
 static weir_status settled(const struct weir_engine *ops, void *engine, weir_status status) {
-    if (is_refusal(status) && ops->unwind)
-        ops->unwind(engine);
+    if (ops->unwind)
+        ops->unwind(engine, is_refusal(status));
     return status;
 }
 

@@ -3429,6 +3429,30 @@ START_TEST(what_was_refused_is_nobodys_growth) {
 }
 END_TEST
 
+/* Nor does one that was served at last, after a try that the driver refused, count for one that is refused later. */
+START_TEST(a_later_refusal_keeps_what_was_preallocated) {
+    weir_options options = plain(KIND_POOL, GIB);
+    void *block, *kept, *none = NULL;
+    weir_allocator *a;
+
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = 1000;
+    a = make(&options);
+    block = take(a, 400 * MIB, A);
+    busy(A, 5 * MS);
+    give(a, block, A);
+    give(a, take(a, 800 * MIB, B), B);
+    CU(driver->cuCtxSynchronize());
+    MUST_LE(1, stats_of(a).retries);
+    OK(weir_preallocate(a, GIB, NULL));
+    kept = take(a, 300 * MIB, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 900 * MIB, A, &none));
+    ck_assert_uint_eq(reserve(a), GIB);
+    give(a, kept, A);
+    destroy(a);
+}
+END_TEST
+
 /* The one that finds the other growing does not wait for it, and its growth is in the other's account;
  * with a finite release threshold, too. */
 START_TEST(two_threads_grow_at_once) {
@@ -3528,6 +3552,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, what_was_refused_is_nobodys_growth);
+    tcase_add_test(tests, a_later_refusal_keeps_what_was_preallocated);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
     tcase_add_test(tests, without_ids_nothing_moves_unseen);
