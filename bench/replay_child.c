@@ -354,6 +354,8 @@ static int play_timeline(struct replay *replay) {
         if (replay->busy && op->code != 'm' &&
             !check_busy(replay, busy_work(replay->busy, op->stream, tape->gaps_us[i])))
             return 0;
+        if (replay->pace > 0)
+            pass_time(replay, tape->gaps_us[i]);
     }
     return 1;
 }
