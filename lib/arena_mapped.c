@@ -46,9 +46,9 @@ enum { ADDRESSES_SMALL = 16 }; /* a part of them */
 #define PIECE (64 * MIB)
 /* The least that is added for small requests, unless all steps may be smaller. */
 #define STEP_SMALL (8 * MIB)
-/* The most of a handle that moves to small requests, and of what they have of what is taken beforehand. */
+/* The most of a handle that moves to small requests, and of what they get of what is taken beforehand. */
 #define SPARE_SMALL (16 * MIB)
-enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have that */
+enum { PREALLOC_SMALL = 16 }; /* a part of it, unless they have so much idle */
 
 /* Of the device, what its programs are taken to need at least; host tables are made for it at once. */
 enum { FORESEEN_PART = 8 };
@@ -644,6 +644,20 @@ static size_t held(const struct range *g, int small) {
     return bytes;
 }
 
+/* Of the memory of small requests, in whole pages, what could serve any of them once its uses are seen done. */
+static size_t idle_small(const struct range *g) {
+    size_t bytes = 0;
+
+    for (size_t i = g->small_pieces; i < g->piece_count; i++) {
+        const struct piece *p = &g->pieces[i];
+
+        bytes += p->what == TAKEN || p->what == HOLE || p->what == SHADOW || p->bytes < SMALL
+                     ? 0
+                     : p->bytes;
+    }
+    return weir__size_round_down(bytes, PAGE);
+}
+
 /* Of the range, behind the common part. */
 static size_t small_part(const struct range *g) {
     return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
@@ -1215,7 +1229,7 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     }
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
-    small = bytes > PAGE ? (size_t)weir__size_less(small, held(a->range, 1)) : 0;
+    small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
     if (result == CUDA_SUCCESS) {
         status = grow_kind(a, 0, bytes - small, got);
