@@ -16,8 +16,9 @@
  * whose it was.  With "zero-stream" freed blocks stay on the stream's shelf, likewise, and what comes
  * from there is the stream's own and stays as it was; with "zero-always" it is zeroed too.
  *
- * Verifying copies to the host and waits for the stream.  Streams that a block was noted to be used on
- * are waited for by its stream, on the device.  A shelf goes by the stream's id: handles come again.
+ * Verifying copies to the host and waits for the stream; where the driver refuses that wait, for the device, at once or
+ * before anything else is verified: as long as the copy is under way nobody else has its block or the buffer.  Streams
+ * that a block was noted to be used on are waited for by its stream, on the device.  A shelf goes by the stream's id: handles come again.
  *
  * Capture.  A block that is requested there is the graph's: no gaps and no poison, but it is zeroed, by a
  * node of the graph, at each launch.  One that is freed there goes down as it is, unverified, since a
@@ -81,8 +82,9 @@ struct weir_harden {
     uint64_t reused;                    /* requests that a shelf served */
     uint64_t late_writes, overruns;
 
-    pthread_mutex_t checking;
-    unsigned char *buffer; /* BUFFER bytes */
+    pthread_mutex_t checking; /* guards what follows */
+    unsigned char *buffer;    /* BUFFER bytes */
+    int is_copying;           /* one to the buffer may be under way: a wait for it failed */
 };
 
 static int is_on(const struct weir_harden *h, uint64_t kinds) {
@@ -142,12 +144,25 @@ static CUresult fill(const struct weir_harden *h, CUdeviceptr at, unsigned char 
     return result;
 }
 
-/* Copies up to BUFFER bytes and waits for the stream. */
+/* No copy is under way any more; the caller holds `checking`. */
+static CUresult settle(struct weir_harden *h) {
+    CUresult result = h->is_copying ? weir__engine_wait_for_device(h->host) : CUDA_SUCCESS;
+
+    h->is_copying = result != CUDA_SUCCESS;
+    return result;
+}
+
+/* Copies up to BUFFER bytes and waits for the stream; likewise. */
 static CUresult fetch(struct weir_harden *h, CUdeviceptr at, size_t bytes, weir_stream stream) {
     const struct weir_driver *driver = h->host->driver;
     CUresult result = driver->cuMemcpyDtoHAsync(h->buffer, at, bytes, stream);
 
-    return result == CUDA_SUCCESS ? driver->cuStreamSynchronize(stream) : result;
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->cuStreamSynchronize(stream);
+    h->is_copying = result != CUDA_SUCCESS;
+    (void)settle(h);
+    return result;
 }
 
 /* The first byte that is not `value`, or `bytes` (> 0). */
@@ -171,7 +186,8 @@ static CUresult verify(struct weir_harden *h, CUdeviceptr at, unsigned char valu
     if (result != CUDA_SUCCESS)
         return result;
     pthread_mutex_lock(&h->checking);
-    while (*bad < bytes) {
+    result = settle(h);
+    while (result == CUDA_SUCCESS && *bad < bytes) {
         size_t part = bytes - *bad < BUFFER ? bytes - *bad : BUFFER, same;
 
         result = fetch(h, at + *bad, part, stream);
@@ -726,6 +742,16 @@ static weir_status free_below(struct weir_harden *h, struct block *b, weir_strea
     return status;
 }
 
+/* Of a block that was refused once. */
+static int may_be_copied(struct weir_harden *h) {
+    int copying;
+
+    pthread_mutex_lock(&h->checking);
+    copying = h->is_copying;
+    pthread_mutex_unlock(&h->checking);
+    return copying;
+}
+
 static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_stream stream,
                                  struct weir_use_list *uses) {
     CUdeviceptr address = address_of(h, b);
@@ -735,7 +761,8 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
     if (!is_on(h, ~(uint64_t)WEIR_HARDEN_ZERO_ALWAYS))
         return free_below(h, b, stream, uses);
     status = finish_on(h, b, stream, uses, &id);
-    if (status == WEIR_E_CAPTURE) /* with noted streams this is refused there */
+    if (status == WEIR_E_CAPTURE &&
+        !may_be_copied(h)) /* with noted streams this is refused there */
         return free_below(h, b, stream, uses);
     if (status != WEIR_OK) {
         (void)add_live(h, b);

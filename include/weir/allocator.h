@@ -134,7 +134,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
  * and the note is dropped: order the free behind that work yourself and call again.
  * E_CAPTURE: a stream is being captured and the block has noted streams, or (pool engine, front off)
- * was not allocated in that capture: nothing changed, free it after the capture.  A free of any other
+ * was not allocated in that capture, or (hardened) a look at a block is under way that the driver did not let wait for:
+ * nothing changed, free it after the capture.  A free of any other
  * block from outside the capture is taken, and takes effect when the capture has ended or been
  * aborted, or once weir has waited for the device, as a trim does (platform engine: at once): a graph
  * that uses the block must not be launched any more.
