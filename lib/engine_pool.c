@@ -608,6 +608,7 @@ static void note_refused(struct pool *p, uint64_t reserve) {
     uint64_t least = atomic_load_explicit(&p->unwind_to, memory_order_relaxed);
 
     while (reserve < least &&
+           /* unreached: that another thread lowers it at the same moment */
            !atomic_compare_exchange_weak_explicit(&p->unwind_to, &least, reserve,
                                                   memory_order_relaxed, memory_order_relaxed))
         ;

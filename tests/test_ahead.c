@@ -889,8 +889,8 @@ static void *ask_meanwhile(void *grower) {
     return NULL;
 }
 
-/* A mapped arena of 64 MiB that grows to 256, held where the first new handle is about to be had. */
-static weir_allocator *make_held(struct grower *g) {
+/* A mapped arena of 64 MiB that grows to so many bytes, held where the first new handle is about to be had. */
+static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
     weir_options options = options_for(MAPPED, 0, 0);
 
@@ -900,7 +900,7 @@ static weir_allocator *make_held(struct grower *g) {
     holding.cuMemSetAccess = held_access;
     options.front = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(64 * MIB);
-    *g = (struct grower){.a = make_on(&holding, &options), .bytes = 256 * MIB};
+    *g = (struct grower){.a = make_on(&holding, &options), .bytes = bytes};
     holds = 1;
     ck_assert_int_eq(pthread_create(&g->thread, NULL, grow_meanwhile, g), 0);
     while (sem_wait(&inside) != 0)
@@ -917,7 +917,7 @@ static void let_go(struct grower *g) {
 /* Who finds room meanwhile does not wait, and sees the step in the reserve. */
 START_TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
-    weir_allocator *a = make_held(&g);
+    weir_allocator *a = make_held(&g, 256 * MIB);
     void *block = take(a, 20 * MIB, A);
     uint64_t before = stats_of(a).reserve;
 
@@ -939,7 +939,7 @@ END_TEST
 /* Who has to grow has what comes, and brings no more if that is enough. */
 START_TEST(who_has_to_grow_waits_for_what_comes) {
     struct grower g, asks;
-    weir_allocator *a = make_held(&g);
+    weir_allocator *a = make_held(&g, 256 * MIB);
 
     asks = (struct grower){.a = a, .bytes = (_i ? 400 : 160) * MIB};
     ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
@@ -963,7 +963,7 @@ START_TEST(what_does_not_come_leaves_nothing) {
     weir_allocator *a;
 
     answer = CUDA_ERROR_INVALID_VALUE;
-    a = make_held(&g);
+    a = make_held(&g, 256 * MIB);
     OK(weir_free(a, take(a, 20 * MIB, A), A));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -972,13 +972,32 @@ START_TEST(what_does_not_come_leaves_nothing) {
     MUST((stats_of(a).reserve == 64 * MIB) == !_i);
     MUST_EQ(stats_of(a).reserve_peak, stats_of(a).reserve);
     MUST_EQ(all - device_free(), stats_of(a).reserve);
-    if (_i)
-        OK(weir_preallocate(a, 240 * MIB, NULL));
-    weir__model_faults_clear();
+    if (_i) {
+        OK(weir_preallocate(a, 320 * MIB, NULL));
+        ck_assert_uint_eq(stats_of(a).reserve, 320 * MIB);
+        weir__model_faults_clear();
+        OK(weir_trim(a, 0, NULL));
+    }
     OK(weir_preallocate(a, 256 * MIB, NULL));
     ck_assert_uint_eq(stats_of(a).reserve, 256 * MIB);
     destroy(a);
     MUST_EQ(device_free(), all);
+}
+END_TEST
+
+/* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
+START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
+    struct grower g;
+    weir_allocator *a = make_held(&g, GIB);
+
+    OK(weir_set_limit(a, bytes_amount((_i ? 128 : 400) * MIB)));
+    let_go(&g);
+    EXPECT(WEIR_E_LIMIT, g.status);
+    MUST_EQ(stats_of(a).reserve, (_i ? 64 + 256 : 400) * MIB);
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
+    OK(weir_set_limit(a, bytes_amount(GIB)));
+    OK(weir_preallocate(a, GIB, NULL));
+    destroy(a);
 }
 END_TEST
 
@@ -1003,6 +1022,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, what_has_room_does_not_wait_for_a_step);
     tcase_add_loop_test(tests, who_has_to_grow_waits_for_what_comes, 0, 2);
     tcase_add_loop_test(tests, what_does_not_come_leaves_nothing, 0, 2);
+    tcase_add_loop_test(tests, a_limit_that_is_lowered_meanwhile_is_the_cause, 0, 2);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
     tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);
