@@ -669,16 +669,23 @@ START_TEST(a_lost_device_is_left_alone) {
 }
 END_TEST
 
+/* No thread can be had from now on. */
+static void refuse_threads(void) {
+    pthread_attr_t huge;
+
+    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
+    MUST(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+}
+
 /* Then requests grow by themselves. */
 START_TEST(without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB, 0);
-    pthread_attr_t huge;
     weir_allocator *a;
     uint64_t steps;
 
     catch_log();
-    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
-    MUST(pthread_setattr_default_np(&huge) == 0);
+    refuse_threads();
     options.log = WEIR_LOG_WARNING;
     a = make_on(&real, &options);
     (void)lines();
@@ -688,7 +695,28 @@ START_TEST(without_a_thread_there_is_an_allocator) {
     MUST_EQ(stats_of(a).ahead_steps, steps);
     MUST_EQ(stats_of(a).growth_allocs, 1);
     destroy(a);
-    pthread_attr_destroy(&huge);
+}
+END_TEST
+
+/* And nobody pays for idle memory, so that it moves to them. */
+START_TEST(without_a_thread_memory_moves) {
+    weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0, 0);
+    weir_allocator *a;
+    void *block[4];
+    uint64_t made;
+
+    refuse_threads();
+    a = make_on(&real, &options);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 256 * MIB, A);
+    for (int i = 0; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
+    OK(weir_free(a, take(a, 512 * MIB, A), A));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemCreate), made);
+    for (int i = 1; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
 }
 END_TEST
 
@@ -1043,6 +1071,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
     tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
+    tcase_add_loop_test(tests, without_a_thread_memory_moves, 0, 2);
     tcase_add_loop_test(tests, a_high_mark_below_the_low_one, 0, WAYS);
     tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);
