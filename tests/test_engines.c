@@ -3535,6 +3535,43 @@ START_TEST(who_is_refused_beside_a_trim_waits_for_it) {
 }
 END_TEST
 
+static void *trim_elsewhere(void *unused) {
+    OK(weir_trim(elsewhere.a, 0, NULL));
+    return unused;
+}
+
+/* A request that finds nothing, and before it knows, a trim of another thread's. */
+static CUresult refuse_and_trim(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                                CUstream stream) {
+    pthread_t thread;
+
+    if (stream != A || probes_left == 0)
+        return driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+    probes_left = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, trim_elsewhere, NULL), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+START_TEST(who_is_refused_before_a_trim_ends_tries_again) {
+    weir_options options = plain(KIND_POOL, 0);
+    void *block;
+
+    hasty = *driver;
+    hasty.cuMemAllocFromPoolAsync = refuse_and_trim;
+    elsewhere.a = make_on(&hasty, &options);
+    block = take(elsewhere.a, 64 * MIB, B);
+    busy(B, MS);
+    give(elsewhere.a, block, B);
+    driver->sleep_ns(10 * MS);
+    probes_left = 1;
+    block = take(elsewhere.a, 32 * MIB, A);
+    ck_assert_uint_eq(reserve(elsewhere.a), 32 * MIB);
+    give(elsewhere.a, block, A);
+    destroy(elsewhere.a);
+}
+END_TEST
+
 /* Idle memory in pieces, of which a trim finds only by a probe block that it has no unit. */
 static void take_in_pieces(void *live[4]) {
     void *piece[8];
@@ -3687,6 +3724,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, what_was_refused_is_nobodys_growth);
     tcase_add_test(tests, who_is_refused_beside_a_trim_waits_for_it);
+    tcase_add_test(tests, who_is_refused_before_a_trim_ends_tries_again);
     tcase_add_test(tests, a_trim_brings_nobody_above_a_lowered_limit);
     tcase_add_test(tests, a_trim_is_no_peak);
     tcase_add_test(tests, a_later_refusal_keeps_what_was_preallocated);
