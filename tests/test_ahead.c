@@ -1025,6 +1025,7 @@ START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
     EXPECT(WEIR_E_LIMIT, g.status);
     MUST_EQ(stats_of(a).reserve, (_i ? 64 + 256 : 400) * MIB);
     EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
+    OK(weir_preallocate(a, stats_of(a).reserve, NULL));
     OK(weir_set_limit(a, bytes_amount(GIB)));
     OK(weir_preallocate(a, GIB, NULL));
     destroy(a);

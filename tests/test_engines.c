@@ -3555,19 +3555,23 @@ static CUresult refuse_and_trim(CUdeviceptr *block, size_t bytes, CUmemoryPool p
 
 START_TEST(who_is_refused_before_a_trim_ends_tries_again) {
     weir_options options = plain(KIND_POOL, 0);
-    void *block;
+    void *block, *kept;
 
     hasty = *driver;
     hasty.cuMemAllocFromPoolAsync = refuse_and_trim;
     elsewhere.a = make_on(&hasty, &options);
+    kept = take(elsewhere.a, 32 * MIB, B);
     block = take(elsewhere.a, 64 * MIB, B);
     busy(B, MS);
     give(elsewhere.a, block, B);
     driver->sleep_ns(10 * MS);
     probes_left = 1;
-    block = take(elsewhere.a, 32 * MIB, A);
-    ck_assert_uint_eq(reserve(elsewhere.a), 32 * MIB);
-    give(elsewhere.a, block, A);
+    EXPECT(_i ? WEIR_E_NO_MEMORY : WEIR_OK,
+           weir_alloc(elsewhere.a, _i ? 4 * GIB : 32 * MIB, A, &block));
+    ck_assert_uint_eq(reserve(elsewhere.a), (_i ? 32 : 64) * MIB);
+    if (!_i)
+        give(elsewhere.a, block, A);
+    give(elsewhere.a, kept, B);
     destroy(elsewhere.a);
 }
 END_TEST
@@ -3724,7 +3728,7 @@ static void add_growth(TCase *tests) {
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, what_was_refused_is_nobodys_growth);
     tcase_add_test(tests, who_is_refused_beside_a_trim_waits_for_it);
-    tcase_add_test(tests, who_is_refused_before_a_trim_ends_tries_again);
+    tcase_add_loop_test(tests, who_is_refused_before_a_trim_ends_tries_again, 0, 2);
     tcase_add_test(tests, a_trim_brings_nobody_above_a_lowered_limit);
     tcase_add_test(tests, a_trim_is_no_peak);
     tcase_add_test(tests, a_later_refusal_keeps_what_was_preallocated);
