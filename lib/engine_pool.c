@@ -26,7 +26,7 @@
  *
  * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken under
  * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
- * release threshold is finite.
+ * release threshold is finite; a request that is refused waits for it.
  *
  * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
  * the peak of what was in use, in units.
