@@ -50,8 +50,9 @@ struct weir_arena_backing {
     weir_status (*make_room)(struct weir_arena *a, const struct weir_arena_request *r, int *grew);
     /* Waits for memory that is on its way, in another thread's `grow`; 0: there is none.  NULL: `grow` keeps the lock. */
     int (*await)(struct weir_arena *a);
-    /* Takes so many bytes, or fewer: *got, which was 0. */
-    weir_status (*grow)(struct weir_arena *a, size_t bytes, size_t *got);
+    /* Takes what a reserve of so many bytes lacks: *got, which was 0.  OK: all of it, though another thread may have
+     * given some back meanwhile. */
+    weir_status (*grow)(struct weir_arena *a, uint64_t reserve, size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */
     weir_status (*shrink)(struct weir_arena *a, size_t keep);

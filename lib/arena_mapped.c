@@ -1211,19 +1211,17 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
     return status;
 }
 
-static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) {
+static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
-    uint64_t wanted = weir__arena_reserve(a) + bytes;
     int result_before = weir__driver_result;
-    size_t small;
+    size_t lacks, bytes, small;
     CUresult result;
 
     begin_bringing(a);
     lift_shadows(a, 1);
-    bytes = weir__size_round_down(
-        weir__size_smaller(weir__size_less(wanted, weir__arena_reserve(a)), weir__arena_room(a)),
-        PAGE);
+    lacks = (size_t)weir__size_less(reserve, weir__arena_reserve(a));
+    bytes = weir__size_round_down(weir__size_smaller(lacks, weir__arena_room(a)), PAGE);
     if (!survey(a, 0)) {
         end_bringing(a);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -1241,8 +1239,8 @@ static weir_status mapped_grow(struct weir_arena *a, size_t bytes, size_t *got) 
     }
     end_bringing(a);
     weir__arena_grown(a);
-    if (*got > 0 && status == WEIR_E_NO_MEMORY)
-        status = WEIR_OK;
+    if (status == WEIR_OK && *got < lacks)
+        return weir__arena_is_full(a);
     if (status == WEIR_OK)
         weir__set_driver_result(result_before);
     return status;

@@ -70,6 +70,10 @@ int weir__drop_in_knows_peak(const weir_allocator *a) {
     return a->front && !a->harden;
 }
 
+int weir__drop_in_has_blocks(weir_allocator *a) {
+    return weir__front_has_blocks(a->front);
+}
+
 uint64_t weir__drop_in_peak(weir_allocator *a) {
     return weir__front_peak_lately(a->front);
 }

@@ -58,6 +58,9 @@ weir_status weir__drop_in_free_done(weir_allocator *allocator, void *block);
  * the device.  Nothing if it is being captured, or not known. */
 void weir__drop_in_stream_ends(weir_allocator *allocator, weir_stream stream);
 
+/* 1 if a block of it is live, which no call of the driver's is needed for.  For one that knows its peak, too. */
+int weir__drop_in_has_blocks(weir_allocator *allocator);
+
 /* The most bytes that were requested at once since this was last begun anew: a lower bound, as
  * weir_statistics says of peaks.  For an allocator that keeps it. */
 int weir__drop_in_knows_peak(const weir_allocator *allocator);

@@ -205,28 +205,27 @@ static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
 static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     struct weir_arena *a = engine;
     uint64_t started = a->host->driver->ticks();
-    uint64_t most = weir__size_round_down((size_t)a->host->limit, a->backing->granularity), wanted;
     weir_status status = WEIR_OK;
-    size_t rounded, bytes = 0, got = 0;
+    size_t rounded, bytes, got = 0;
+    uint64_t most, wanted;
 
     if (!weir__size_round_up((size_t)target, a->backing->granularity, &rounded))
         rounded = SIZE_MAX;
-    wanted = rounded < most ? rounded : most;
     weir__lock_take(&a->lock);
     (void)wait_for_growth(a);
+    most = weir__size_round_down((size_t)a->host->limit, a->backing->granularity);
+    wanted = rounded < most ? rounded : most;
     if (wanted > weir__arena_reserve(a)) {
         bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
-        status = a->backing->grow(a, bytes, &got);
+        status = a->backing->grow(a, wanted, &got);
         weir__nvtx_pop();
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),
                               weir__arena_reserve(a));
     }
-    /* Where all came that was missing, another thread has given some back. */
-    if (status == WEIR_OK && weir__arena_reserve(a) < target && (target > most || got < bytes))
-        status = weir__engine_refuse(
-            target > most && a->host->limit < UINT64_MAX ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+    if (status == WEIR_OK && target > most && weir__arena_reserve(a) < target)
+        status = weir__engine_refuse(WEIR_E_LIMIT);
     weir__lock_give(&a->lock);
     return status;
 }

@@ -178,7 +178,8 @@ lib_libweir_la_LIBADD = lib/libweir-core.la
 #
 #   release   version-info   why
 #   0.1.0     0:0:0          first release
-lib_libweir_la_LDFLAGS = -version-info 0:0:0 -no-undefined
+# Its threads, and what it does at the end, may outlast a dlclose.
+lib_libweir_la_LDFLAGS = -version-info 0:0:0 -no-undefined -Wl,-z,nodelete
 EXTRA_lib_libweir_la_DEPENDENCIES =
 if HAVE_VERSION_SCRIPT
 lib_libweir_la_LDFLAGS += -Wl,--version-script=$(top_srcdir)/lib/libweir.map
@@ -224,7 +225,7 @@ lib_libweir_preload_la_SOURCES = \
 	lib/adapters/preload_trace.c
 lib_libweir_preload_la_CPPFLAGS = $(AM_CPPFLAGS) -DWEIR_INTERPOSED='"preload_calls.h"'
 lib_libweir_preload_la_LIBADD = lib/libweir-shown.la lib/libweir-core.la
-lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined \
+lib_libweir_preload_la_LDFLAGS = -module -avoid-version -shared -no-undefined -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/lib/libweir-preload.map
 EXTRA_lib_libweir_preload_la_DEPENDENCIES = lib/libweir-preload.map
 EXTRA_DIST += lib/libweir-preload.map

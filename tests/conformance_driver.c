@@ -237,6 +237,14 @@ START_TEST(high_marks_take_zero_alone) {
         MUST(driver->cuMemPoolSetAttribute(pool, a, &one) == CUDA_ERROR_INVALID_VALUE);
     CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &zero));
     MUST_EQ(get(CU_MEMPOOL_ATTR_USED_MEM_HIGH), 0); /* which is what is used */
+    give(take(100 * MIB, s), s);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuMemPoolTrimTo(pool, 0));
+    CU(driver->cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero));
+    MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT));
+    give(take(MIB, s), s);
+    MUST_LE(32 * MIB, get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH));
+    MUST_LE(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 64 * MIB);
 }
 END_TEST
 

@@ -123,13 +123,16 @@ tests_test_top_LDADD = $(LDADD) $(JANSSON_LIBS)
 
 public_tests = \
 	tests/test_public_api \
-	tests/test_public_library
+	tests/test_public_library \
+	tests/test_public_unload
 if WEIR_ADAPTERS
 public_tests += tests/test_public_adapters
 endif
 tests_test_public_adapters_LDADD = $(public_ldadd)
 tests_test_public_api_LDADD = $(public_ldadd)
 tests_test_public_library_LDADD = $(public_ldadd)
+tests_test_public_unload_LDADD =
+EXTRA_tests_test_public_unload_DEPENDENCIES = lib/libweir.la
 
 # These compile against the headers of the CUDA toolkit, and need no more of it.
 cuda_tests = \

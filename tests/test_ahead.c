@@ -669,16 +669,23 @@ START_TEST(a_lost_device_is_left_alone) {
 }
 END_TEST
 
+/* No thread can be had from now on. */
+static void refuse_threads(void) {
+    pthread_attr_t huge;
+
+    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
+    MUST(pthread_setattr_default_np(&huge) == 0);
+    pthread_attr_destroy(&huge);
+}
+
 /* Then requests grow by themselves. */
 START_TEST(without_a_thread_there_is_an_allocator) {
     weir_options options = options_for(_i, 64 * MIB, 0);
-    pthread_attr_t huge;
     weir_allocator *a;
     uint64_t steps;
 
     catch_log();
-    MUST(pthread_attr_init(&huge) == 0 && pthread_attr_setstacksize(&huge, (size_t)1 << 50) == 0);
-    MUST(pthread_setattr_default_np(&huge) == 0);
+    refuse_threads();
     options.log = WEIR_LOG_WARNING;
     a = make_on(&real, &options);
     (void)lines();
@@ -688,7 +695,28 @@ START_TEST(without_a_thread_there_is_an_allocator) {
     MUST_EQ(stats_of(a).ahead_steps, steps);
     MUST_EQ(stats_of(a).growth_allocs, 1);
     destroy(a);
-    pthread_attr_destroy(&huge);
+}
+END_TEST
+
+/* And nobody pays for idle memory, so that it moves to them. */
+START_TEST(without_a_thread_memory_moves) {
+    weir_options options = options_for(MAPPED, _i ? 512 * MIB : 0, 0);
+    weir_allocator *a;
+    void *block[4];
+    uint64_t made;
+
+    refuse_threads();
+    a = make_on(&real, &options);
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, 256 * MIB, A);
+    for (int i = 0; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    made = weir__model_calls(WEIR_ENTRY_cuMemCreate);
+    OK(weir_free(a, take(a, 512 * MIB, A), A));
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemCreate), made);
+    for (int i = 1; i < 4; i += 2)
+        OK(weir_free(a, block[i], A));
+    destroy(a);
 }
 END_TEST
 
@@ -850,16 +878,16 @@ END_TEST
 
 /* A step that the test holds in the driver's call which ends it, for ten seconds at most. */
 static sem_t inside, go_on;
-static int holds, gave_up;
+static int holds; /* at so many calls from now */
+static int held_call = 1, gave_up;
 static CUresult answer; /* of the call; CUDA_SUCCESS: what the driver says */
 
 static CUresult held_access(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *list,
                             size_t count) {
     struct timespec until;
 
-    if (!holds)
+    if (holds == 0 || --holds > 0)
         return driver->cuMemSetAccess(base, bytes, list, count);
-    holds = 0;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 10;
     sem_post(&inside);
@@ -889,8 +917,9 @@ static void *ask_meanwhile(void *grower) {
     return NULL;
 }
 
-/* A mapped arena of 64 MiB that grows to 256, held where the first new handle is about to be had. */
-static weir_allocator *make_held(struct grower *g) {
+/* A mapped arena of 64 MiB that grows to so many bytes, held where the first new handle is about to be had, or
+ * another. */
+static weir_allocator *make_held(struct grower *g, size_t bytes) {
     static struct weir_driver holding;
     weir_options options = options_for(MAPPED, 0, 0);
 
@@ -900,8 +929,8 @@ static weir_allocator *make_held(struct grower *g) {
     holding.cuMemSetAccess = held_access;
     options.front = WEIR_SWITCH_OFF;
     options.prealloc = bytes_amount(64 * MIB);
-    *g = (struct grower){.a = make_on(&holding, &options), .bytes = 256 * MIB};
-    holds = 1;
+    *g = (struct grower){.a = make_on(&holding, &options), .bytes = bytes};
+    holds = held_call;
     ck_assert_int_eq(pthread_create(&g->thread, NULL, grow_meanwhile, g), 0);
     while (sem_wait(&inside) != 0)
         ;
@@ -917,7 +946,7 @@ static void let_go(struct grower *g) {
 /* Who finds room meanwhile does not wait, and sees the step in the reserve. */
 START_TEST(what_has_room_does_not_wait_for_a_step) {
     struct grower g;
-    weir_allocator *a = make_held(&g);
+    weir_allocator *a = make_held(&g, 256 * MIB);
     void *block = take(a, 20 * MIB, A);
     uint64_t before = stats_of(a).reserve;
 
@@ -939,7 +968,7 @@ END_TEST
 /* Who has to grow has what comes, and brings no more if that is enough. */
 START_TEST(who_has_to_grow_waits_for_what_comes) {
     struct grower g, asks;
-    weir_allocator *a = make_held(&g);
+    weir_allocator *a = make_held(&g, 256 * MIB);
 
     asks = (struct grower){.a = a, .bytes = (_i ? 400 : 160) * MIB};
     ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
@@ -956,14 +985,15 @@ START_TEST(who_has_to_grow_waits_for_what_comes) {
 END_TEST
 
 /* What does not come is nowhere, and the next step has its place; what the driver does not take back stays mapped,
- * part of the reserve, and the next step comes behind it. */
+ * part of the reserve, and the next step comes behind it, also if it is for small requests. */
 START_TEST(what_does_not_come_leaves_nothing) {
     uint64_t all = device_free();
     struct grower g;
     weir_allocator *a;
 
     answer = CUDA_ERROR_INVALID_VALUE;
-    a = make_held(&g);
+    held_call = _i == 2 ? 2 : 1;
+    a = make_held(&g, 256 * MIB);
     OK(weir_free(a, take(a, 20 * MIB, A), A));
     if (_i)
         weir__model_fail(WEIR_ENTRY_cuMemUnmap, 1, CUDA_ERROR_UNKNOWN, 1);
@@ -972,13 +1002,33 @@ START_TEST(what_does_not_come_leaves_nothing) {
     MUST((stats_of(a).reserve == 64 * MIB) == !_i);
     MUST_EQ(stats_of(a).reserve_peak, stats_of(a).reserve);
     MUST_EQ(all - device_free(), stats_of(a).reserve);
-    if (_i)
-        OK(weir_preallocate(a, 240 * MIB, NULL));
-    weir__model_faults_clear();
+    if (_i) {
+        OK(weir_preallocate(a, 320 * MIB, NULL));
+        ck_assert_uint_eq(stats_of(a).reserve, 320 * MIB);
+        weir__model_faults_clear();
+        OK(weir_trim(a, 0, NULL));
+    }
     OK(weir_preallocate(a, 256 * MIB, NULL));
     ck_assert_uint_eq(stats_of(a).reserve, 256 * MIB);
     destroy(a);
     MUST_EQ(device_free(), all);
+}
+END_TEST
+
+/* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
+START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
+    struct grower g;
+    weir_allocator *a = make_held(&g, GIB);
+
+    OK(weir_set_limit(a, bytes_amount((_i ? 128 : 400) * MIB)));
+    let_go(&g);
+    EXPECT(WEIR_E_LIMIT, g.status);
+    MUST_EQ(stats_of(a).reserve, (_i ? 64 + 256 : 400) * MIB);
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
+    OK(weir_preallocate(a, stats_of(a).reserve, NULL));
+    OK(weir_set_limit(a, bytes_amount(GIB)));
+    OK(weir_preallocate(a, GIB, NULL));
+    destroy(a);
 }
 END_TEST
 
@@ -1002,7 +1052,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, beside_threads_at_work, 0, WAYS);
     tcase_add_test(tests, what_has_room_does_not_wait_for_a_step);
     tcase_add_loop_test(tests, who_has_to_grow_waits_for_what_comes, 0, 2);
-    tcase_add_loop_test(tests, what_does_not_come_leaves_nothing, 0, 2);
+    tcase_add_loop_test(tests, what_does_not_come_leaves_nothing, 0, 3);
+    tcase_add_loop_test(tests, a_limit_that_is_lowered_meanwhile_is_the_cause, 0, 2);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
     tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);
@@ -1023,6 +1074,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
     tcase_add_loop_test(tests, without_a_thread_there_is_an_allocator, 0, WAYS);
+    tcase_add_loop_test(tests, without_a_thread_memory_moves, 0, 2);
     tcase_add_loop_test(tests, a_high_mark_below_the_low_one, 0, WAYS);
     tcase_add_loop_test(tests, a_refusal_leaves_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, pauses_after_refusals_double_to_a_bound, 0, 1);

@@ -221,6 +221,12 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     return WEIR_OK;
 }
 
+/* Without a word of the driver, since others wait for `lock`. */
+static int has_blocks(struct weir_served *s) {
+    return s->needs_sums ? atomic_load_explicit(&s->used, memory_order_relaxed) > 0
+                         : weir__drop_in_has_blocks(s->allocator);
+}
+
 /* Where the next one stands: behind all others, or where there is no room left, in the place of one that was lost with
  * its context, best of one that is known to have no blocks, of which no free can come any more.  That one is found no
  * longer, and stays: somebody may be looking at it.  WEIR_MOST_SERVED: all of them serve. */
@@ -231,13 +237,11 @@ static unsigned find_place(void) {
         return known;
     for (unsigned i = known; i-- > 0;) {
         struct weir_served *s = weir__served_at(i);
-        weir_statistics figures = {.size = sizeof figures};
 
         if (atomic_load_explicit(&s->state, memory_order_acquire) != WEIR_SERVED_LOST)
             continue;
         found = i;
-        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) &&
-            weir_stats(s->allocator, &figures) == WEIR_OK && figures.blocks == 0)
+        if (!atomic_load_explicit(&s->is_stuck, memory_order_relaxed) && !has_blocks(s))
             break;
     }
     return found;

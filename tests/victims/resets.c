@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* resets.c: a program that resets its device over and over, as test suites do, and asks a pool each time.  Its
  * argument is how often; a second one, before which of them a thread asks for memory in a call of cuMemAlloc that does
- * not end. */
+ * not end, or, if they are over by then, of the name that is a third one, while the program asks another pool. */
 #include "work.h"
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ static void *wait_for_memory(void *context) {
     victim_fail("the call has ended");
 }
 
-static void hang(CUcontext context) {
+static void hang(CUcontext context, const char *entry) {
     union {
         void *address;
         int (*stop)(const char *entry);
@@ -35,12 +35,29 @@ static void hang(CUcontext context) {
     } stop = {dlsym(library, "cuModelStop")}, stopped = {dlsym(library, "cuModelStopped")};
     pthread_t thread;
 
-    HOLDS(stop.address && stopped.address && stop.stop("cuMemAlloc_v2"));
+    HOLDS(stop.address && stopped.address && stop.stop(entry));
     HOLDS(pthread_create(&thread, NULL, wait_for_memory, context) == 0);
     for (int i = 0; i < 10000 && stopped.stopped() == 0; i++)
         (void)usleep(1000);
     HOLDS(stopped.stopped() == 1 &&
           stop.stop("cuMemPoolImportPointer")); /* no more of those that come */
+}
+
+/* While the first request of the device's pool hangs. */
+static void ask_another_pool(const char *entry) {
+    CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    CUmemoryPool pool;
+    CUcontext context;
+    CUstream stream;
+    CUdeviceptr block;
+
+    CU(cuda.cuDevicePrimaryCtxRetain(&context, 0));
+    CU(cuda.cuCtxSetCurrent(context));
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    hang(context, entry);
+    CU(cuda.cuMemAllocFromPoolAsync(&block, 4096, pool, stream));
 }
 
 int main(int argc, char **argv) {
@@ -67,9 +84,11 @@ int main(int argc, char **argv) {
         CU(cuda.cuMemFreeAsync(block, stream));
         CU(cuda.cuStreamSynchronize(stream));
         if (i + 1 == hung)
-            hang(context);
+            hang(context, "cuMemAlloc_v2");
         CU(reset.reset(0));
     }
+    if (hung > times && argc > 3)
+        ask_another_pool(argv[3]);
     printf("%d resets\n", times);
     return victim_status(argc, argv);
 }
