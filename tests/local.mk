@@ -27,9 +27,12 @@ endif
 AM_CPPFLAGS += $(CHECK_CFLAGS)
 
 # One name a line.  The source of tests/test_NAME is tests/test_NAME.c unless
-# tests_test_NAME_SOURCES says otherwise.
+# tests_test_NAME_SOURCES says otherwise.  What takes longest comes first, here and among the scripts, so that the
+# processors end together.
 unit_tests = \
 	tests/conformance \
+	tests/test_faults \
+	tests/test_worlds \
 	tests/test_abi \
 	tests/test_adapters \
 	tests/test_ahead \
@@ -44,7 +47,6 @@ unit_tests = \
 	tests/test_drop_in \
 	tests/test_engine \
 	tests/test_engines \
-	tests/test_faults \
 	tests/test_front \
 	tests/test_growth \
 	tests/test_harden \
@@ -82,8 +84,7 @@ unit_tests = \
 	tests/test_system \
 	tests/test_timeline \
 	tests/test_trace \
-	tests/test_verdict \
-	tests/test_worlds
+	tests/test_verdict
 
 tests_conformance_SOURCES = tests/conformance.c tests/conformance_driver.c tests/conformance_peers.c \
 	tests/conformance.h
@@ -261,19 +262,20 @@ LDADD = lib/libweir-shown.la lib/libweir-core.la $(CHECK_LIBS)
 public_ldadd = lib/libweir.la $(CHECK_LIBS) $(WEIR_LIBS)
 
 script_tests = \
-	tests/check-adapters \
 	tests/check-apart \
+	tests/check-models \
+	tests/check-program \
 	tests/check-drop-in \
+	tests/check-preload \
+	tests/check-top \
+	tests/check-adapters \
 	tests/check-examples \
 	tests/check-exports \
 	tests/check-headers \
 	tests/check-heap-profile \
 	tests/check-info \
 	tests/check-manual \
-	tests/check-models \
 	tests/check-nvtx \
-	tests/check-preload \
-	tests/check-program \
 	tests/check-record \
 	tests/check-report \
 	tests/check-tables \
@@ -281,7 +283,6 @@ script_tests = \
 	tests/check-run \
 	tests/check-python \
 	tests/check-processes \
-	tests/check-top \
 	tests/check-trace-events \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
@@ -473,7 +474,7 @@ clean-local:
 TESTS =
 if WEIR_TESTS
 check_LTLIBRARIES = $(fake_drivers) $(fake_injection) $(model_driver)
-check_PROGRAMS += $(unit_tests) $(fuzz_tests) $(stress_tests) tests/sim
+check_PROGRAMS += tests/sim $(unit_tests) $(fuzz_tests) $(stress_tests)
 if WEIR_SHARED
 check_PROGRAMS += $(public_tests)
 check_DATA = $(victims)

@@ -1,13 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* suite.h: how a suite of Check's is put together and run.  Must not know: what it tests. */
+/* suite.h: how a suite of Check's is put together and run, and assertions that may run often.
+ *
+ * Must not know: what it tests.
+ */
 #ifndef WEIR_TEST_SUITE_H
 #define WEIR_TEST_SUITE_H
 
 #include <check.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+/* Check writes a note to a file at each of its assertions, which is too slow for what runs a million
+ * times: these say nothing until they fail. */
+#define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
+#define MUST_EQ(a, b) must_compare((a) == (b), #a " == " #b, (uint64_t)(a), (uint64_t)(b), __LINE__)
+#define MUST_LE(a, b) must_compare((a) <= (b), #a " <= " #b, (uint64_t)(a), (uint64_t)(b), __LINE__)
+
+static inline void must_compare(int holds, const char *what, uint64_t a, uint64_t b, int line) {
+    if (!holds)
+        ck_abort_msg("line %d: not so: %s (%llu, %llu)", line, what, (unsigned long long)a,
+                     (unsigned long long)b);
+}
 
 /* The suite's program anew, by its name: what /proc/self/exe leads to may be Valgrind.  Comes back where it cannot. */
 static inline void exec_itself(char *const argv[]) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* support.h: the few lines that several suites share: expecting a status, random numbers, options.
+/* support.h: the few lines that several suites share: expecting a status, random numbers, options, patterns.
  *
  * Everything is static and small; what only one suite needs stays in that suite.
  */
@@ -9,6 +9,7 @@
 #include <check.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <weir/weir.h>
 
@@ -17,18 +18,6 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
-
-/* Check writes a note to a file at each of its assertions, which is too slow for what runs a million
- * times: these say nothing until they fail. */
-#define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
-#define MUST_EQ(a, b) must_compare((a) == (b), #a " == " #b, (uint64_t)(a), (uint64_t)(b), __LINE__)
-#define MUST_LE(a, b) must_compare((a) <= (b), #a " <= " #b, (uint64_t)(a), (uint64_t)(b), __LINE__)
-
-static inline void must_compare(int holds, const char *what, uint64_t a, uint64_t b, int line) {
-    if (!holds)
-        ck_abort_msg("line %d: not so: %s (%llu, %llu)", line, what, (unsigned long long)a,
-                     (unsigned long long)b);
-}
 
 /* A call's answer: MUST_EQ would ask twice. */
 #define ANSWERS(value, call) answers(__LINE__, #call, (uint64_t)(value), (uint64_t)(call))
@@ -98,6 +87,17 @@ static inline size_t random_size(uint64_t *state, size_t most) {
         bits++;
     size = (size_t)next_random(state) & (((size_t)1 << (next_random(state) % bits + 1)) - 1);
     return size == 0 ? 1 : size > most ? most : size;
+}
+
+/* Where a piece stops to have that value; its end, if it has it throughout. */
+static inline size_t first_other(const unsigned char *piece, unsigned char value, size_t bytes) {
+    size_t at = 0;
+
+    if (bytes > 0 && piece[0] == value && memcmp(piece, piece + 1, bytes - 1) == 0)
+        return bytes;
+    while (at < bytes && piece[at] == value)
+        at++;
+    return at;
 }
 
 static inline weir_statistics stats_of(weir_allocator *allocator) {

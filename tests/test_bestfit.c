@@ -28,9 +28,6 @@ static struct pair model[MOST]; /* ascending */
 static size_t count;
 static uint64_t random_state = 88172645463325252;
 
-/* Check writes a note to a file at each of its assertions, which is too slow for long runs. */
-#define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
-
 static uint64_t random_next(void) {
     random_state ^= random_state << 13;
     random_state ^= random_state >> 7;

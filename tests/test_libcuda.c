@@ -34,7 +34,7 @@ static void find(void *pointer, const char *symbol) {
     memcpy(pointer, &address, sizeof address);
 }
 
-#define MUST(fact) ((fact) ? (void)0 : (printf("not so: %s\n", #fact), exit(1)))
+#define CHILD_MUST(fact) ((fact) ? (void)0 : (printf("not so: %s\n", #fact), exit(1)))
 
 /* What the program's own calls see: the memory that weir takes, each of its blocks, its streams. */
 static int child_same(void) {
@@ -61,24 +61,25 @@ static int child_same(void) {
     find(&copy, "cuMemcpyDtoH_v2");
     find(&count, "cuDeviceGetCount");
     find(&ask, "cuPointerGetAttribute");
-    MUST(init(0) == 0 && count(&devices) == 0 && retain(&context, devices - 1) == 0);
-    MUST(set(context) == 0 && create(&stream, CU_STREAM_NON_BLOCKING) == 0);
-    MUST(info(&before, &total) == 0);
+    CHILD_MUST(init(0) == 0 && count(&devices) == 0 && retain(&context, devices - 1) == 0);
+    CHILD_MUST(set(context) == 0 && create(&stream, CU_STREAM_NON_BLOCKING) == 0);
+    CHILD_MUST(info(&before, &total) == 0);
     weir_options_init(&options);
-    MUST(weir_options_from_env(&options, NULL, 0) == WEIR_OK);
+    CHILD_MUST(weir_options_from_env(&options, NULL, 0) == WEIR_OK);
     options.device = devices == 1 ? "cuda" : "cuda:2";
     options.prealloc = (weir_amount){.value = 512 * MIB, .kind = WEIR_AMOUNT_BYTES};
-    MUST(weir_allocator_create(&options, &allocator) == WEIR_OK);
-    MUST(info(&after, &total) == 0);
+    CHILD_MUST(weir_allocator_create(&options, &allocator) == WEIR_OK);
+    CHILD_MUST(info(&after, &total) == 0);
     printf("engine %d arena %d devices %d taken %d\n", options.engine, options.arena, devices,
            before - after >= 512 * MIB);
-    MUST(weir_alloc(allocator, 100, stream, &block) == WEIR_OK);
-    MUST(fill((uintptr_t)block, 9, 100, stream) == 0 && copy(&byte, (uintptr_t)block, 1) == 0);
-    MUST(ask(&ordinal, 9, (uintptr_t)block) == 0);
+    CHILD_MUST(weir_alloc(allocator, 100, stream, &block) == WEIR_OK);
+    CHILD_MUST(fill((uintptr_t)block, 9, 100, stream) == 0 &&
+               copy(&byte, (uintptr_t)block, 1) == 0);
+    CHILD_MUST(ask(&ordinal, 9, (uintptr_t)block) == 0);
     printf("byte %d device %d\n", byte, ordinal);
-    MUST(weir_free(allocator, block, stream) == WEIR_OK);
-    MUST(weir_allocator_destroy(allocator) == WEIR_OK);
-    MUST(info(&after, &total) == 0);
+    CHILD_MUST(weir_free(allocator, block, stream) == WEIR_OK);
+    CHILD_MUST(weir_allocator_destroy(allocator) == WEIR_OK);
+    CHILD_MUST(info(&after, &total) == 0);
     printf("given back %d\n", before == after);
     return 0;
 }
@@ -197,7 +198,7 @@ int main(int argc, char **argv) {
 
     if (argc > 1) {
         library = dlopen("libcuda.so.1", RTLD_NOW);
-        MUST(library);
+        CHILD_MUST(library);
         return strcmp(argv[1], "same") == 0 ? child_same() : child_table();
     }
     suite = suite_create("libcuda");

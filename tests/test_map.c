@@ -148,9 +148,6 @@ static size_t random_below(size_t limit) {
     return (size_t)(random_state % limit);
 }
 
-/* Check writes a note to a file at each of its assertions, too slow for a long run. */
-#define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
-
 /* Keys that crowd together, so that most deletions move something; `there` and `values` say what
  * the map must hold.  The map fills and empties in turn. */
 START_TEST(a_long_random_run_as_the_array) {

@@ -39,7 +39,8 @@
 #define EXPECT(wanted, call)                                                                       \
     do {                                                                                           \
         CUresult result_is = (call);                                                               \
-        ck_assert_msg(result_is == (wanted), "%s: %u, not %s", #call, result_is, #wanted);         \
+        if (result_is != (wanted))                                                                 \
+            ck_abort_msg("%s: %u, not %s", #call, result_is, #wanted);                             \
     } while (0)
 #define OK(call) EXPECT(CUDA_SUCCESS, call)
 
@@ -2037,9 +2038,9 @@ static void verify(const struct slot *slot) {
     const uint64_t *words = (const uint64_t *)(uintptr_t)slot->address;
 
     for (size_t i = 0; i < slot->bytes / 8; i += step_of(slot))
-        ck_assert_uint_eq(words[i], slot->stamp + i);
+        MUST_EQ(words[i], slot->stamp + i);
     for (size_t i = slot->bytes & ~(size_t)7; i < slot->bytes; i++)
-        ck_assert_uint_eq(((const unsigned char *)words)[i], (unsigned char)slot->stamp);
+        MUST_EQ(((const unsigned char *)words)[i], (unsigned char)slot->stamp);
 }
 
 static size_t random_bytes(uint64_t *seed) {
@@ -2074,7 +2075,7 @@ static void random_block(struct slot *slot, uint64_t *seed, CUstream stream) {
         result = d->cuMemAlloc(&slot->address, slot->bytes);
     else
         result = d->cuMemAllocFromPoolAsync(&slot->address, slot->bytes, pool, stream);
-    ck_assert(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
+    MUST(result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY);
     if (result == CUDA_SUCCESS)
         stamp(slot);
 }

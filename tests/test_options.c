@@ -56,7 +56,8 @@ static void set_variable(const char *name, const char *value) {
 }
 
 static void assert_contains(const char *text, const char *part) {
-    ck_assert_msg(strstr(text, part) != NULL, "\"%s\" does not contain \"%s\"", text, part);
+    if (!strstr(text, part))
+        ck_abort_msg("\"%s\" does not contain \"%s\"", text, part);
 }
 
 /* The message says 'VALUE' in quotes, names what the user typed, and what would parse. */
@@ -64,8 +65,8 @@ static void assert_complains(const char *label, const char *value, const char *a
     char start[256];
 
     snprintf(start, sizeof start, "%s '%s': ", label, value);
-    ck_assert_msg(strncmp(message, start, strlen(start)) == 0, "\"%s\" does not begin with \"%s\"",
-                  message, start);
+    if (strncmp(message, start, strlen(start)) != 0)
+        ck_abort_msg("\"%s\" does not begin with \"%s\"", message, start);
     assert_contains(message, "; expected ");
     assert_contains(message, accepts);
 }
@@ -779,24 +780,22 @@ START_TEST(test_any_text) {
                               letters[i / LETTERS / LETTERS], '\0'};
             char *text = malloc(strlen(beginnings[b]) + (i % 4) + 1);
 
-            ck_assert_ptr_nonnull(text);
+            MUST(text != NULL);
             ending[i % 4] = '\0';
             strcat(strcpy(text, beginnings[b]), ending);
             weir_options_init(&first);
             weir_options_init(&second);
             if (weir_options_set(&first, name, text, message, sizeof message) != WEIR_OK) {
                 assert_complains(name, text, weir__setting_row(setting)->accepts);
-                ck_assert(!weir__option_is_set(&first, setting));
+                MUST(!weir__option_is_set(&first, setting));
             } else {
                 weir__option_show(&first, setting, shown, sizeof shown);
-                ck_assert_msg(weir_options_set(&second, name, shown, message, sizeof message) ==
-                                  WEIR_OK,
-                              "%s is shown as %s: %s", text, shown, message);
-                ck_assert_msg(setting == WEIR_SETTING_GROWTH || setting == WEIR_SETTING_HEADROOM ||
-                                  same_options(&first, &second),
-                              "%s is shown as %s", text, shown);
-                ck_assert_int_eq(weir__options_complete(&first, &second, message, sizeof message),
-                                 WEIR_OK);
+                if (weir_options_set(&second, name, shown, message, sizeof message) != WEIR_OK)
+                    ck_abort_msg("%s is shown as %s: %s", text, shown, message);
+                if (setting != WEIR_SETTING_GROWTH && setting != WEIR_SETTING_HEADROOM &&
+                    !same_options(&first, &second))
+                    ck_abort_msg("%s is shown as %s", text, shown);
+                MUST(weir__options_complete(&first, &second, message, sizeof message) == WEIR_OK);
             }
             free(text);
         }

@@ -31,8 +31,6 @@ static const struct weir_placement_rule bfc = {.granularity = 256, .split_waste 
 static struct weir_placement *p; /* under test; each test runs in a process of its own */
 static uint64_t clock_of_frees;
 
-/* Check writes a note to a file at each of its assertions, which is too slow for long runs. */
-#define MUST(condition) ((condition) ? (void)0 : ck_abort_msg("not so: %s", #condition))
 #define MUST_EQUAL(a, b) must_equal(__LINE__, #a, (uint64_t)(a), #b, (uint64_t)(b))
 
 static void must_equal(int line, const char *a, uint64_t x, const char *b, uint64_t y) {

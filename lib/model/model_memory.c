@@ -21,6 +21,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "hostmem.h"
+
 enum { GRAIN = 512, MOST_GRAINS = 8192, GRAIN_WORDS = MOST_GRAINS / 64 };
 
 /* A page that small blocks share. */
@@ -506,6 +508,7 @@ static void fill(void *to, uint32_t value, uint64_t bytes) {
     uint32_t *word = to;
     uint64_t i;
 
+    weir__hostmem_prefer_large_pages(to, bytes); /* all of them are written */
     if (value == (value & 0xff) * 0x01010101u) {
         memset(to, (int)(value & 0xff), bytes);
         return;

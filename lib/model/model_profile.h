@@ -74,7 +74,7 @@ struct model_profile {
 };
 
 /* The built-in profile, with the file at `path` over it unless that is NULL.  0, or -1 with the
- * file, the line and the value in *failure. */
+ * file, the line and the value in *failure.  Callers take turns. */
 int weir__model_profile_load(struct model_profile *profile, const char *path,
                              struct weir_driver_failure *failure);
 
