@@ -6,6 +6,7 @@
  * all pools and accounts ends every test.
  */
 #include <check.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -1491,14 +1492,24 @@ static uint64_t hash_step(uint64_t hash, uint64_t value) {
     return (hash ^ value) * UINT64_C(0x100000001b3);
 }
 
-static uint64_t replay(FILE *trace) {
+/* WEIR_TEST_STEPS=N: of each program the first N lines alone, which come to nothing that was measured. */
+static long most_steps(void) {
+    const char *text = getenv("WEIR_TEST_STEPS");
+
+    return text ? strtol(text, NULL, 0) : LONG_MAX;
+}
+
+static uint64_t replay(FILE *trace, int *whole) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    long most = most_steps(), steps = 0;
     unsigned long long id, bytes;
     CUdeviceptr first = 0;
     unsigned stream;
     char line[256], op;
 
     while (fgets(line, sizeof line, trace)) {
+        if (++steps > most)
+            continue; /* gzip is not to fail */
         if (sscanf(line, "%*u %c %llu %llu %u", &op, &id, &bytes, &stream) == 4) {
             ck_assert(id < 65536 && stream < 64);
             if (!streams[stream])
@@ -1514,6 +1525,7 @@ static uint64_t replay(FILE *trace) {
             OK(d->cuCtxSynchronize());
         }
     }
+    *whole = steps <= most;
     return hash;
 }
 
@@ -1523,16 +1535,18 @@ START_TEST(recorded_programs_get_the_addresses_of_an_h200) {
     char command[512];
     uint64_t hash;
     FILE *trace;
+    int whole;
 
     snprintf(command, sizeof command, "exec gzip -dc '%s/bench/traces/%s.trace.gz' 2>/dev/null",
              top ? top : ".", program->name);
     trace = popen(command, "r");
     ck_assert(trace != NULL);
-    hash = replay(trace);
+    hash = replay(trace, &whole);
     if (pclose(trace) != 0)
         return; /* no traces here, or no gzip */
-    ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserve);
-    if (program->hash)
+    if (whole)
+        ck_assert_uint_eq(get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), program->reserve);
+    if (whole && program->hash)
         ck_assert_uint_eq(hash, program->hash);
     check_model();
 }
