@@ -26,7 +26,7 @@
  *
  * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken under
  * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
- * release threshold is finite; a request that is refused waits for it.
+ * release threshold is finite.
  *
  * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
  * the peak of what was in use, in units.
@@ -69,10 +69,8 @@ struct pool {
     int shrinks;              /* a synchronisation may lower the reserve: the threshold is finite */
     _Atomic uint32_t quiet;   /* requests since the last growth, up to STEADY_REQUESTS */
     _Atomic uint64_t unit_ns; /* what growth by a unit took when it was timed last */
-    _Atomic uint64_t used;    /* as last seen by pool_figures */
-    _Atomic uint64_t
-        reserve_peak; /* the most that was seen, what a trim's probe blocks took left out */
-    _Atomic uint64_t used_peak; /* the most that was seen, probe blocks left out */
+    _Atomic uint64_t used, reserve_peak; /* as last seen by pool_figures */
+    _Atomic uint64_t used_peak;          /* the most that was seen, probe blocks left out */
     pthread_mutex_t growing;
     struct weir_growth_cursor cursor; /* guarded by `growing` */
     /* Likewise.  Between steps: blocks that nobody has, and that the driver did not take back yet. */
@@ -83,10 +81,9 @@ struct pool {
     int is_priming;               /* the step under way is a preallocation */
     _Atomic uint32_t probe_count; /* also read without the lock */
     _Atomic uint64_t probing;     /* bytes in probe blocks, before they are asked for */
-    _Atomic uint32_t
-        raises; /* steps and trims with any that began or ended: odd while one is under way */
-    _Atomic int peak_has_probes; /* the driver's own peak counts them, and tells nothing */
-    int undone;                  /* one of them lies behind work of another stream */
+    _Atomic uint32_t raises;      /* times that there were any */
+    _Atomic int peak_has_probes;  /* the driver's own peak counts them, and tells nothing */
+    int undone;                   /* one of them lies behind work of another stream */
 
     pthread_mutex_t joining; /* guards the stream and the order of waits on it */
     CUstream join_stream;    /* NULL until the first free with uses */
@@ -288,21 +285,19 @@ static void pool_close(void *engine) {
     free(p);
 }
 
-static void raise_peak(_Atomic uint64_t *known, uint64_t peak) {
-    uint64_t before = atomic_load_explicit(known, memory_order_relaxed);
-
-    while (peak > before &&
-           /* unreached: that another thread raises it at the same moment */
-           !atomic_compare_exchange_weak_explicit(known, &before, peak, memory_order_relaxed,
-                                                  memory_order_relaxed))
-        ;
-}
-
 /* Takes the driver's own peak of what is in use into ours, before a block that is nobody's may raise it;
  * unless one has. */
 static void note_used_peak(struct pool *p) {
-    if (!atomic_load(&p->peak_has_probes))
-        raise_peak(&p->used_peak, attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0));
+    uint64_t known = atomic_load_explicit(&p->used_peak, memory_order_relaxed), peak;
+
+    if (atomic_load(&p->peak_has_probes))
+        return;
+    peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
+    while (peak > known &&
+           /* unreached: that another thread raises it at the same moment */
+           !atomic_compare_exchange_weak_explicit(&p->used_peak, &known, peak, memory_order_relaxed,
+                                                  memory_order_relaxed))
+        ;
 }
 
 /* drop_probes, for callers that are not growing.  In steady state there are none. */
@@ -347,16 +342,6 @@ static CUresult take_probe(struct pool *p, size_t bytes, uint64_t *reserve) {
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);
 }
 
-/* From here on requests may find that probe blocks have what is idle.  The caller holds `growing`, for all of it. */
-static void begin_probing(struct pool *p) {
-    atomic_fetch_add(&p->raises, 1);
-    note_used_peak(p);
-}
-
-static void end_probing(struct pool *p) {
-    atomic_fetch_add(&p->raises, 1);
-}
-
 /* Raises the reserve to `target` with probe blocks, as far as the device and the limit let it; the
  * caller holds `growing`, is in the driver's scope, and has figures.  Returns the reserve.  *why: what the driver
  * had against it other than that memory is short. */
@@ -365,7 +350,8 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     size_t largest = PROBE_BYTES, least = least_probe(p, reserve);
 
     *why = CUDA_SUCCESS;
-    begin_probing(p);
+    atomic_fetch_add(&p->raises, 1);
+    note_used_peak(p);
     while (reserve < target && p->probe_count < MAX_PROBES) {
         uint64_t missing = target - reserve;
         size_t bytes = largest;
@@ -389,15 +375,16 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
         }
     }
     drop_probes(p);
-    end_probing(p);
     return reserve;
 }
 
-/* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller is
- * probing, in the driver's scope, and has figures. */
+/* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller holds
+ * `growing`, is in the driver's scope, and has figures. */
 static void let_trim_see(struct pool *p, uint64_t most) {
     uint64_t reserve = read_reserve(p), now = reserve;
 
+    atomic_fetch_add(&p->raises, 1);
+    note_used_peak(p);
     for (; most >= UNIT && now <= reserve && p->probe_count < MAX_PROBES; most -= UNIT)
         if (take_probe(p, UNIT, &now) != CUDA_SUCCESS)
             break;
@@ -639,23 +626,16 @@ static void pool_unwind(void *engine, int refused) {
     pthread_mutex_unlock(&p->growing);
 }
 
-/* Whether probe blocks may have had idle memory as a request was refused that began at that number of raises.  They are
- * gone then, and so is what the driver took for it. */
-static int met_probes(struct pool *p, uint32_t raises) {
-    if (raises % 2 == 0 && atomic_load(&p->raises) == raises)
-        return 0;
-    pool_unwind(p, 1);
-    return 1;
-}
-
-/* The driver did not simply serve the request. */
-static __attribute__((noinline, cold)) weir_status
-refused(struct pool *p, CUresult result, size_t bytes, weir_stream stream, CUdeviceptr *block) {
+/* The driver did not simply serve the request, before which the reserve was that. */
+static __attribute__((noinline, cold)) weir_status refused(struct pool *p, CUresult result,
+                                                           size_t bytes, weir_stream stream,
+                                                           uint64_t reserve, CUdeviceptr *block) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
         result = alloc_in_context(p, block, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, bytes);
 
+        note_refused(p, reserve);
         if (exceeds(p))
             undo_growth(p, ceiling_of(p));
         return status;
@@ -700,12 +680,16 @@ static int steady(struct pool *p) {
     return 0;
 }
 
-static weir_status try_alloc(struct pool *p, size_t bytes, weir_stream stream, CUdeviceptr *block,
-                             int *grew) {
+static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
+                              int may_grow, CUdeviceptr *block, int *grew) {
+    struct pool *p = engine;
     const struct weir_driver *driver = p->host->driver;
     uint64_t started = steady(p) ? 0 : driver->ticks(), reserve = 0, limit = limit_of(p);
+    uint64_t before = atomic_load_explicit(&p->reserve, memory_order_relaxed);
     CUresult result;
 
+    (void)id;       /* the driver knows its streams */
+    (void)may_grow; /* and does not tell beforehand */
     if (bytes > limit || (!p->has_figures && read_in_use(p) > limit - bytes))
         return weir__engine_refuse(WEIR_E_LIMIT);
     if (p->shrinks)
@@ -718,7 +702,7 @@ static weir_status try_alloc(struct pool *p, size_t bytes, weir_stream stream, C
     }
     result = driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
     if (result != CUDA_SUCCESS) {
-        weir_status status = refused(p, result, bytes, stream, block);
+        weir_status status = refused(p, result, bytes, stream, before, block);
 
         if (status != WEIR_OK)
             return status;
@@ -728,27 +712,6 @@ static weir_status try_alloc(struct pool *p, size_t bytes, weir_stream stream, C
         reserve <= ceiling_of(p))
         return WEIR_OK;
     return look_at_reserve(p, *block, bytes, stream, started, grew);
-}
-
-/* Who is refused beside a step or a trim waits for that, and tries once more. */
-static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
-                              int may_grow, CUdeviceptr *block, int *grew) {
-    struct pool *p = engine;
-
-    (void)id;       /* the driver knows its streams */
-    (void)may_grow; /* and does not tell beforehand */
-    for (int again = 0;; again = 1) {
-        uint32_t raises = atomic_load_explicit(&p->raises, memory_order_relaxed);
-        uint64_t reserve = atomic_load_explicit(&p->reserve, memory_order_relaxed);
-        weir_status status = try_alloc(p, bytes, stream, block, grew);
-
-        if (status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
-            return status;
-        if (again || !met_probes(p, raises)) {
-            note_refused(p, reserve);
-            return status;
-        }
-    }
 }
 
 /* Makes the joining stream wait for what `stream` was given so far. */
@@ -930,26 +893,17 @@ static int sees_more(const struct pool *p) {
 /* As far as nobody need be waited for.  The caller holds `growing` and is in the driver's scope. */
 static CUresult trim_to(struct pool *p, size_t keep) {
     const struct weir_driver *driver = p->host->driver;
-    uint64_t reserve = UINT64_MAX, now, zero = 0;
+    uint64_t reserve = UINT64_MAX, now;
     CUresult result;
 
     for (;;) {
         result = driver->cuMemPoolTrimTo(p->pool, keep);
         now = read_reserve(p);
         if (result != CUDA_SUCCESS || !sees_more(p) || now >= reserve || spare(p, now, keep) < UNIT)
-            break;
-        if (reserve == UINT64_MAX) {
-            begin_probing(p);
-            raise_peak(&p->reserve_peak, attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0));
-        }
+            return result;
         reserve = now;
         let_trim_see(p, spare(p, now, keep));
     }
-    if (reserve < UINT64_MAX) {
-        (void)set_attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &zero);
-        end_probing(p);
-    }
-    return result;
 }
 
 static weir_status pool_trim(void *engine, size_t keep, int cause, size_t *released) {
@@ -1060,6 +1014,14 @@ static size_t pool_reclaim(void *engine, size_t *silent) {
     return result != CUDA_SUCCESS; /* what cannot be asked may be pending */
 }
 
+/* Kept, so that there is something to say when the device is lost. */
+static uint64_t figure(struct pool *p, CUmemPool_attribute which, _Atomic uint64_t *kept) {
+    uint64_t value = attribute(p, which, atomic_load_explicit(kept, memory_order_relaxed));
+
+    atomic_store_explicit(kept, value, memory_order_relaxed);
+    return value;
+}
+
 static void pool_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
     struct pool *p = engine;
 
@@ -1077,10 +1039,7 @@ static void used_figures(struct pool *p, weir_statistics *out) {
     uint64_t probing = atomic_load(&p->probing), later;
     uint64_t peak = atomic_load_explicit(&p->used_peak, memory_order_relaxed);
 
-    out->requested = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-                               atomic_load_explicit(&p->used, memory_order_relaxed));
-    /* Kept, so that there is something to say when the device is lost. */
-    atomic_store_explicit(&p->used, out->requested, memory_order_relaxed);
+    out->requested = figure(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &p->used);
     out->requested_peak = attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
     later = atomic_load(&p->probing);
     /* unreached: what another thread does between the readings */
@@ -1095,17 +1054,6 @@ static void used_figures(struct pool *p, weir_statistics *out) {
         atomic_store_explicit(&p->used_peak, out->requested_peak, memory_order_relaxed);
 }
 
-/* The driver's own peak counts what a trim's probe blocks took, until that is over. */
-static uint64_t read_reserve_peak(struct pool *p, uint64_t reserve) {
-    uint32_t raises = atomic_load(&p->raises);
-    uint64_t peak = attribute(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
-
-    /* unreached: what another thread does between the readings */
-    if (raises % 2 == 0 && raises == atomic_load(&p->raises))
-        raise_peak(&p->reserve_peak, peak);
-    return weir__size_larger(reserve, atomic_load_explicit(&p->reserve_peak, memory_order_relaxed));
-}
-
 static void pool_figures(void *engine, weir_statistics *out) {
     struct pool *p = engine;
 
@@ -1113,7 +1061,7 @@ static void pool_figures(void *engine, weir_statistics *out) {
     if (p->has_figures) {
         used_figures(p, out);
         out->reserve = read_reserve(p);
-        out->reserve_peak = read_reserve_peak(p, out->reserve);
+        out->reserve_peak = figure(p, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &p->reserve_peak);
     } else {
         pthread_mutex_lock(&p->sizing);
         out->requested = p->in_use;

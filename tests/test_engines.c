@@ -18,7 +18,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -3454,180 +3453,6 @@ START_TEST(a_later_refusal_keeps_what_was_preallocated) {
 }
 END_TEST
 
-/* ---- beside a trim --------------------------------------------------------------------------------- */
-
-static sem_t met;
-static _Thread_local int
-    asks; /* for its figures, of the thread that asks for memory beside a trim; 0: another */
-static int probes_left;
-
-struct asker {
-    size_t bytes;
-    weir_status status;
-    void *block;
-};
-
-static void *ask_beside(void *asker) {
-    struct asker *k = asker;
-
-    asks = 1;
-    k->status = weir_alloc(elsewhere.a, k->bytes, A, &k->block);
-    return NULL;
-}
-
-static struct asker beside;
-static pthread_t beside_thread;
-
-/* The last probe block of a trim, after which another thread asks for memory, and has been told as much as it needs to
- * be refused. */
-static CUresult probe_and_ask(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
-                              CUstream stream) {
-    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-
-    if (asks > 0 && result == CUDA_ERROR_OUT_OF_MEMORY)
-        sem_post(&met);
-    if (asks > 0 || stream == A || --probes_left != 0)
-        return result;
-    ck_assert_int_eq(pthread_create(&beside_thread, NULL, ask_beside, &beside), 0);
-    while (sem_wait(&met) != 0)
-        ;
-    return result;
-}
-
-static CUresult tell_beside(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
-    CUresult result = driver->cuMemPoolGetAttribute(pool, attribute, value);
-
-    if (asks > 0 && attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT && ++asks == 3)
-        sem_post(&met);
-    return result;
-}
-
-/* So many probe blocks of the next trim, and a request for so many bytes then. */
-static void trim_beside(int probes, size_t bytes) {
-    sem_init(&met, 0, 0);
-    probes_left = probes;
-    beside = (struct asker){.bytes = bytes};
-    OK(weir_trim(elsewhere.a, 0, NULL));
-    ck_assert_int_eq(pthread_join(beside_thread, NULL), 0);
-}
-
-/* While probe blocks have what is idle the device has nothing, and then it has all of that. */
-START_TEST(who_is_refused_beside_a_trim_waits_for_it) {
-    weir_options options = plain(KIND_POOL, 0);
-    CUdeviceptr others;
-    void *block;
-
-    hasty = *driver;
-    hasty.cuMemAllocFromPoolAsync = probe_and_ask;
-    elsewhere.a = make_on(&hasty, &options);
-    block = take(elsewhere.a, 64 * MIB, B);
-    CU(driver->cuMemAlloc(&others, device_free() - 2 * MIB));
-    busy(B, MS);
-    give(elsewhere.a, block, B);
-    driver->sleep_ns(10 * MS);
-    trim_beside(2, 32 * MIB);
-    OK(beside.status);
-    ck_assert_uint_eq(reserve(elsewhere.a), 32 * MIB);
-    ck_assert_uint_eq(stats_of(elsewhere.a).reserve_peak, 64 * MIB);
-    give(elsewhere.a, beside.block, A);
-    CU(driver->cuMemFree(others));
-    destroy(elsewhere.a);
-}
-END_TEST
-
-static void *trim_elsewhere(void *unused) {
-    OK(weir_trim(elsewhere.a, 0, NULL));
-    return unused;
-}
-
-/* A request that finds nothing, and before it knows, a trim of another thread's. */
-static CUresult refuse_and_trim(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
-                                CUstream stream) {
-    pthread_t thread;
-
-    if (stream != A || probes_left == 0)
-        return driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
-    probes_left = 0;
-    ck_assert_int_eq(pthread_create(&thread, NULL, trim_elsewhere, NULL), 0);
-    ck_assert_int_eq(pthread_join(thread, NULL), 0);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-START_TEST(who_is_refused_before_a_trim_ends_tries_again) {
-    weir_options options = plain(KIND_POOL, 0);
-    void *block, *kept;
-
-    hasty = *driver;
-    hasty.cuMemAllocFromPoolAsync = refuse_and_trim;
-    elsewhere.a = make_on(&hasty, &options);
-    kept = take(elsewhere.a, 32 * MIB, B);
-    block = take(elsewhere.a, 64 * MIB, B);
-    busy(B, MS);
-    give(elsewhere.a, block, B);
-    driver->sleep_ns(10 * MS);
-    probes_left = 1;
-    EXPECT(_i ? WEIR_E_NO_MEMORY : WEIR_OK,
-           weir_alloc(elsewhere.a, _i ? 4 * GIB : 32 * MIB, A, &block));
-    ck_assert_uint_eq(reserve(elsewhere.a), (_i ? 32 : 64) * MIB);
-    if (!_i)
-        give(elsewhere.a, block, A);
-    give(elsewhere.a, kept, B);
-    destroy(elsewhere.a);
-}
-END_TEST
-
-/* Idle memory in pieces, of which a trim finds only by a probe block that it has no unit. */
-static void take_in_pieces(void *live[4]) {
-    void *piece[8];
-
-    for (int i = 0; i < 8; i++)
-        piece[i] = take(elsewhere.a, 16 * MIB, A);
-    for (int i = 0; i < 8; i++)
-        if (i % 2)
-            give(elsewhere.a, piece[i], A);
-        else
-            live[i / 2] = piece[i];
-}
-
-/* What a probe block takes is above no limit. */
-START_TEST(a_trim_brings_nobody_above_a_lowered_limit) {
-    weir_options options = plain(KIND_POOL, GIB);
-    void *live[4];
-
-    hasty = *driver;
-    hasty.cuMemAllocFromPoolAsync = probe_and_ask;
-    hasty.cuMemPoolGetAttribute = tell_beside;
-    elsewhere.a = make_on(&hasty, &options);
-    take_in_pieces(live);
-    OK(weir_set_limit(elsewhere.a, bytes_amount(128 * MIB)));
-    trim_beside(1, 16 * MIB);
-    OK(beside.status);
-    ck_assert_uint_eq(reserve(elsewhere.a), 128 * MIB);
-    give(elsewhere.a, beside.block, A);
-    for (int i = 0; i < 4; i++)
-        give(elsewhere.a, live[i], A);
-    destroy(elsewhere.a);
-}
-END_TEST
-
-START_TEST(a_trim_is_no_peak) {
-    weir_options options = plain(KIND_POOL, 0);
-    void *live[4], *more;
-
-    elsewhere.a = make(&options);
-    take_in_pieces(live);
-    OK(weir_trim(elsewhere.a, 0, NULL));
-    ck_assert_uint_eq(reserve(elsewhere.a), 128 * MIB);
-    ck_assert_uint_eq(stats_of(elsewhere.a).reserve_peak, 128 * MIB);
-    more = take(elsewhere.a, 64 * MIB, A);
-    ck_assert_uint_eq(stats_of(elsewhere.a).reserve_peak, 192 * MIB);
-    give(elsewhere.a, more, A);
-    for (int i = 0; i < 4; i++)
-        give(elsewhere.a, live[i], A);
-    destroy(elsewhere.a);
-}
-END_TEST
-
 /* The one that finds the other growing does not wait for it, and its growth is in the other's account;
  * with a finite release threshold, too. */
 START_TEST(two_threads_grow_at_once) {
@@ -3727,10 +3552,6 @@ static void add_growth(TCase *tests) {
     LOOP(tests, a_trim_gives_back_what_is_done, 0, 2);
     LOOP(tests, nothing_is_left_of_what_was_refused, 0, 4);
     tcase_add_test(tests, what_was_refused_is_nobodys_growth);
-    tcase_add_test(tests, who_is_refused_beside_a_trim_waits_for_it);
-    tcase_add_loop_test(tests, who_is_refused_before_a_trim_ends_tries_again, 0, 2);
-    tcase_add_test(tests, a_trim_brings_nobody_above_a_lowered_limit);
-    tcase_add_test(tests, a_trim_is_no_peak);
     tcase_add_test(tests, a_later_refusal_keeps_what_was_preallocated);
     tcase_add_test(tests, without_ids_a_lost_event_is_not_replaced);
     LOOP(tests, a_stream_may_go_behind_several, 0, 2);
