@@ -183,11 +183,10 @@ static int make_tapes(struct contest *contest) {
         trace->tape_fd =
             tape_make(trace->path, contest->iterations, &trace->header, message, sizeof message);
         if (trace->tape_fd >= 0 && trace->header.marks == 0 && !contest->limits)
-            fprintf(
-                stderr,
-                "weir: %s: it has no marks, so there are no iterations to tell: `weir record' sets "
-                "some, see weir-record(1)\n",
-                trace->header.name);
+            fprintf(stderr,
+                    "weir: %s: it has no marks, so there are no iterations to tell: `weir record "
+                    "--mark-at-sync' sets some, see weir-record(1)\n",
+                    trace->header.name);
         if (trace->tape_fd >= 0)
             continue;
         fprintf(stderr, "weir: %s: %s\n", strcmp(trace->path, "-") == 0 ? "stdin" : trace->path,

@@ -100,9 +100,11 @@ static void print_ratio(FILE *file, const struct group *group, int width) {
     fprintf(file, " %*s", width, text);
 }
 
+/* 1, too, where there is no iteration. */
 static int all_settled(const struct group *group) {
     for (size_t i = 0; i < group->count; i++)
-        if (json_is_false(json_object_get(group->first[i].result, "settled")))
+        if (json_is_false(json_object_get(group->first[i].result, "settled")) &&
+            json_is_integer(json_object_get(group->first[i].result, "steady_alloc_ns")))
             return 0;
     return 1;
 }

@@ -268,8 +268,18 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     return WEIR_OK;
 }
 
-/* Steps that the release threshold throws away again are worth a word. */
-static void warn_of_lost_steps(const struct weir_host *host) {
+/* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
+static void warn_of_lost_steps(const struct weir_host *host, uint64_t low) {
+    char asked[32], most[32];
+
+    if (low > host->limit || low > host->device_total) {
+        weir__bytes_show(low, asked, sizeof asked);
+        weir__bytes_show(weir__size_smaller(host->limit, host->device_total), most, sizeof most);
+        weir__log(host->options.log, WEIR_LOG_WARNING,
+                  "headroom of %s is above the %s that can be had at most: so much is kept idle as "
+                  "there is",
+                  asked, most);
+    }
     if (host->options.engine == WEIR_ENGINE_POOL && host->options.headroom.value > 0 &&
         host->threshold < host->device_total)
         weir__log(host->options.log, WEIR_LOG_WARNING,
@@ -571,7 +581,7 @@ static weir_status hold_settings(weir_allocator *a, const weir_options *given,
         status = open_exports(a, message);
     if (status != WEIR_OK)
         return status;
-    warn_of_lost_steps(&a->host);
+    warn_of_lost_steps(&a->host, a->low);
     warn_of_unused(&a->host, given);
     return WEIR_OK;
 }

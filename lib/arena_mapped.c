@@ -1215,7 +1215,8 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, size_t *g
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
     int result_before = weir__driver_result;
-    size_t lacks, bytes, small;
+    size_t lacks, bytes, small, room;
+    uint64_t at;
     CUresult result;
 
     begin_bringing(a);
@@ -1229,6 +1230,8 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, size_t *g
     small = weir__size_round_down(within(PAGE, bytes / PREALLOC_SMALL, SPARE_SMALL), PAGE);
     small = bytes > PAGE ? (size_t)weir__size_less(small, idle_small(a->range)) : 0;
     result = weir__driver_enter(a->host->driver, a->host->context, &scope);
+    if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
+        small = 0;
     if (result == CUDA_SUCCESS) {
         status = grow_kind(a, 0, bytes - small, got);
         if (status == WEIR_OK)

@@ -84,7 +84,8 @@ struct weir_harden {
 
     pthread_mutex_t checking; /* guards what follows */
     unsigned char *buffer;    /* BUFFER bytes */
-    int is_copying;           /* one to the buffer may be under way: a wait for it failed */
+    _Atomic int
+        is_copying; /* a copy to it may be under way: a wait failed.  Also read without the lock */
 };
 
 static int is_on(const struct weir_harden *h, uint64_t kinds) {
@@ -742,16 +743,6 @@ static weir_status free_below(struct weir_harden *h, struct block *b, weir_strea
     return status;
 }
 
-/* Of a block that was refused once. */
-static int may_be_copied(struct weir_harden *h) {
-    int copying;
-
-    pthread_mutex_lock(&h->checking);
-    copying = h->is_copying;
-    pthread_mutex_unlock(&h->checking);
-    return copying;
-}
-
 static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_stream stream,
                                  struct weir_use_list *uses) {
     CUdeviceptr address = address_of(h, b);
@@ -761,8 +752,9 @@ static weir_status free_hardened(struct weir_harden *h, struct block *b, weir_st
     if (!is_on(h, ~(uint64_t)WEIR_HARDEN_ZERO_ALWAYS))
         return free_below(h, b, stream, uses);
     status = finish_on(h, b, stream, uses, &id);
-    if (status == WEIR_E_CAPTURE &&
-        !may_be_copied(h)) /* with noted streams this is refused there */
+    /* With noted streams this is refused there.  A copy of the block is known of, if there is one: the free that made
+     * it came before. */
+    if (status == WEIR_E_CAPTURE && !atomic_load(&h->is_copying))
         return free_below(h, b, stream, uses);
     if (status != WEIR_OK) {
         (void)add_live(h, b);

@@ -900,7 +900,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
          AT(device),
          NULL,
          0},
-    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "pool, arena or platform", "pool",
+    [WEIR_SETTING_ENGINE] = {{"engine", "WEIR_ENGINE", "ENGINE", "pool, arena or platform",
+                              "pool; of weir run arena",
                               "Where blocks come from: a CUDA memory pool, a BFC arena as in "
                               "TensorFlow and XLA, or one "
                               "driver call per block."},
@@ -909,7 +910,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              engines,
                              0},
     [WEIR_SETTING_ARENA] =
-        {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped", "regions",
+        {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
+          "regions; of weir run, with no engine named, mapped",
           "Arena engine: one region of the size of the limit, taken at once; regions added as the "
           "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,
@@ -1041,9 +1043,10 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_HEADROOM] =
         {{"headroom", "WEIR_HEADROOM", "LOW[:HIGH]",
           "a size or two with a colon between (1GiB, 1GiB:4GiB, 2%:5%), or 0", "0",
-          "Grow in the background when less than LOW of the reserve is idle, until HIGH is, twice "
-          "LOW if not given, so that requests do not wait for growth.  More leaves less to other "
-          "programs."},
+          "Reserve LOW beforehand, and grow in the background when less than that is idle, until "
+          "HIGH "
+          "is, twice LOW if not given, so that requests do not wait for growth; % of the device's "
+          "memory.  More leaves less to other programs."},
          &headroom_kind,
          AT(headroom),
          NULL,

@@ -596,6 +596,24 @@ START_TEST(what_is_larger_waits_for_one_handle) {
 }
 END_TEST
 
+/* What a limit does not let it keep idle is told. */
+START_TEST(more_than_can_be_had) {
+    weir_options options = options_for(_i, 2 * GIB, 3 * GIB);
+    weir_allocator *a;
+
+    catch_log();
+    options.limit = bytes_amount(GIB);
+    options.log = WEIR_LOG_WARNING;
+    a = make_on(driver, &options);
+    (void)lines();
+    ck_assert_msg(strstr(logged, "headroom of 2GiB is above the 1GiB that can be had") != NULL,
+                  "%s", logged);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_LE(stats_of(a).reserve, GIB);
+    destroy(a);
+}
+END_TEST
+
 /* Small requests of a mapped arena have memory of their own, of which some is kept idle as well. */
 START_TEST(small_requests_have_some_of_it) {
     weir_allocator *a = make(driver, MAPPED, 512 * MIB, GIB);
@@ -1069,6 +1087,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, the_less_is_idle_the_sooner_they_come, MAPPED, WAYS);
     tcase_add_loop_test(tests, what_is_larger_waits_for_one_handle, WEIR_PACKING_FIT,
                         WEIR_PACKING_BALANCED + 1);
+    tcase_add_loop_test(tests, more_than_can_be_had, 0, WAYS);
     tcase_add_test(tests, small_requests_have_some_of_it);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
