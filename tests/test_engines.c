@@ -2139,6 +2139,8 @@ START_TEST(small_blocks_find_room_elsewhere) {
     give(a, take(a, 8 * MIB, A), A);
     other = take(a, 512 * KIB, A);
     MUST_EQ(check_identities(a).reserve, GIB + 8 * MIB);
+    OK(weir_preallocate(a, GIB + 128 * MIB, NULL)); /* large ones get all of it */
+    MUST_EQ(check_identities(a).reserve, GIB + 128 * MIB);
     give(a, other, A);
     for (int i = 0; i < SMALL; i++)
         give(a, block[i], A);
