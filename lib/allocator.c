@@ -270,11 +270,12 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
 
 /* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
 static void warn_of_lost_steps(const struct weir_host *host, uint64_t low) {
+    uint64_t all = host->limit < host->device_total ? host->limit : host->device_total;
     char asked[32], most[32];
 
-    if (low > host->limit || low > host->device_total) {
+    if (low > all) {
         weir__bytes_show(low, asked, sizeof asked);
-        weir__bytes_show(weir__size_smaller(host->limit, host->device_total), most, sizeof most);
+        weir__bytes_show(all, most, sizeof most);
         weir__log(host->options.log, WEIR_LOG_WARNING,
                   "headroom of %s is above the %s that can be had at most: so much is kept idle as "
                   "there is",

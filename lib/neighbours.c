@@ -322,7 +322,7 @@ static int in_turn(const void *one, const void *other) {
         return a->is_late - b->is_late;
     if (a->priority != b->priority)
         return a->priority < b->priority ? -1 : 1;
-    return a->idle == b->idle ? 0 : a->idle > b->idle ? -1 : 1;
+    return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
 /* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as

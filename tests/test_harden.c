@@ -697,6 +697,7 @@ START_TEST(a_look_that_nobody_waited_for) {
         weir__model_fail(WEIR_ENTRY_cuMemFree, 1, CUDA_ERROR_UNKNOWN, 1);
         weir__model_fail(WEIR_ENTRY_cuMemFreeHost, 1, CUDA_ERROR_UNKNOWN, 1);
         ck_assert_int_eq(weir_free(a, block, B), WEIR_E_DRIVER);
+        ck_assert_int_eq(weir_free(a, block, A), WEIR_E_DRIVER);
         CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
         ck_assert_int_eq(weir_free(a, block, C), WEIR_E_CAPTURE);
         CU(driver->cuStreamEndCapture(C, &graph));
