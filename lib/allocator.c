@@ -269,7 +269,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
 }
 
 /* Headroom that cannot be had, and steps that the release threshold throws away again, are worth a word. */
-static void warn_of_lost_steps(const struct weir_host *host, uint64_t low) {
+static void warn_of_what_is_lost(const struct weir_host *host, uint64_t low) {
     uint64_t all = host->limit < host->device_total ? host->limit : host->device_total;
     char asked[32], most[32];
 
@@ -582,7 +582,7 @@ static weir_status hold_settings(weir_allocator *a, const weir_options *given,
         status = open_exports(a, message);
     if (status != WEIR_OK)
         return status;
-    warn_of_lost_steps(&a->host, a->low);
+    warn_of_what_is_lost(&a->host, a->low);
     warn_of_unused(&a->host, given);
     return WEIR_OK;
 }
