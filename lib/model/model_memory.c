@@ -139,7 +139,7 @@ static struct model_page *make_page(struct model_device *device) {
         return NULL;
     page = calloc(1, sizeof *page);
     if (page)
-        page->base = weir__model_map_pages(bytes, PROT_READ | PROT_WRITE);
+        page->base = weir__model_map_pages(bytes, MODEL_ACCESSIBLE);
     if (!page || !page->base) {
         free(page);
         weir__model_give(device, bytes);
@@ -198,7 +198,7 @@ static int place_large(struct model_direct *direct, uint64_t bytes) {
     mapped = (bytes + page - 1) & ~(page - 1);
     if (weir__model_take(direct->device, mapped) != 0)
         return -1;
-    direct->base = weir__model_map_pages(mapped, PROT_READ | PROT_WRITE);
+    direct->base = weir__model_map_pages(mapped, MODEL_ACCESSIBLE);
     if (!direct->base) {
         weir__model_give(direct->device, mapped);
         return -1;

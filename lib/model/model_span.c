@@ -110,16 +110,26 @@ static int is_backed(const struct model_range *range, uint64_t from, uint64_t to
     return 1;
 }
 
+/* Mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+static int remap(struct model_range *range, char *base, uint64_t bytes, int protection) {
+    int kind = range->file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    off_t place = range->file >= 0 ? (off_t)(base - range->mapping) : 0;
+
+    return mmap(base, bytes, protection, kind | MAP_FIXED | MAP_NORESERVE, range->file, place) ==
+                   MAP_FAILED
+               ? -1
+               : 0;
+}
+
 static int map_units(struct model_range *range, uint64_t first, uint64_t count) {
-    return mprotect(range->base + first * range->unit, count * range->unit, PROT_READ | PROT_WRITE);
+    return remap(range, range->base + first * range->unit, count * range->unit, MODEL_ACCESSIBLE);
 }
 
 /* Their bytes are gone, and a stale access faults. */
 static void unmap_units(struct model_range *range, uint64_t first, uint64_t count) {
     char *base = range->base + first * range->unit;
 
-    madvise(base, count * range->unit, MADV_DONTNEED);
-    mprotect(base, count * range->unit, PROT_NONE);
+    (void)!remap(range, base, count * range->unit, PROT_NONE);
     if (range->file >= 0)
         (void)!fallocate(range->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                          (off_t)(base - range->mapping), (off_t)(count * range->unit));

@@ -282,6 +282,14 @@ static uint64_t count_mappings(uint64_t address, uint64_t bytes) {
     return at == address + bytes ? count : 0;
 }
 
+/* What is mapped is mapped anew, not protected: Valgrind goes through what is protected byte by byte. */
+static int place(uint64_t address, const struct model_memory *memory, int protection) {
+    return mmap(host(address), memory->bytes, protection, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                space.file, (off_t)memory->place) == MAP_FAILED
+               ? -1
+               : 0;
+}
+
 /* The caller holds the lock. */
 static CUresult map(uint64_t address, struct model_memory *memory) {
     struct model_mapping *mapping;
@@ -291,8 +299,7 @@ static CUresult map(uint64_t address, struct model_memory *memory) {
     mapping = calloc(1, sizeof *mapping);
     if (!mapping)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (mmap(host(address), memory->bytes, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-             space.file, (off_t)memory->place) == MAP_FAILED) {
+    if (place(address, memory, PROT_NONE) != 0) {
         free(mapping);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -339,7 +346,7 @@ static CUresult unmap(uint64_t address, uint64_t bytes) {
 static int protection_of(CUmemAccess_flags access) {
     switch (access) {
     case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
-        return PROT_READ | PROT_WRITE;
+        return MODEL_ACCESSIBLE;
     case CU_MEM_ACCESS_FLAGS_PROT_READ:
         return PROT_READ;
     default:
@@ -367,7 +374,7 @@ static CUresult protect(const struct model_mapping *mapping) {
 
     for (int i = 0; i < MODEL_DEVICES; i++)
         any |= mapping->access[i];
-    return mprotect(host(mapping->node.key), mapping->memory->bytes, protection_of(any)) == 0
+    return place(mapping->node.key, mapping->memory, protection_of(any)) == 0
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
