@@ -339,18 +339,28 @@ static void write_sizes(const struct profile *p, const char *name) {
     const char *key;
     json_t *ignored;
 
-    fprintf(p->file, "#   %-8s", name);
+    fprintf(p->file, "#   %-13s", name);
     json_object_foreach(p->samples, key, ignored)
         if (strncmp(key, name, length) == 0 && key[length] == ':')
             fprintf(p->file, " %s:%.0f", key + length + 1, figure(p, key));
     fputc('\n', p->file);
 }
 
+static void write_all_sizes(const struct profile *p, const char *const *names) {
+    for (; *names; names++)
+        write_sizes(p, *names);
+}
+
 /* The model's own name says that it is one. */
 static void write_head(const struct profile *p) {
+    static const char *const pools[] = {"pool_grow_ns", "warm-grow", "pool_trim_ns", "warm-trim",
+                                        NULL},
+                            *const handles[] = {"create", "warm-create",  "map",     "warm-map",
+                                                "access", "warm-access",  "unmap",   "warm-unmap",
+                                                "release", "warm-release", NULL};
     const char *name = json_string_value(json_object_get(p->device, "name")),
                *end = strstr(name, " (device model)");
-    const int length = end ? (int)(end - name) : (int)strlen(name);
+    const int length = end ? (int)(end - name) : (int)strnlen(name, sizeof p->built_in.name - 1);
     time_t now = time(NULL);
     struct tm broken;
     char date[32] = "";
@@ -364,13 +374,14 @@ static void write_head(const struct profile *p) {
             "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
             p->spec, length, name, end ? ", the device model" : "", weir_version(), date,
             PROCESSES, length, name);
+    fputs("# Pools, by units, with what a program does in between gone through the caches, and without:\n",
+          p->file);
+    write_all_sizes(p, pools);
     if (figure(p, "create:2") < 0)
         return;
-    fprintf(p->file, "# Handles, ns by MiB, which the lines of cuMem... and virtual_... go through:\n");
-    for (const char *const *call = (const char *const[]){"create", "map", "access", "unmap",
-                                                         "release", NULL};
-         *call; call++)
-        write_sizes(p, *call);
+    fputs("# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through the former:\n",
+          p->file);
+    write_all_sizes(p, handles);
 }
 
 /* 0, or an errno. */

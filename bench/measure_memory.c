@@ -18,81 +18,82 @@ struct handles {
     CUmemAccessDesc access;
     CUdeviceptr range;
     uint64_t range_bytes;
+    int is_warm; /* one after another, as no program does */
     CUmemGenericAllocationHandle list[MOST_HANDLES];
 };
 
-/* One of a size; what each call took. */
-struct sized {
-    const char *name; /* of the figure */
-    struct series ns;
-};
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ACCESS_AGAIN, UNMAP_NOTHING, KINDS };
+static const char *const kind_names[2][KINDS] = {
+    {"create", "map", "access", "unmap", "release", "access-again", "unmap-nothing"},
+    {"warm-create", "warm-map", "warm-access", "warm-unmap", "warm-release", "warm-again",
+     "warm-nothing"}};
 
-/* The calls of one handle, at its place in the range; they go to `sized`. */
-static int put(struct handles *h, int i, uint64_t bytes, struct sized sized[KINDS]) {
+/* The calls of one handle, at its place in the range; what they took goes to `kinds`. */
+static int put(struct handles *h, int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    measure_chill(h->m);
+    if (!h->is_warm)
+        measure_chill(h->m);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemCreate, &h->list[i], bytes, &h->properties, 0) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemMap, at, bytes, 0, h->list[i], 0) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemSetAccess, at, bytes, &h->access, 1))
         return 0;
     for (int kind = CREATE; kind <= ACCESS; kind++)
-        measure_add(&sized[kind].ns, ns[kind]);
+        measure_add(&kinds[kind], ns[kind]);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemSetAccess, at, bytes, &h->access, 1))
         return 0;
-    measure_add(&sized[ACCESS_AGAIN].ns, ns[0]);
+    measure_add(&kinds[ACCESS_AGAIN], ns[0]);
     return 1;
 }
 
-static int drop(struct handles *h, int i, uint64_t bytes, struct sized sized[KINDS]) {
+static int drop(struct handles *h, int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    measure_chill(h->m);
+    if (!h->is_warm)
+        measure_chill(h->m);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemUnmap, at, bytes) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemRelease, h->list[i]) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemUnmap, at, bytes))
         return 0;
-    measure_add(&sized[UNMAP].ns, ns[0]);
-    measure_add(&sized[RELEASE].ns, ns[1]);
-    measure_add(&sized[UNMAP_NOTHING].ns, ns[2]);
+    measure_add(&kinds[UNMAP], ns[0]);
+    measure_add(&kinds[RELEASE], ns[1]);
+    measure_add(&kinds[UNMAP_NOTHING], ns[2]);
     return 1;
 }
 
 /* As many handles of a size as there is room for. */
 static int measure_size(struct handles *h, uint64_t mib, int most) {
-    struct sized sized[KINDS] = {{"create", {0}}, {"map", {0}}, {"access", {0}}, {"unmap", {0}},
-                                 {"release", {0}}, {"access-again", {0}}, {"unmap-nothing", {0}}};
+    struct series kinds[KINDS] = {{0}};
     const uint64_t bytes = mib * MIB, room = h->range_bytes / bytes;
     const int count = room < (uint64_t)most ? (int)room : most;
 
     for (int i = 0; i < count; i++)
-        if (!put(h, i, bytes, sized))
+        if (!put(h, i, bytes, kinds))
             return 0;
     for (int i = 0; i < count; i++)
-        if (!drop(h, i, bytes, sized))
+        if (!drop(h, i, bytes, kinds))
             return 0;
     for (int kind = 0; kind < KINDS; kind++)
-        measure_note_at(h->m, sized[kind].name, mib, &sized[kind].ns);
+        measure_note_at(h->m, kind_names[h->is_warm][kind], mib, &kinds[kind]);
     return 1;
 }
 
 /* What the first ones of the process take, all together. */
 static int measure_first(struct handles *h) {
-    struct sized ignored[KINDS] = {{0}};
+    struct series kinds[KINDS] = {{0}};
     struct series first = {0};
     double sum = 0;
 
     for (int i = 0; i < FIRST_HANDLES; i++) {
-        if (!put(h, i, FIRST_MIB * MIB, ignored))
+        if (!put(h, i, FIRST_MIB * MIB, kinds))
             return 0;
         for (int kind = CREATE; kind <= ACCESS; kind++)
-            sum += ignored[kind].ns.ns[i];
+            sum += kinds[kind].ns[i];
     }
     for (int i = 0; i < FIRST_HANDLES; i++)
-        if (!drop(h, i, FIRST_MIB * MIB, ignored))
+        if (!drop(h, i, FIRST_MIB * MIB, kinds))
             return 0;
     measure_add(&first, sum);
     measure_note_at(h->m, "first-handles", FIRST_MIB, &first);
@@ -142,9 +143,10 @@ int measure_handles(struct measure *m) {
     if (!MEASURE_CALL(m, cuMemAddressReserve, &h.range, h.range_bytes, 0, 0, 0) ||
         !measure_first(&h))
         return 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!measure_size(&h, sizes[i].mib, sizes[i].most))
-            return 0;
+    for (; h.is_warm < 2; h.is_warm++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            if (!measure_size(&h, sizes[i].mib, sizes[i].most))
+                return 0;
     return MEASURE_CALL(m, cuMemAddressFree, h.range, h.range_bytes) && measure_ranges(&h);
 }
 

@@ -15,6 +15,7 @@ struct pools {
     struct measure *m;
     CUmemoryPool pool;
     uint64_t unit; /* bytes */
+    int is_warm;   /* one request after another, as no program does */
     CUdeviceptr blocks[MOST_BLOCKS];
     size_t count;
 };
@@ -31,7 +32,8 @@ static int reserve_of(struct pools *p, uint64_t *bytes) {
 static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int *did) {
     uint64_t before, after;
 
-    measure_chill(p->m);
+    if (!p->is_warm)
+        measure_chill(p->m);
     if (!reserve_of(p, &before) ||
         !MEASURE_TIME(p->m, ns, cuMemAllocFromPoolAsync, &p->blocks[p->count], bytes, p->pool,
                       p->m->stream) ||
@@ -105,7 +107,8 @@ static int trim_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
 
     *units -= step->units;
-    measure_chill(p->m);
+    if (!p->is_warm)
+        measure_chill(p->m);
     if (!reserve_of(p, &before) ||
         !MEASURE_TIME(p->m, &ns, cuMemPoolTrimTo, p->pool, *units * p->unit) ||
         !reserve_of(p, &after))
@@ -137,19 +140,27 @@ static int measure_steps(struct pools *p, struct step *steps, size_t count, int 
             if (!trim_by(p, &steps[i], &units))
                 return 0;
     for (size_t i = 0; i < count; i++) {
-        measure_note_at(p->m, "pool_grow_ns", steps[i].units, &steps[i].grow);
-        measure_note_at(p->m, "pool_trim_ns", steps[i].units, &steps[i].trim);
+        measure_note_at(p->m, p->is_warm ? "warm-grow" : "pool_grow_ns", steps[i].units,
+                        &steps[i].grow);
+        measure_note_at(p->m, p->is_warm ? "warm-trim" : "pool_trim_ns", steps[i].units,
+                        &steps[i].trim);
     }
     return 1;
 }
 
 static int measure_growth(struct pools *p) {
-    struct step small[] = {{.units = 1}, {.units = 2}, {.units = 4}, {.units = 8},
-                           {.units = 16}, {.units = 32}},
-                large[] = {{.units = 128}, {.units = 512}};
+    enum { SMALL = 6, LARGE = 2 };
 
-    return measure_steps(p, small, sizeof small / sizeof small[0], 4) &&
-           measure_steps(p, large, sizeof large / sizeof large[0], 1);
+    for (p->is_warm = 0; p->is_warm < 2; p->is_warm++) {
+        struct step small[SMALL] = {{.units = 1}, {.units = 2},  {.units = 4},
+                                    {.units = 8}, {.units = 16}, {.units = 32}},
+                    large[LARGE] = {{.units = 128}, {.units = 512}};
+
+        if (!measure_steps(p, small, SMALL, 4) || !measure_steps(p, large, LARGE, 1))
+            return 0;
+    }
+    p->is_warm = 0;
+    return 1;
 }
 
 /* ---- Moves ---- */

@@ -313,6 +313,7 @@ EXTRA_DIST += \
 	tests/gpu/record-overhead \
 	tests/gpu/run \
 	tests/gpu/several \
+	tests/gpu/stalls \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
