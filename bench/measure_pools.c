@@ -32,8 +32,6 @@ static int reserve_of(struct pools *p, uint64_t *bytes) {
 static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int *did) {
     uint64_t before, after;
 
-    if (!p->is_warm)
-        measure_chill(p->m);
     if (!reserve_of(p, &before) ||
         !MEASURE_TIME(p->m, ns, cuMemAllocFromPoolAsync, &p->blocks[p->count], bytes, p->pool,
                       p->m->stream) ||
@@ -94,6 +92,8 @@ static int grow_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
     int did;
 
+    if (!p->is_warm)
+        measure_chill(p->m);
     if (!take(p, step->units * p->unit, step->units, &ns, &did))
         return 0;
     if (did)
@@ -182,8 +182,10 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
         p->blocks[first + i] = p->blocks[first + 2 * i + 1];
     }
     p->count -= units;
-    if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream) ||
-        !take(p, units * p->unit, 0, &ns, &did))
+    if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream))
+        return 0;
+    measure_chill(p->m);
+    if (!take(p, units * p->unit, 0, &ns, &did))
         return 0;
     if (did)
         measure_add(series, ns);

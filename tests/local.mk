@@ -275,6 +275,7 @@ script_tests = \
 	tests/check-heap-profile \
 	tests/check-info \
 	tests/check-manual \
+	tests/check-measure \
 	tests/check-nvtx \
 	tests/check-record \
 	tests/check-report \
