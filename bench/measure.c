@@ -199,9 +199,10 @@ static void curve_terms(const struct profile *p, const char *name, double less) 
     const char *key;
     json_t *ignored;
 
-    json_object_foreach(p->samples, key, ignored)
+    json_object_foreach(p->samples, key, ignored) {
         if (strncmp(key, name, length) == 0 && key[length] == ':')
             set_term(p, key, figure(p, key) - less);
+    }
 }
 
 static void pool_terms(const struct profile *p) {
@@ -263,8 +264,7 @@ static void write_number(const struct profile *p, int measured, const char *key,
     const json_t *term = json_object_get(p->terms, key);
 
     if ((term != NULL) == measured)
-        fprintf(p->file, "%s = %.0f\n", key,
-                term ? json_number_value(term) : (double)built_in);
+        fprintf(p->file, "%s = %.0f\n", key, term ? json_number_value(term) : (double)built_in);
 }
 
 /* The measured points of a curve, by x.  Rising, since a curve has to. */
@@ -340,9 +340,10 @@ static void write_sizes(const struct profile *p, const char *name) {
     json_t *ignored;
 
     fprintf(p->file, "#   %-13s", name);
-    json_object_foreach(p->samples, key, ignored)
+    json_object_foreach(p->samples, key, ignored) {
         if (strncmp(key, name, length) == 0 && key[length] == ':')
             fprintf(p->file, " %s:%.0f", key + length + 1, figure(p, key));
+    }
     fputc('\n', p->file);
 }
 
@@ -355,9 +356,9 @@ static void write_all_sizes(const struct profile *p, const char *const *names) {
 static void write_head(const struct profile *p) {
     static const char *const pools[] = {"pool_grow_ns", "warm-grow", "pool_trim_ns", "warm-trim",
                                         NULL},
-                            *const handles[] = {"create", "warm-create",  "map",     "warm-map",
-                                                "access", "warm-access",  "unmap",   "warm-unmap",
-                                                "release", "warm-release", NULL};
+                             *const handles[] = {"create",  "warm-create",  "map",   "warm-map",
+                                                 "access",  "warm-access",  "unmap", "warm-unmap",
+                                                 "release", "warm-release", NULL};
     const char *name = json_string_value(json_object_get(p->device, "name")),
                *end = strstr(name, " (device model)");
     const int length = end ? (int)(end - name) : (int)strnlen(name, sizeof p->built_in.name - 1);
@@ -372,14 +373,16 @@ static void write_head(const struct profile *p) {
             "%s:\n"
             "# medians of %d processes.  WEIR_MODEL_PROFILE=FILE has the device model play it.\n\n"
             "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
-            p->spec, length, name, end ? ", the device model" : "", weir_version(), date,
-            PROCESSES, length, name);
-    fputs("# Pools, by units, with what a program does in between gone through the caches, and without:\n",
+            p->spec, length, name, end ? ", the device model" : "", weir_version(), date, PROCESSES,
+            length, name);
+    fputs("# Pools, by units, with what a program does in between gone through the caches, and "
+          "without:\n",
           p->file);
     write_all_sizes(p, pools);
     if (figure(p, "create:2") < 0)
         return;
-    fputs("# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through the former:\n",
+    fputs("# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through the "
+          "former:\n",
           p->file);
     write_all_sizes(p, handles);
 }

@@ -35,7 +35,7 @@ struct measure {
     CUstream stream;
     struct stopwatch watch; /* of real time; a modelled device has a clock of its own */
     uint64_t budget;        /* bytes that may be had at a time */
-    char *cold;             /* what is read to have caches forget the driver; NULL on a modelled device */
+    char *cold; /* what is read to have caches forget the driver; NULL on a modelled device */
     uint64_t begun;
     CUresult result;
     char error[160]; /* the first driver call that failed; "" */

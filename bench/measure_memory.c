@@ -198,8 +198,7 @@ static int measure_small(struct measure *m) {
 }
 
 int measure_direct(struct measure *m) {
-    static const uint64_t kib[] = {0,     1024,   16384,   32768,
-                                   65536, 262144, 1048576, 4194304};
+    static const uint64_t kib[] = {0, 1024, 16384, 32768, 65536, 262144, 1048576, 4194304};
 
     for (size_t i = 0; i < sizeof kib / sizeof kib[0] && kib[i] << 10 <= m->budget; i++)
         if (!measure_block(m, kib[i]))

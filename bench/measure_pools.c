@@ -38,8 +38,8 @@ static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int
         !reserve_of(p, &after))
         return 0;
     p->count++;
-    *did = after == before + units * p->unit ||
-           !(p->m->driver->capabilities & WEIR_CAP_POOL_FIGURES);
+    *did =
+        after == before + units * p->unit || !(p->m->driver->capabilities & WEIR_CAP_POOL_FIGURES);
     return 1;
 }
 
