@@ -46,10 +46,11 @@ struct info {
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int json;         /* asked for, as is */
-    int processes;    /* who has what, instead of everything else */
-    int measures;     /* the driver, instead of everything else */
-    const char *file; /* where the JSON or the profile goes; NULL: standard output, instead of the table */
+    int json;      /* asked for, as is */
+    int processes; /* who has what, instead of everything else */
+    int measures;  /* the driver, instead of everything else */
+    const char
+        *file; /* where the JSON or the profile goes; NULL: standard output, instead of the table */
 };
 
 /* ---------------------------------------------------------------- gathering ---- */

@@ -267,7 +267,26 @@ static void write_number(const struct profile *p, int measured, const char *key,
         fprintf(p->file, "%s = %.0f\n", key, term ? json_number_value(term) : (double)built_in);
 }
 
-/* The measured points of a curve, by x.  Rising, since a curve has to. */
+/* A curve has to rise: neighbours that fall become their mean, and so on until none does. */
+static void make_rising(double y[POINTS], size_t count) {
+    size_t first[POINTS], blocks = 0; /* where each stretch of one value begins */
+
+    for (size_t i = 0; i < count; i++) {
+        first[blocks++] = i;
+        while (blocks > 1 && y[first[blocks - 1]] < y[first[blocks - 2]]) {
+            const size_t left = first[blocks - 2], right = first[blocks - 1];
+            const double mean =
+                (y[left] * (double)(right - left) + y[right] * (double)(i + 1 - right)) /
+                (double)(i + 1 - left);
+
+            for (size_t k = left; k <= i; k++)
+                y[k] = mean;
+            blocks--;
+        }
+    }
+}
+
+/* The measured points of a curve, by x. */
 static size_t points_of(const struct profile *p, const char *name, double x[POINTS],
                         double y[POINTS]) {
     const size_t length = strlen(name);
@@ -288,8 +307,7 @@ static size_t points_of(const struct profile *p, const char *name, double x[POIN
         y[i] = json_number_value(value);
         count++;
     }
-    for (size_t i = 1; i < count; i++)
-        y[i] = fmax(y[i], y[i - 1]);
+    make_rising(y, count);
     return count;
 }
 
