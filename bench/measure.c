@@ -169,8 +169,22 @@ static double at(struct line line, double mib) {
     return line.each + line.gib * mib / 1024;
 }
 
+/* How much more the first of a process took together than as many later ones. */
+static double early(const struct profile *p, const char *name, double later) {
+    double more = 0;
+
+    for (int i = 1; i <= MEASURE_EARLY; i++) {
+        char key[32];
+
+        snprintf(key, sizeof key, "%s:%d", name, i);
+        if (json_object_get(p->samples, key))
+            more += figure(p, key) - later;
+    }
+    return more;
+}
+
 static void handle_terms(const struct profile *p) {
-    enum { FIRST = 4, FIRST_MIB = 32 };
+    enum { EARLY_MIB = 32 };
     const struct line create = fit(p, "create"), map = fit(p, "map"), access = fit(p, "access"),
                       unmap = fit(p, "unmap"), release = fit(p, "release"),
                       again = fit(p, "access-again"), nothing = fit(p, "unmap-nothing");
@@ -179,7 +193,7 @@ static void handle_terms(const struct profile *p) {
         return;
     set_term(p, "cuMemCreate", create.each);
     set_term(p, "virtual_create_gib_ns", create.gib);
-    set_term(p, "cuMemMap", at(map, FIRST_MIB));
+    set_term(p, "cuMemMap", at(map, EARLY_MIB));
     set_term(p, "cuMemSetAccess", again.each);
     set_term(p, "virtual_access_handle_ns", access.each - again.each);
     set_term(p, "virtual_access_gib_ns", access.gib);
@@ -189,8 +203,8 @@ static void handle_terms(const struct profile *p) {
     set_term(p, "cuMemRelease", release.each);
     set_term(p, "virtual_release_gib_ns", release.gib);
     set_term(p, "virtual_first_ns",
-             figure(p, "first-handles:32") -
-                 FIRST * (at(create, FIRST_MIB) + at(map, FIRST_MIB) + at(access, FIRST_MIB)));
+             early(p, "early-handle",
+                   at(create, EARLY_MIB) + at(map, EARLY_MIB) + at(access, EARLY_MIB)));
 }
 
 /* The points of a curve, less what else was in them. */
@@ -218,7 +232,7 @@ static void pool_terms(const struct profile *p) {
     if (pair > 0)
         set_term(p, "pool_alloc_percent", fmin(round(100 * alloc / pair), 100));
     if (grown > 0)
-        set_term(p, "pool_first_ns", figure(p, "first-pool") - grown);
+        set_term(p, "pool_first_ns", early(p, "early-grow", grown));
 }
 
 /* What is a term of the profile as it was measured. */
@@ -372,11 +386,14 @@ static void write_all_sizes(const struct profile *p, const char *const *names) {
 
 /* The model's own name says that it is one. */
 static void write_head(const struct profile *p) {
-    static const char *const pools[] = {"pool_grow_ns", "warm-grow", "pool_trim_ns", "warm-trim",
-                                        NULL},
-                             *const handles[] = {"create",  "warm-create",  "map",   "warm-map",
-                                                 "access",  "warm-access",  "unmap", "warm-unmap",
-                                                 "release", "warm-release", NULL};
+    static const char *const pools[] = {"early-grow",   "pool_grow_ns", "cool-grow", "warm-grow",
+                                        "pool_trim_ns", "cool-trim",    "warm-trim", NULL},
+                             *const handles[] = {"early-handle", "create",  "cool-create",
+                                                 "warm-create",  "map",     "cool-map",
+                                                 "warm-map",     "access",  "cool-access",
+                                                 "warm-access",  "unmap",   "cool-unmap",
+                                                 "warm-unmap",   "release", "cool-release",
+                                                 "warm-release", NULL};
     const char *name = json_string_value(json_object_get(p->device, "name")),
                *end = strstr(name, " (device model)");
     const int length = end ? (int)(end - name) : (int)strnlen(name, sizeof p->built_in.name - 1);
@@ -393,15 +410,17 @@ static void write_head(const struct profile *p) {
             "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
             p->spec, length, name, end ? ", the device model" : "", weir_version(), date, PROCESSES,
             length, name);
-    fputs("# Pools, by units, with what a program does in between gone through the caches, and "
-          "without:\n",
+    fputs("# Pools, by units: the first growths of a process in turn; then with 8 MiB (these "
+          "count), 1 MiB "
+          "(cool) and\n# nothing (warm) gone through before each call.\n",
           p->file);
     write_all_sizes(p, pools);
     if (figure(p, "create:2") < 0)
         return;
-    fputs("# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through the "
-          "former:\n",
-          p->file);
+    fputs(
+        "# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through those that "
+        "count.\n",
+        p->file);
     write_all_sizes(p, handles);
 }
 

@@ -35,12 +35,18 @@ struct measure {
     CUstream stream;
     struct stopwatch watch; /* of real time; a modelled device has a clock of its own */
     uint64_t budget;        /* bytes that may be had at a time */
-    char *cold; /* what is read to have caches forget the driver; NULL on a modelled device */
+    char *cold;             /* for measure_chill; NULL on a modelled device */
     uint64_t begun;
     CUresult result;
     char error[160]; /* the first driver call that failed; "" */
     json_t *figures;
 };
+
+/* How cold the caches are: the profile has the first; the others tell how much of it that is. */
+enum { MEASURE_COLD = 8 << 20, MEASURE_COOL = 1 << 20, MEASURE_WARM = 0, MEASURE_LEVELS = 3 };
+extern const size_t measure_levels[MEASURE_LEVELS]; /* these, in that order */
+
+enum { MEASURE_EARLY = 8 }; /* the first growths and handles of a process, one by one */
 
 /* Nanoseconds of single calls. */
 enum { SERIES = 256 };
@@ -53,8 +59,9 @@ struct series {
 int measure_check(struct measure *m, const char *entry);
 void measure_begin(struct measure *m);
 double measure_end(const struct measure *m);
-/* Has the processor's caches forget what a program in its midst would not have in them either. */
-void measure_chill(const struct measure *m);
+/* Goes through so much memory, as a program does between its requests: the processor's caches forget the driver, the
+ * closer ones sooner.  On a modelled device nothing. */
+void measure_chill(const struct measure *m, size_t bytes);
 void measure_add(struct series *series, double ns);
 /* The mean without the tenth at either end. */
 void measure_note(const struct measure *m, const char *name, const struct series *series);

@@ -10,7 +10,7 @@
 
 /* ---- Handles ---- */
 
-enum { MOST_HANDLES = 16, FIRST_HANDLES = 4, FIRST_MIB = 32 };
+enum { MOST_HANDLES = 16, EARLY_MIB = 32 };
 
 struct handles {
     struct measure *m;
@@ -18,13 +18,15 @@ struct handles {
     CUmemAccessDesc access;
     CUdeviceptr range;
     uint64_t range_bytes;
-    int is_warm; /* one after another, as no program does */
+    size_t level; /* of measure_levels */
     CUmemGenericAllocationHandle list[MOST_HANDLES];
 };
 
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ACCESS_AGAIN, UNMAP_NOTHING, KINDS };
-static const char *const kind_names[2][KINDS] = {
+static const char *const kind_names[MEASURE_LEVELS][KINDS] = {
     {"create", "map", "access", "unmap", "release", "access-again", "unmap-nothing"},
+    {"cool-create", "cool-map", "cool-access", "cool-unmap", "cool-release", "cool-again",
+     "cool-nothing"},
     {"warm-create", "warm-map", "warm-access", "warm-unmap", "warm-release", "warm-again",
      "warm-nothing"}};
 
@@ -33,8 +35,7 @@ static int put(struct handles *h, int i, uint64_t bytes, struct series kinds[KIN
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    if (!h->is_warm)
-        measure_chill(h->m);
+    measure_chill(h->m, measure_levels[h->level]);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemCreate, &h->list[i], bytes, &h->properties, 0) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemMap, at, bytes, 0, h->list[i], 0) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemSetAccess, at, bytes, &h->access, 1))
@@ -51,8 +52,7 @@ static int drop(struct handles *h, int i, uint64_t bytes, struct series kinds[KI
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    if (!h->is_warm)
-        measure_chill(h->m);
+    measure_chill(h->m, measure_levels[h->level]);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemUnmap, at, bytes) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemRelease, h->list[i]) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemUnmap, at, bytes))
@@ -76,27 +76,25 @@ static int measure_size(struct handles *h, uint64_t mib, int most) {
         if (!drop(h, i, bytes, kinds))
             return 0;
     for (int kind = 0; kind < KINDS; kind++)
-        measure_note_at(h->m, kind_names[h->is_warm][kind], mib, &kinds[kind]);
+        measure_note_at(h->m, kind_names[h->level][kind], mib, &kinds[kind]);
     return 1;
 }
 
-/* What the first ones of the process take, all together. */
-static int measure_first(struct handles *h) {
+/* The first ones of the process: what all three calls take. */
+static int measure_early(struct handles *h) {
     struct series kinds[KINDS] = {{0}};
-    struct series first = {0};
-    double sum = 0;
 
-    for (int i = 0; i < FIRST_HANDLES; i++) {
-        if (!put(h, i, FIRST_MIB * MIB, kinds))
+    for (int i = 0; i < MEASURE_EARLY; i++) {
+        struct series early = {0};
+
+        if (!put(h, i, EARLY_MIB * MIB, kinds))
             return 0;
-        for (int kind = CREATE; kind <= ACCESS; kind++)
-            sum += kinds[kind].ns[i];
+        measure_add(&early, kinds[CREATE].ns[i] + kinds[MAP].ns[i] + kinds[ACCESS].ns[i]);
+        measure_note_at(h->m, "early-handle", (uint64_t)i + 1, &early);
     }
-    for (int i = 0; i < FIRST_HANDLES; i++)
-        if (!drop(h, i, FIRST_MIB * MIB, kinds))
+    for (int i = 0; i < MEASURE_EARLY; i++)
+        if (!drop(h, i, EARLY_MIB * MIB, kinds))
             return 0;
-    measure_add(&first, sum);
-    measure_note_at(h->m, "first-handles", FIRST_MIB, &first);
     return 1;
 }
 
@@ -141,9 +139,9 @@ int measure_handles(struct measure *m) {
     h.access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     h.range_bytes = m->budget / (64 * MIB) * (64 * MIB);
     if (!MEASURE_CALL(m, cuMemAddressReserve, &h.range, h.range_bytes, 0, 0, 0) ||
-        !measure_first(&h))
+        !measure_early(&h))
         return 0;
-    for (; h.is_warm < 2; h.is_warm++)
+    for (; h.level < MEASURE_LEVELS; h.level++)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             if (!measure_size(&h, sizes[i].mib, sizes[i].most))
                 return 0;
@@ -159,11 +157,11 @@ static int measure_block(struct measure *m, uint64_t kib) {
         CUdeviceptr block;
         double ns;
 
-        measure_chill(m);
+        measure_chill(m, MEASURE_COLD);
         if (!MEASURE_TIME(m, &ns, cuMemAlloc, &block, kib ? kib << 10 : 512))
             return 0;
         measure_add(&allocs, ns);
-        measure_chill(m);
+        measure_chill(m, MEASURE_COLD);
         if (!MEASURE_TIME(m, &ns, cuMemFree, block))
             return 0;
         measure_add(&frees, ns);
@@ -266,7 +264,7 @@ static int measure_info(struct measure *m) {
         size_t free_bytes, total;
         double ns;
 
-        measure_chill(m);
+        measure_chill(m, MEASURE_COLD);
         if (!MEASURE_TIME(m, &ns, cuMemGetInfo, &free_bytes, &total))
             return 0;
         measure_add(&series, ns);

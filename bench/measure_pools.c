@@ -15,7 +15,7 @@ struct pools {
     struct measure *m;
     CUmemoryPool pool;
     uint64_t unit; /* bytes */
-    int is_warm;   /* one request after another, as no program does */
+    size_t level;  /* of measure_levels */
     CUdeviceptr blocks[MOST_BLOCKS];
     size_t count;
 };
@@ -62,26 +62,37 @@ static int make(struct pools *p, double *ns) {
                         &keep);
 }
 
-/* The first request of the process.  It tells the unit, too. */
-static int measure_first(struct pools *p) {
-    struct series first = {0}, unit = {0};
+/* The first requests of the process, each of which grows by a unit; the first of them tells which. */
+static int measure_early(struct pools *p) {
+    struct series unit = {0};
     double ns;
-    int did;
 
-    if (!make(p, &ns) || !take(p, 64 * KIB, 0, &ns, &did) || !reserve_of(p, &p->unit))
+    if (!make(p, &ns))
         return 0;
-    measure_add(&first, ns);
-    measure_note(p->m, "first-pool", &first);
-    if (p->unit > 0) {
+    for (uint64_t i = 0; i < MEASURE_EARLY && (i + 1) * p->unit <= p->m->budget; i++) {
+        struct series early = {0};
+        int did;
+
+        measure_chill(p->m, MEASURE_COLD);
+        if (!take(p, i ? p->unit : 64 * KIB, 1, &ns, &did))
+            return 0;
+        measure_add(&early, ns);
+        measure_note_at(p->m, "early-grow", i + 1, &early);
+        if (i == 0 && !reserve_of(p, &p->unit))
+            return 0;
         measure_add(&unit, (double)p->unit);
-        measure_note(p->m, "unit_bytes", &unit);
-    } else {
-        p->unit = (uint64_t)32 << 20;
+        if (i == 0 && p->unit > 0)
+            measure_note(p->m, "unit_bytes", &unit);
+        else if (i == 0)
+            p->unit = (uint64_t)32 << 20;
     }
     return give_all(p) && MEASURE_CALL(p->m, cuMemPoolTrimTo, p->pool, 0);
 }
 
 /* ---- Growth and trims ---- */
+
+static const char *const grow_names[MEASURE_LEVELS] = {"pool_grow_ns", "cool-grow", "warm-grow"};
+static const char *const trim_names[MEASURE_LEVELS] = {"pool_trim_ns", "cool-trim", "warm-trim"};
 
 struct step {
     uint64_t units;
@@ -92,8 +103,7 @@ static int grow_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
     int did;
 
-    if (!p->is_warm)
-        measure_chill(p->m);
+    measure_chill(p->m, measure_levels[p->level]);
     if (!take(p, step->units * p->unit, step->units, &ns, &did))
         return 0;
     if (did)
@@ -107,8 +117,7 @@ static int trim_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
 
     *units -= step->units;
-    if (!p->is_warm)
-        measure_chill(p->m);
+    measure_chill(p->m, measure_levels[p->level]);
     if (!reserve_of(p, &before) ||
         !MEASURE_TIME(p->m, &ns, cuMemPoolTrimTo, p->pool, *units * p->unit) ||
         !reserve_of(p, &after))
@@ -140,10 +149,8 @@ static int measure_steps(struct pools *p, struct step *steps, size_t count, int 
             if (!trim_by(p, &steps[i], &units))
                 return 0;
     for (size_t i = 0; i < count; i++) {
-        measure_note_at(p->m, p->is_warm ? "warm-grow" : "pool_grow_ns", steps[i].units,
-                        &steps[i].grow);
-        measure_note_at(p->m, p->is_warm ? "warm-trim" : "pool_trim_ns", steps[i].units,
-                        &steps[i].trim);
+        measure_note_at(p->m, grow_names[p->level], steps[i].units, &steps[i].grow);
+        measure_note_at(p->m, trim_names[p->level], steps[i].units, &steps[i].trim);
     }
     return 1;
 }
@@ -151,7 +158,7 @@ static int measure_steps(struct pools *p, struct step *steps, size_t count, int 
 static int measure_growth(struct pools *p) {
     enum { SMALL = 6, LARGE = 2 };
 
-    for (p->is_warm = 0; p->is_warm < 2; p->is_warm++) {
+    for (p->level = 0; p->level < MEASURE_LEVELS; p->level++) {
         struct step small[SMALL] = {{.units = 1}, {.units = 2},  {.units = 4},
                                     {.units = 8}, {.units = 16}, {.units = 32}},
                     large[LARGE] = {{.units = 128}, {.units = 512}};
@@ -159,7 +166,6 @@ static int measure_growth(struct pools *p) {
         if (!measure_steps(p, small, SMALL, 4) || !measure_steps(p, large, LARGE, 1))
             return 0;
     }
-    p->is_warm = 0;
     return 1;
 }
 
@@ -184,7 +190,7 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
     p->count -= units;
     if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream))
         return 0;
-    measure_chill(p->m);
+    measure_chill(p->m, MEASURE_COLD);
     if (!take(p, units * p->unit, 0, &ns, &did))
         return 0;
     if (did)
@@ -279,6 +285,6 @@ int measure_pools(struct measure *m) {
     static struct pools p; /* large */
 
     p.m = m;
-    return measure_first(&p) && measure_growth(&p) && measure_moves(&p) && measure_warm(&p) &&
+    return measure_early(&p) && measure_growth(&p) && measure_moves(&p) && measure_warm(&p) &&
            MEASURE_CALL(m, cuMemPoolDestroy, p.pool) && measure_lives(&p);
 }
