@@ -243,8 +243,12 @@ static void plain_term(const struct profile *p, const char *key) {
         set_term(p, key, value);
 }
 
-static int is_power_of_two(double value) {
-    return value >= 1 && frexp(value, &(int){0}) == 0.5;
+/* A power of two within what the model can work with; else the built-in one stays. */
+static void keep_power(const struct profile *p, const char *key, uint64_t least, uint64_t most) {
+    const double value = json_number_value(json_object_get(p->terms, key));
+
+    if (value < (double)least || value > (double)most || frexp(value, &(int){0}) != 0.5)
+        json_object_del(p->terms, key);
 }
 
 static void plain_terms(const struct profile *p) {
@@ -254,13 +258,11 @@ static void plain_terms(const struct profile *p) {
 #define PLAIN(group, name, symbol, version, params, args) plain_term(p, #name);
     WEIR_DRIVER_ENTRIES(PLAIN)
 #undef PLAIN
-    for (const char *const *key = (const char *const[]){"unit_bytes", "page_bytes", NULL}; *key;
-         key++) /* the model wants no other */
-        if (!is_power_of_two(json_number_value(json_object_get(p->terms, *key))))
-            json_object_del(p->terms, *key);
+    keep_power(p, "unit_bytes", 65536, (uint64_t)1 << 30);
+    keep_power(p, "page_bytes", p->built_in.small_bytes, (uint64_t)4 << 20);
 }
 
-/* What the device says of itself; the least that a context was seen to take, since others may take memory meanwhile. */
+/* What the device says of itself.  What others had of it counts as the context's: it is as little to be had. */
 static void device_terms(const struct profile *p) {
     static const char *const keys[] = {"driver_version", "capacity", "context_bytes"};
 
