@@ -28,12 +28,15 @@ static int reserve_of(struct pools *p, uint64_t *bytes) {
                         bytes);
 }
 
-/* One block more; whether the reserve grew by so many units, in *did. */
-static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int *did) {
+/* One block more, behind so many bytes gone through; whether the reserve grew by so many units, in *did. */
+static int take(struct pools *p, uint64_t bytes, uint64_t units, size_t cold, double *ns,
+                int *did) {
     uint64_t before, after;
 
-    if (!reserve_of(p, &before) ||
-        !MEASURE_TIME(p->m, ns, cuMemAllocFromPoolAsync, &p->blocks[p->count], bytes, p->pool,
+    if (!reserve_of(p, &before))
+        return 0;
+    measure_chill(p->m, cold);
+    if (!MEASURE_TIME(p->m, ns, cuMemAllocFromPoolAsync, &p->blocks[p->count], bytes, p->pool,
                       p->m->stream) ||
         !reserve_of(p, &after))
         return 0;
@@ -73,8 +76,7 @@ static int measure_early(struct pools *p) {
         struct series early = {0};
         int did;
 
-        measure_chill(p->m, MEASURE_COLD);
-        if (!take(p, i ? p->unit : 64 * KIB, 1, &ns, &did))
+        if (!take(p, i ? p->unit : 64 * KIB, 1, MEASURE_COLD, &ns, &did))
             return 0;
         measure_add(&early, ns);
         measure_note_at(p->m, "early-grow", i + 1, &early);
@@ -103,8 +105,7 @@ static int grow_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
     int did;
 
-    measure_chill(p->m, measure_levels[p->level]);
-    if (!take(p, step->units * p->unit, step->units, &ns, &did))
+    if (!take(p, step->units * p->unit, step->units, measure_levels[p->level], &ns, &did))
         return 0;
     if (did)
         measure_add(&step->grow, ns);
@@ -117,9 +118,10 @@ static int trim_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
 
     *units -= step->units;
+    if (!reserve_of(p, &before))
+        return 0;
     measure_chill(p->m, measure_levels[p->level]);
-    if (!reserve_of(p, &before) ||
-        !MEASURE_TIME(p->m, &ns, cuMemPoolTrimTo, p->pool, *units * p->unit) ||
+    if (!MEASURE_TIME(p->m, &ns, cuMemPoolTrimTo, p->pool, *units * p->unit) ||
         !reserve_of(p, &after))
         return 0;
     if (before - after == step->units * p->unit ||
@@ -178,7 +180,7 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
     int did;
 
     for (size_t i = 0; i < 2 * units; i++)
-        if (!take(p, p->unit, 1, &ns, &did))
+        if (!take(p, p->unit, 1, MEASURE_WARM, &ns, &did))
             return 0;
     for (size_t i = 0; i < units; i++) {
         CUdeviceptr block = p->blocks[first + 2 * i];
@@ -188,10 +190,8 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
         p->blocks[first + i] = p->blocks[first + 2 * i + 1];
     }
     p->count -= units;
-    if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream))
-        return 0;
-    measure_chill(p->m, MEASURE_COLD);
-    if (!take(p, units * p->unit, 0, &ns, &did))
+    if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream) ||
+        !take(p, units * p->unit, 0, MEASURE_COLD, &ns, &did))
         return 0;
     if (did)
         measure_add(series, ns);
@@ -231,7 +231,7 @@ static int measure_pairs(struct pools *p, size_t live, struct series *alloc) {
     while (p->count < live) {
         double ns;
 
-        if (!take(p, live == 1 ? 64 * KIB : some_bytes(&seed), 0, &ns, &did))
+        if (!take(p, live == 1 ? 64 * KIB : some_bytes(&seed), 0, MEASURE_WARM, &ns, &did))
             return 0;
     }
     for (int i = 0; i < SERIES; i++) {
