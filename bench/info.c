@@ -21,12 +21,13 @@
 #include "holders.h"
 #include "jsonfile.h"
 #include "learn.h"
+#include "measure.h"
 #include "replace.h"
 #include "text.h"
 
 #define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
 
-enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY };
+enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY };
 
 struct device_facts {
     char name[96];
@@ -45,9 +46,11 @@ struct info {
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
-    int json;         /* asked for, as is */
-    int processes;    /* who has what, instead of everything else */
-    const char *file; /* where the JSON goes; NULL: standard output, instead of the table */
+    int json;      /* asked for, as is */
+    int processes; /* who has what, instead of everything else */
+    int measures;  /* the driver, instead of everything else */
+    const char
+        *file; /* where the JSON or the profile goes; NULL: standard output, instead of the table */
 };
 
 /* ---------------------------------------------------------------- gathering ---- */
@@ -423,19 +426,35 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     case PROCESSES_KEY:
         info->processes = 1;
         return 0;
+    case MEASURE_KEY:
+        info->measures = 1;
+        info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
+        return 0;
     case JSON_KEY:
         info->json = 1;
         info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
         return 0;
     case ARGP_KEY_ARG:
-        if (info->json && !info->file)
-            argp_error(state, "unexpected argument '%s': a file is given as --json=FILE", argument);
+        if ((info->json || info->measures) && !info->file)
+            argp_error(state, "unexpected argument '%s': a file is given as --%s=FILE", argument,
+                       info->json ? "json" : "measure");
         else
             argp_error(state, "unexpected argument '%s'", argument);
         return EINVAL;
+    case ARGP_KEY_END:
+        if (info->measures && (info->json || info->processes))
+            argp_error(state, "--measure goes with neither --json nor --processes");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* 0, or 1 with a message printed. */
+static int measure(struct info *info) {
+    int code = weir_cli_settings_finish(&info->settings);
+
+    return code != 0 ? code : measure_run(&info->settings, info->file);
 }
 
 int weir_cmd_info(int argc, char **argv) {
@@ -444,6 +463,10 @@ int weir_cmd_info(int argc, char **argv) {
          0},
         {"json", JSON_KEY, "FILE", OPTION_ARG_OPTIONAL,
          "Write JSON: to FILE beside the table, or to standard output in its place.", 0},
+        {"measure", MEASURE_KEY, "FILE", OPTION_ARG_OPTIONAL,
+         "Measure only what the driver's calls take on the device, for some seconds, and write a "
+         "profile for the device model: to FILE, or to standard output.",
+         0},
         {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
     struct argp argp = {
@@ -458,8 +481,10 @@ int weir_cmd_info(int argc, char **argv) {
     weir_cli_settings_init(&info.settings);
     if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
         return 2;
-    if (!jsonfile_check("--json", info.file))
+    if (!jsonfile_check(info.measures ? "--measure" : "--json", info.file))
         return 1;
+    if (info.measures)
+        return measure(&info);
     if (info.processes) {
         holders_look(&holders, ANSWER_NS);
         if (!info.json || info.file)

@@ -39,6 +39,11 @@ weir_SOURCES = \
 	bench/limit_sweep.h \
 	bench/lines.c \
 	bench/lines.h \
+	bench/measure.c \
+	bench/measure.h \
+	bench/measure_child.c \
+	bench/measure_memory.c \
+	bench/measure_pools.c \
 	bench/merge.c \
 	bench/merge.h \
 	bench/micro.c \

@@ -31,6 +31,7 @@
 #include "flags.h"
 #include "histogram.h"
 #include "jsonfile.h"
+#include "measure.h"
 #include "runner.h"
 #include "samples.h"
 #include "span.h"
@@ -1030,6 +1031,8 @@ int weir_cmd_replay_child(int argc, char **argv) {
     weir_cli_settings_init(&settings);
     settings.options = job.options;
     settings.sources.of[WEIR_SETTING_DEVICE] = job.device_source[0] ? job.device_source : NULL;
+    if (job.measure)
+        return measure_child(&settings, (enum measure_part)job.measure);
     if (!job.contestant[0])
         return look_at_device(&settings, &job);
     replay.contestant = contestant_find(job.contestant);

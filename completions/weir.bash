@@ -9,7 +9,7 @@ _weir_flags() { # COMMAND
         echo '--to= --help'
         ;;
     info)
-        echo '--arena= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --leave= --ledger= --limit= --log= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --release-threshold= --stream-checks= --verdict= --help'
+        echo '--arena= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json --latency= --leave= --ledger= --limit= --log= --measure --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --processes --profile= --recovery-timeout= --release-threshold= --stream-checks= --verdict= --help'
         ;;
     record)
         echo '--limit= --mark-at-nvtx= --mark-at-sync --output= --help'

@@ -61,6 +61,7 @@ complete -c weir -n '__fish_seen_subcommand_from bench' -l verdict -r -d 'Where 
 complete -c weir -n '__fish_seen_subcommand_from bench' -a 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -d 'trace that comes with weir'
 complete -c weir -n '__fish_seen_subcommand_from convert' -l to -x -a 'rmm minimalloc' -d 'What a trace of weir\'s becomes'
 complete -c weir -n '__fish_seen_subcommand_from info' -l json -d 'Write JSON: to FILE beside the table, or to standard output in its place'
+complete -c weir -n '__fish_seen_subcommand_from info' -l measure -d 'Measure only what the driver\'s calls take on the device, for some seconds, and write a profile for the device model'
 complete -c weir -n '__fish_seen_subcommand_from info' -l processes -d 'Show only which processes have what of each device'
 complete -c weir -n '__fish_seen_subcommand_from info' -l arena -x -a 'fixed regions mapped' -d 'Arena engine'
 complete -c weir -n '__fish_seen_subcommand_from info' -l decay -r -f -d 'Reserve that nothing needed for so long goes back to the device by halves, each time so much goes by'

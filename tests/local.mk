@@ -275,6 +275,7 @@ script_tests = \
 	tests/check-heap-profile \
 	tests/check-info \
 	tests/check-manual \
+	tests/check-measure \
 	tests/check-nvtx \
 	tests/check-record \
 	tests/check-report \
@@ -313,6 +314,7 @@ EXTRA_DIST += \
 	tests/gpu/record-overhead \
 	tests/gpu/run \
 	tests/gpu/several \
+	tests/gpu/stalls \
 	tests/run-tap
 
 # Worlds that a seed decides, checked by the model's oracle; in `make check' for a while, by `make soak'
