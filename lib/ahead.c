@@ -7,6 +7,10 @@
  * was idle than it asked for: then all that was idle is `useless`, for as long as there is so much.  Not where memory
  * moves: there it was in the wrong places.
  *
+ * Where the reserve grows at an end, that sum deceives, too: a request as large as the largest so far may find
+ * no piece as large.  If the last piece has most of it, it gets the rest.  Who asks waits as long for the rest as
+ * for all; where more is missing it would cost more memory than it saves waits.
+ *
  * Below `low` of what is left the thread is woken, and takes turns until it is `high`: a growth step, a
  * pause, and so on.  A growth step holds the driver's lock
  * for its whole length, and pace decides the tail of everybody's latencies (H200: 32 MiB back to back
@@ -63,6 +67,8 @@ enum { HURRY = 4 }; /* times as often below `low` */
 #define PAGE ((size_t)2 << 20)
 /* Of the device, what is left to requests. */
 enum { LEFT_PART = 64 };
+/* Of the largest request, the most that a piece is given to hold it. */
+enum { REST_PART = 4 };
 
 struct weir_ahead {
     struct weir_host *host;
@@ -73,6 +79,8 @@ struct weir_ahead {
     _Atomic uint64_t mark;    /* with less than that idle, a request says so; 0: it need not */
     _Atomic uint64_t useless; /* bytes; see above */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
+    _Atomic uint64_t largest; /* bytes of a request so far, no more than */
+    uint64_t most_in_one;     /* this, which is `high`; fixed */
 
     pthread_mutex_t turning;      /* held during a turn; guards what follows */
     uint64_t low, high;           /* bytes idle; 0: no step can be made */
@@ -114,6 +122,16 @@ static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     return 1;
 }
 
+/* What the last piece lacks for a request as large as the largest so far, if that is not much. */
+static uint64_t rest_of_largest(struct weir_ahead *a) {
+    uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
+
+    if (!a->ops->pieces)
+        return 0;
+    a->ops->pieces(a->engine, &piece, &last);
+    return piece < wanted && wanted - last <= wanted / REST_PART ? wanted - last : 0;
+}
+
 /* ---- a turn ---------------------------------------------------------------------------------- */
 
 static uint64_t refused(struct weir_ahead *a) {
@@ -152,8 +170,8 @@ static uint64_t pause_of(const struct weir_ahead *a, uint64_t idle) {
                          : PAUSE_NS;
 }
 
-static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle) {
-    uint64_t step = step_of(a, reserve, a->high - idle);
+static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle, uint64_t lacks) {
+    uint64_t step = step_of(a, reserve, lacks);
     weir_status status;
 
     if (step == 0)
@@ -178,7 +196,7 @@ static uint64_t grow(struct weir_ahead *a, uint64_t reserve, uint64_t idle) {
  * `turning`. */
 static uint64_t take_turn(struct weir_ahead *a) {
     weir_statistics figures = {.size = sizeof figures};
-    uint64_t idle, pause;
+    uint64_t idle, lacks, pause;
 
     atomic_store(&a->mark, 0);
     if (weir__detour_is(&a->host->detours, WEIR_DETOUR_LOST)) {
@@ -198,10 +216,11 @@ static uint64_t take_turn(struct weir_ahead *a) {
     a->ops->figures(a->engine, &figures);
     idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
     a->raising = idle < (a->raising ? a->high : a->low);
-    if (!a->raising)
+    lacks = a->raising ? a->high - idle : rest_of_largest(a);
+    if (lacks == 0)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
-    return grow(a, figures.reserve, idle);
+    return grow(a, figures.reserve, idle, lacks);
 }
 
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
@@ -332,17 +351,25 @@ int weir__ahead_play(struct weir_ahead *a) {
 
 /* ---- for others ------------------------------------------------------------------------------ */
 
-void weir__ahead_check(struct weir_ahead *a, size_t dry) {
+static void note_size(struct weir_ahead *a, uint64_t bytes) {
+    bytes = weir__size_smaller(bytes, a->most_in_one);
+    if (bytes >
+        atomic_load_explicit(&a->largest, memory_order_relaxed)) /* of two at once either counts */
+        atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
+}
+
+void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
     uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed), reserve, in_use, idle;
 
-    if (mark == 0 && dry == 0)
+    note_size(a, bytes);
+    if (mark == 0 && !grew)
         return;
     a->ops->glance(a->engine, &reserve, &in_use);
     idle = weir__size_less(reserve, in_use);
-    if (dry > 0 && !a->host->moves && learn(a, dry, idle) && !a->is_played)
+    if (grew && !a->host->moves && learn(a, bytes, idle) && !a->is_played)
         wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
-    if (mark == 0 || usable(a, idle) >= mark)
+    if (mark == 0 || (usable(a, idle) >= mark && rest_of_largest(a) == 0))
         return;
     if (a->is_played)
         (void)play(a, 1);
@@ -397,7 +424,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     a->ops = ops;
     a->engine = engine;
     a->low = low;
-    a->high = high;
+    a->high = a->most_in_one = high;
     a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     a->is_played = host->driver->aside != NULL;

@@ -36,8 +36,8 @@ void weir__ahead_hold(struct weir_ahead *a);
 void weir__ahead_go_on(struct weir_ahead *a);
 
 /* Sees whether little is idle; makes no driver call but an engine's glance, takes no lock that a step
- * holds, and is not called under the engine's. */
-void weir__ahead_check(struct weir_ahead *a, size_t dry);
+ * holds for longer, and is not called under the engine's. */
+void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew);
 
 /* Where turns are played: those that have become due.  1 if there was one. */
 int weir__ahead_play(struct weir_ahead *a);
@@ -48,10 +48,10 @@ static inline int weir__ahead_catch_up(const struct weir_host *host) {
     return host->ahead && weir__ahead_play(host->ahead);
 }
 
-/* After each request that the engine has served.  `dry`: the bytes of one for which the reserve had to grow, else 0. */
-static inline void weir__ahead_look(const struct weir_host *host, size_t dry) {
+/* After each request that the engine has served, of so many bytes.  `grew`: the reserve had to grow for it. */
+static inline void weir__ahead_look(const struct weir_host *host, size_t bytes, int grew) {
     if (host->ahead)
-        weir__ahead_check(host->ahead, dry);
+        weir__ahead_check(host->ahead, bytes, grew);
 }
 
 #endif

@@ -920,7 +920,7 @@ static weir_status ask_engine(weir_allocator *a, size_t bytes, weir_stream strea
         weir__engine_log_alloc(&a->host, bytes, status);
         return status;
     }
-    weir__ahead_look(&a->host, grew ? bytes : 0);
+    weir__ahead_look(&a->host, bytes, grew);
     if (grew && a->host.relimit)
         (void)relimit(&a->host);
     weir__tally_add(&a->books.tally, WEIR_TALLY_ALLOCS);

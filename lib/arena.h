@@ -66,6 +66,8 @@ struct weir_arena_backing {
     /* Bytes of the largest request that `make_room` would surely serve now, or after what the out-of-memory
      * ladder does, for the stream of that id; 0: none that is known. */
     size_t (*largest)(struct weir_arena *a, uint64_t id);
+    /* As an engine's `pieces`; both are 0.  NULL: it cannot tell. */
+    void (*pieces)(struct weir_arena *a, uint64_t *largest, uint64_t *last);
 };
 
 extern const struct weir_arena_backing weir__arena_regions;

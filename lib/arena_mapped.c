@@ -1150,6 +1150,13 @@ static int find_end(const struct weir_arena *a, int small, uint64_t *at, size_t 
     return *bytes > 0;
 }
 
+static void mapped_pieces(struct weir_arena *a, uint64_t *largest, uint64_t *last) {
+    struct weir_placement *p = a->blocks.placement[WEIR_SUBALLOC_COMMON];
+
+    *largest = weir__placement_largest(p, 0);
+    *last = weir__placement_tail(p);
+}
+
 /* Brings a handle of so many bytes to the last hole: *added. */
 static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t bytes,
                          size_t *added) {
@@ -1499,6 +1506,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .shrink = mapped_shrink,
     .foresee = mapped_foresee,
     .largest = mapped_largest,
+    .pieces = mapped_pieces,
     .allow = mapped_allow,
     .shed = mapped_shed,
 };

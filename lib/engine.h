@@ -192,6 +192,9 @@ struct weir_engine {
     /* The reserve, and of it what is in live blocks (NULL: not wanted), as seen by the last request:
      * no lock is taken, and the driver is asked for the latter at most.  NULL if pace is 0. */
     void (*glance)(void *engine, uint64_t *reserve, uint64_t *in_use);
+    /* Of what is idle, and everybody's: the bytes of the largest piece, and of the one at the end, which grows with
+     * the reserve.  Both 0: it has no end, or that cannot be told; NULL: the same. */
+    void (*pieces)(void *engine, uint64_t *largest, uint64_t *last);
     /* Where the reserve lies, or what of it was preallocated last, and behind that where it will come, as far as
      * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
      * it takes nothing beforehand. */

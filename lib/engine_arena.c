@@ -349,6 +349,17 @@ static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
         *in_use = atomic_load_explicit(&a->in_use_seen, memory_order_relaxed);
 }
 
+static void arena_pieces(void *engine, uint64_t *largest, uint64_t *last) {
+    struct weir_arena *a = engine;
+
+    *largest = *last = 0;
+    if (!a->backing->pieces)
+        return;
+    weir__lock_take(&a->lock);
+    a->backing->pieces(a, largest, last);
+    weir__lock_give(&a->lock);
+}
+
 static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
     struct weir_arena *a = engine;
     weir_status status;
@@ -390,6 +401,7 @@ const struct weir_engine weir__engine_arena = {
     .reclaim = arena_reclaim,
     .allow = arena_allow,
     .glance = arena_glance,
+    .pieces = arena_pieces,
     .extents = arena_extents,
     .figures = arena_figures,
 };

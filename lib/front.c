@@ -661,7 +661,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
 
     if (status == WEIR_OK) {
         note_calm(f);
-        weir__ahead_look(f->host, 0);
+        weir__ahead_look(f->host, bytes, 0);
         look_back(f, c, stream, id);
         return status;
     }
@@ -684,7 +684,7 @@ static weir_status fetch(struct weir_front *f, struct weir_cell *c, size_t *size
         status = recover(f, status, bytes, asked, stream, base, &grew);
     if (status == WEIR_OK) {
         weir__set_driver_result(before);
-        weir__ahead_look(f->host, grew ? bytes : 0);
+        weir__ahead_look(f->host, bytes, grew);
         if (grew && f->host->relimit)
             (void)f->host->relimit(f->host);
         if (grew)
@@ -1000,7 +1000,7 @@ static int fetch_whole(struct weir_front *f, struct weir_cell *c, size_t bytes, 
         weir__set_driver_result(before);
         return 0;
     }
-    weir__ahead_look(f->host, 0);
+    weir__ahead_look(f->host, rounded, 0);
     s = weir__records_whole(&f->records, base, rounded);
     if (!s) {
         (void)f->ops->give(f->engine, base, id);

@@ -1692,16 +1692,32 @@ void weir__placement_figures(const struct weir_placement *p, struct weir_placeme
     out->host_bytes = p->host.bytes;
 }
 
-int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes) {
+/* The hole that ends the last region, or 0. */
+static uint32_t last_hole(const struct weir_placement *p) {
     uint32_t id =
         p->regions == 0 ? 0 : p->all.chunk[p->region[p->by_base[p->regions - 1]].border].prev;
 
-    if (p->regions == 0 || p->all.kind[id] != HOLE) {
+    return id != 0 && p->all.kind[id] == HOLE ? id : 0;
+}
+
+int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes) {
+    uint32_t id = last_hole(p);
+
+    if (id == 0) {
         return 0;
     }
     *address = p->all.chunk[id].address << p->shift;
     *bytes = p->all.chunk[id].size << p->shift;
     return 1;
+}
+
+size_t weir__placement_tail(struct weir_placement *p) {
+    uint32_t id;
+
+    unpark(p);
+    id = last_hole(p);
+    id = id == 0 ? 0 : p->all.chunk[id].prev;
+    return id != 0 && chunk_is(p, id, CLEAN) ? p->all.chunk[id].size << p->shift : 0;
 }
 
 void weir__placement_walk(const struct weir_placement *p,

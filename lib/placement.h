@@ -176,6 +176,8 @@ void weir__placement_observe(struct weir_placement *p, uint64_t stream, uint64_t
 void weir__placement_figures(const struct weir_placement *p, struct weir_placement_figures *out);
 /* The hole that ends the last region: 1, or 0 if something else does. */
 int weir__placement_last_hole(const struct weir_placement *p, uint64_t *address, size_t *bytes);
+/* Bytes of the clean free chunk that lies before that hole; 0: there is none. */
+size_t weir__placement_tail(struct weir_placement *p);
 /* What `visit` answers. */
 enum { WEIR_PLACEMENT_GO_ON, WEIR_PLACEMENT_STOP, WEIR_PLACEMENT_NEXT_REGION };
 /* Calls visit for every chunk, regions by base, chunks by address, as far as it says. */

@@ -635,6 +635,38 @@ START_TEST(small_requests_have_some_of_it) {
 }
 END_TEST
 
+/* More is idle than the mark, but in no piece that holds a request as large as one before.  The last piece, if it lacks
+ * little, gets that; of a request above the high mark, what is missing to the mark. */
+START_TEST(what_lies_together_is_what_a_request_needs) {
+    static const struct {
+        size_t largest, piece, then; /* MiB; the piece that is left, before and after */
+    } ways[] = {{600, 500, 600}, {600, 400, 400}, {1500, 850, 1024}, {600, 700, 700}};
+    size_t piece = ways[_i].piece * MIB, then = ways[_i].then * MIB;
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    weir_allocator *a;
+    uint64_t grown;
+    void *block[4];
+
+    options.front = WEIR_SWITCH_OFF; /* each request plays the turns that are due */
+    a = make_on(driver, &options);
+    OK(weir_preallocate(a, 2 * GIB, NULL)); /* 16 MiB of it for small requests */
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, ways[_i].largest * MIB, A), A));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, (2 * GIB - 16 * MIB - piece) / 4, A);
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_LE(stats_of(a).reserve, 2 * GIB + then - piece + 4 * MIB);
+    grown = stats_of(a).growth_allocs;
+    OK(weir_free(a, take(a, then - 2 * MIB, A), A));
+    MUST_EQ(stats_of(a).growth_allocs, grown);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], A));
+    check_steps(a);
+    destroy(a);
+}
+END_TEST
+
 /* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then. */
 START_TEST(idle_pieces_do_not_deceive_it) {
     weir_allocator *a = make(driver, POOL, 200 * MIB, 0);
@@ -1090,6 +1122,7 @@ static Suite *suite(void) {
                         WEIR_PACKING_BALANCED + 1);
     tcase_add_loop_test(tests, more_than_can_be_had, 0, WAYS);
     tcase_add_test(tests, small_requests_have_some_of_it);
+    tcase_add_loop_test(tests, what_lies_together_is_what_a_request_needs, 0, 4);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
