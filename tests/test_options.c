@@ -1727,7 +1727,7 @@ static const char *warnings_of_a_reading(int warn) {
 }
 
 static const struct {
-    const char *unknown, *closest;
+    const char *unknown, *like;
 } look_alikes[] = {
     {"WEIR_PREALOC", "WEIR_PREALLOC"},
     {"WEIR_PREALLOC_SIZE_BYTES", "WEIR_PREALLOC"},
@@ -1758,9 +1758,22 @@ START_TEST(test_look_alike) {
     text = warnings_of_a_reading(1);
     ck_assert_msg(strncmp(text, "weir: warning: ", 15) == 0, "\"%s\"", text);
     assert_contains(text, unknown);
-    assert_contains(text + 15 + strlen(unknown), look_alikes[_i].closest);
+    assert_contains(text + 15 + strlen(unknown), look_alikes[_i].like);
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
     ck_assert_str_eq(warnings_of_a_reading(1), "");                /* once per process */
+}
+END_TEST
+
+/* Nothing like them is known, or the two letters that are off are most of them. */
+START_TEST(test_own_name_like_no_other) {
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP", "WEIR_X", "WEIR_"};
+    const char *text;
+
+    set_variable(names[_i], "1");
+    text = warnings_of_a_reading(1);
+    assert_contains(text, names[_i]);
+    assert_contains(text, "weir-settings(7)");
+    ck_assert_ptr_eq(strstr(text + strlen("weir: warning: ") + strlen(names[_i]), "WEIR_"), NULL);
 }
 END_TEST
 
@@ -1919,6 +1932,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
+    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 5);
     tcase_add_test(tests, test_known_variables_draw_no_warning);
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);
