@@ -210,7 +210,8 @@ int weir_cmd_convert(int argc, char **argv) {
         "Converts traces of allocations from and to the formats of others.\v"
         "FROM is RMM's log (of its logging_resource_adaptor), a CSV file of minimalloc, or a trace "
         "of weir's; its first line tells which.  The first two become a trace; a trace becomes "
-        "what --to says.  '-' is standard input or output, and FROM may be the name of a trace that "
+        "what --to says.  '-' is standard input or output, and FROM may be the name of a trace "
+        "that "
         "comes with weir; TO is packed if its name ends in .zst or .gz.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage.";
     struct argp argp = {options, parse_argument, "FROM TO", doc, NULL, NULL, NULL};
