@@ -123,13 +123,70 @@ static uint64_t reliable_ns(const struct replay *replay, const struct span *span
 
 /* ------------------------------------------------------------ operations ---- */
 
+/* The trace's id of a stream that the driver calls `id`; that, if it is none of them. */
+static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
+    const struct weir_driver *driver = replay->session.driver;
+    unsigned long long found;
+
+    for (uint64_t i = 0; i < replay->tape.header->streams; i++)
+        if (driver->cuStreamGetId(replay->streams[i], &found) == CUDA_SUCCESS && found == id)
+            return replay->tape.stream_ids[i];
+    return id;
+}
+
+static void rename_stream(const struct replay *replay, json_t *object) {
+    const json_t *stream = json_object_get(object, "stream");
+
+    if (json_is_integer(stream))
+        json_object_set_new(
+            object, "stream",
+            jsonfile_integer(trace_stream(replay, (uint64_t)json_integer_value(stream))));
+}
+
+static json_t *text_with_trace_streams(const struct replay *replay, const char *from) {
+    static const char word[] = "stream ";
+    char *text = NULL, *end;
+    json_t *string = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    for (const char *at; file && (at = strstr(from, word)); from = end) {
+        uint64_t id = strtoull(at + sizeof word - 1, &end, 10);
+
+        fwrite(from, 1, (size_t)(at - from) + sizeof word - 1, file);
+        if (end > at + sizeof word - 1)
+            fprintf(file, "%" PRIu64, trace_stream(replay, id));
+    }
+    if (file) {
+        fputs(from, file);
+        if (fclose(file) == 0)
+            string = json_string(text);
+    }
+    free(text);
+    return string;
+}
+
+/* Why a request was refused, with streams as the trace calls them. */
+static json_t *verdict_json(const struct replay *replay) {
+    json_t *verdict = replay->contestant->verdict(replay->allocator), *one;
+    const char *text = json_string_value(json_object_get(verdict, "text"));
+    size_t i;
+
+    rename_stream(replay, verdict);
+    json_array_foreach(json_object_get(verdict, "pending_by"), i, one) rename_stream(replay, one);
+    json_array_foreach(json_object_get(verdict, "groups"), i, one) rename_stream(replay, one);
+    if (text)
+        json_object_set_new(verdict, "text", text_with_trace_streams(replay, text));
+    return verdict;
+}
+
 /* Requests may be refused for lack of memory. */
 static int check_refusal(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         replay->refused = 1;
         if (!replay->trial && !replay->verdict && replay->contestant->verdict)
-            replay->verdict = replay->contestant->verdict(replay->allocator);
+            replay->verdict = verdict_json(replay);
         return !replay->trial;
     }
     return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
