@@ -329,19 +329,43 @@ static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes
         snprintf(text, bytes, "done");
 }
 
+/* Why requests were refused. */
+static void tell_shortage(const json_t *result, char *text, size_t bytes) {
+    const json_t *verdict = json_object_get(result, "verdict");
+    const json_t *limit = json_object_get(verdict, "limit");
+    uint64_t live = (uint64_t)json_integer_value(json_object_get(result, "live_peak_bytes"));
+    uint64_t device = (uint64_t)json_integer_value(json_object_get(verdict, "device_total"));
+    char needed[32], there[32];
+
+    weir__bytes_show(live, needed, sizeof needed);
+    if (verdict && device < live) {
+        weir__bytes_show(device, there, sizeof there);
+        snprintf(text, bytes,
+                 "the device has %s, and the trace's live peak is %s: no setting helps", there,
+                 needed);
+    } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
+        weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
+        snprintf(text, bytes,
+                 "the limit of %s is below the trace's live peak of %s: no other setting helps",
+                 there, needed);
+    } else {
+        snprintf(text, bytes, "the device or the limit is too small for this trace");
+    }
+}
+
 /* What went wrong, on standard error; 1 if all went well. */
 static int tell_failure(const struct outcome *outcome, const char *what) {
     json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
     const char *text = json_string_value(
         json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
+    char why[160];
 
     if (outcome->result && failed == 0)
         return 1;
+    tell_shortage(outcome->result, why, sizeof why);
     if (outcome->result)
-        fprintf(stderr,
-                "weir: %s: %" PRId64 " requests were refused: the device or the limit is "
-                "too small for this trace\n%s",
-                what, (int64_t)failed, text ? text : "");
+        fprintf(stderr, "weir: %s: %" PRId64 " requests were refused: %s\n%s", what,
+                (int64_t)failed, why, text ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;

@@ -14,6 +14,7 @@
 #include "allocator_internal.h"
 #include "drop_in.h"
 #include "flags.h"
+#include "text.h"
 #include "timeline.h"
 
 struct public {
@@ -221,6 +222,20 @@ json_t *public_latency(void *allocator) {
     return json_pack("{s:o,s:o}", "alloc", latency_of(opened, 0), "free", latency_of(opened, 1));
 }
 
+/* What would serve this request would not serve the trace: nothing but more memory does. */
+static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
+    uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
+
+    if (live <= verdict->limit && live <= verdict->device_total)
+        return;
+    memset(verdict->settings, 0, sizeof verdict->settings);
+    if (live > verdict->device_total)
+        return;
+    verdict->settings[0].name = "limit";
+    weir__bytes_spell((live + unit - 1) / unit * unit, verdict->settings[0].value,
+                      sizeof verdict->settings[0].value);
+}
+
 /* With the text that a person reads. */
 json_t *public_verdict(void *allocator) {
     const struct public *opened = allocator;
@@ -230,6 +245,7 @@ json_t *public_verdict(void *allocator) {
 
     if (weir_last_verdict(opened->allocator, &verdict) != WEIR_OK)
         return NULL;
+    advise_for_trace(opened->session, &verdict);
     weir_verdict_text(&verdict, WEIR_VERDICT_AS_JSON, written, sizeof written);
     out = json_loads(written, 0, NULL);
     weir_verdict_text(&verdict, WEIR_VERDICT_AS_TEXT, written, sizeof written);

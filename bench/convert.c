@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "shipped.h"
 
 enum { TO_KEY = 0x5601 };
 
@@ -152,8 +153,11 @@ static int run(void) {
     const struct format *from;
     int code;
 
-    if (!lines_open(&conversion.lines, command.from))
-        return fail(command.from, conversion.lines.message);
+    if (!lines_open(&conversion.lines, command.from)) {
+        code = fail(command.from, conversion.lines.message);
+        shipped_advise(command.from);
+        return code;
+    }
     from = format_of(&conversion);
     if (!from)
         code = fail(command.from, conversion.lines.message);
@@ -206,13 +210,24 @@ int weir_cmd_convert(int argc, char **argv) {
         "Converts traces of allocations from and to the formats of others.\v"
         "FROM is RMM's log (of its logging_resource_adaptor), a CSV file of minimalloc, or a trace "
         "of weir's; its first line tells which.  The first two become a trace; a trace becomes "
-        "what --to says.  '-' is standard input or output; TO is packed if its name ends in .zst "
-        "or .gz.\n\n"
+        "what --to says.  '-' is standard input or output, and FROM may be the name of a trace "
+        "that "
+        "comes with weir; TO is packed if its name ends in .zst or .gz.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage.";
     struct argp argp = {options, parse_argument, "FROM TO", doc, NULL, NULL, NULL};
+
+    char *path;
+    int code = 1;
 
     command.format = weirs_own;
     if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
         return 2;
-    return run();
+    path = shipped_resolve(command.from);
+    command.from = path;
+    if (path)
+        code = run();
+    else
+        fputs("weir: out of memory\n", stderr);
+    free(path);
+    return code;
 }

@@ -37,15 +37,25 @@ static void replace_parts(json_t *object, const char *stem, const char *single_s
     }
 }
 
+/* "STEM_and_first_iteration_ns", the sum of these two. */
+static void replace_first(json_t *result, const char *stem, const struct iteration *first) {
+    char before[32], key[64];
+
+    snprintf(before, sizeof before, "%s_ns", stem);
+    snprintf(key, sizeof key, "%s_and_first_iteration_ns", stem);
+    if (json_is_integer(json_object_get(result, key)))
+        json_object_set_new(result, key,
+                            jsonfile_integer(integer_at(result, before) + first->alloc_ns));
+}
+
 static void replace_sums(json_t *result, const struct iteration *first,
                          const struct summary *summary) {
     replace_parts(result, "steady_alloc", "steady_single", summary->steady_alloc_ns,
                   summary->steady_driver_ns, summary->steady_own_ns);
     replace_parts(result, "first_iteration", "first_iteration_single", first->alloc_ns,
                   first->driver_ns, first->own_ns);
-    if (json_is_integer(json_object_get(result, "prealloc_and_first_iteration_ns")))
-        json_object_set_new(result, "prealloc_and_first_iteration_ns",
-                            jsonfile_integer(integer_at(result, "prealloc_ns") + first->alloc_ns));
+    replace_first(result, "prealloc", first);
+    replace_first(result, "beforehand", first);
 }
 
 const char *merge_stretches(json_t *result, const json_t *stretches) {

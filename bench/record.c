@@ -479,8 +479,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         record.ranges = argument;
         return 0;
     case LIMIT_KEY:
-        if (!weir__bytes_read(argument, &record.limit, &problem) || record.limit == 0)
-            argp_error(state, "--limit '%s': expected a size, as 100MiB", argument);
+        if (!weir__size_read(argument, &record.limit, &problem))
+            argp_error(state, "--limit '%s': %s; expected a size, as 100MiB", argument, problem.text);
+        if (record.limit == 0)
+            argp_error(state, "--limit '%s': it is 0; expected a size, as 100MiB", argument);
         return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         record.command = &state->argv[state->next - 1];

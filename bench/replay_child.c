@@ -124,13 +124,70 @@ static uint64_t reliable_ns(const struct replay *replay, const struct span *span
 
 /* ------------------------------------------------------------ operations ---- */
 
+/* The trace's id of a stream that the driver calls `id`; that, if it is none of them. */
+static uint64_t trace_stream(const struct replay *replay, uint64_t id) {
+    const struct weir_driver *driver = replay->session.driver;
+    unsigned long long found;
+
+    for (uint64_t i = 0; i < replay->tape.header->streams; i++)
+        if (driver->cuStreamGetId(replay->streams[i], &found) == CUDA_SUCCESS && found == id)
+            return replay->tape.stream_ids[i];
+    return id;
+}
+
+static void rename_stream(const struct replay *replay, json_t *object) {
+    const json_t *stream = json_object_get(object, "stream");
+
+    if (json_is_integer(stream))
+        json_object_set_new(
+            object, "stream",
+            jsonfile_integer(trace_stream(replay, (uint64_t)json_integer_value(stream))));
+}
+
+static json_t *text_with_trace_streams(const struct replay *replay, const char *from) {
+    static const char word[] = "stream ";
+    char *text = NULL, *end;
+    json_t *string = NULL;
+    size_t bytes;
+    FILE *file = open_memstream(&text, &bytes);
+
+    for (const char *at; file && (at = strstr(from, word)); from = end) {
+        uint64_t id = strtoull(at + sizeof word - 1, &end, 10);
+
+        fwrite(from, 1, (size_t)(at - from) + sizeof word - 1, file);
+        if (end > at + sizeof word - 1)
+            fprintf(file, "%" PRIu64, trace_stream(replay, id));
+    }
+    if (file) {
+        fputs(from, file);
+        if (fclose(file) == 0)
+            string = json_string(text);
+    }
+    free(text);
+    return string;
+}
+
+/* Why a request was refused, with streams as the trace calls them. */
+static json_t *verdict_json(const struct replay *replay) {
+    json_t *verdict = replay->contestant->verdict(replay->allocator), *one;
+    const char *text = json_string_value(json_object_get(verdict, "text"));
+    size_t i;
+
+    rename_stream(replay, verdict);
+    json_array_foreach(json_object_get(verdict, "pending_by"), i, one) rename_stream(replay, one);
+    json_array_foreach(json_object_get(verdict, "groups"), i, one) rename_stream(replay, one);
+    if (text)
+        json_object_set_new(verdict, "text", text_with_trace_streams(replay, text));
+    return verdict;
+}
+
 /* Requests may be refused for lack of memory. */
 static int check_refusal(struct replay *replay, const struct tape_op *op, weir_status status) {
     replay->failed++;
     if (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) {
         replay->refused = 1;
         if (!replay->trial && !replay->verdict && replay->contestant->verdict)
-            replay->verdict = replay->contestant->verdict(replay->allocator);
+            replay->verdict = verdict_json(replay);
         return !replay->trial;
     }
     return fail(replay, "allocation %" PRIu64 " of %" PRIu64 " bytes: %s", replay->allocs,
@@ -621,6 +678,21 @@ static void set_span(const struct replay *replay, json_t *out, const char *stem,
     json_object_set_new(out, key, jsonfile_integer(span->own_ns));
 }
 
+/* What was there before the first request was made: by preallocation, at the first request too, and what headroom took
+ * as the allocator was made.  A thread that preallocates leaves headroom for later, and its steps count as ahead. */
+static struct figures beforehand(const struct replay *replay) {
+    int is_behind = replay->session.given->prealloc_mode == WEIR_PREALLOC_BACKGROUND &&
+                    replay->last.prealloc_bytes > 0;
+    struct figures sum = {.prealloc_ns = replay->last.prealloc_ns,
+                          .prealloc_bytes = replay->last.prealloc_bytes};
+
+    if (!is_behind) {
+        sum.prealloc_ns += replay->opened.ahead_ns;
+        sum.prealloc_bytes += replay->opened.ahead_bytes;
+    }
+    return sum;
+}
+
 static void set_iterations(const struct replay *replay, json_t *out,
                            const struct summary *summary) {
     struct span first = {0, 0, 0}, steady = {summary->steady_alloc_ns, summary->steady_driver_ns,
@@ -640,6 +712,8 @@ static void set_iterations(const struct replay *replay, json_t *out,
     }
     json_object_set_new(out, "prealloc_and_first_iteration_ns",
                         integer_or_null(any, replay->last.prealloc_ns + first.ns));
+    json_object_set_new(out, "beforehand_and_first_iteration_ns",
+                        integer_or_null(any, beforehand(replay).prealloc_ns + first.ns));
 }
 
 static void set_busy(const struct replay *replay, json_t *out, const struct summary *summary) {
@@ -679,6 +753,9 @@ static void set_memory(const struct replay *replay, json_t *out) {
     json_object_set_new(out, "stall_ns", jsonfile_integer(last->stall_ns - opened->stall_ns));
     json_object_set_new(out, "prealloc_ns", jsonfile_integer(last->prealloc_ns));
     json_object_set_new(out, "prealloc_bytes", jsonfile_integer(last->prealloc_bytes));
+    json_object_set_new(out, "beforehand_ns", jsonfile_integer(beforehand(replay).prealloc_ns));
+    json_object_set_new(out, "beforehand_bytes",
+                        jsonfile_integer(beforehand(replay).prealloc_bytes));
 }
 
 static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {

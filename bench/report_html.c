@@ -415,6 +415,8 @@ static void level_cells(FILE *file, const struct report_row *row) {
 }
 
 static void row_cells(FILE *file, const struct report_row *row) {
+    uint64_t known;
+
     ms_cell(file, row, "first_iteration_ns", 0);
     steady_cell(file, row);
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
@@ -428,7 +430,9 @@ static void row_cells(FILE *file, const struct report_row *row) {
     ms_cell(file, row, "stall_ns", 0);
     mib_cell(file, row, "reserve_peak_bytes");
     ratio_cell(file, row);
-    ms_cell(file, row, "prealloc_ns", 1);
+    ms_cell(file, row,
+            report_median(row, "beforehand_ns", NULL, &known) ? "beforehand_ns" : "prealloc_ns",
+            1); /* results of before it have the latter alone */
     whole_cell(file, row, "failed", NULL);
 }
 
@@ -448,7 +452,7 @@ static void trace_table(FILE *file, const struct report_trace *trace) {
         "<th scope=\"col\">max</th><th scope=\"col\">growths</th><th "
         "scope=\"col\">waits<br/>ms</th>"
         "<th scope=\"col\">reserve<br/>MiB</th><th scope=\"col\">/ live</th>"
-        "<th scope=\"col\">prealloc<br/>ms</th><th "
+        "<th scope=\"col\">before<br/>ms</th><th "
         "scope=\"col\">refused</th></tr></thead><tbody>\n",
         file);
     for (size_t i = 0; i < trace->count; i++) {

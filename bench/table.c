@@ -90,13 +90,15 @@ static void print_ms(FILE *file, const struct group *group, int width, const cha
     fprintf(file, " %*s", width, text);
 }
 
-static void print_ratio(FILE *file, const struct group *group, int width) {
+/* Bytes over the live peak. */
+static void print_ratio(FILE *file, const struct group *group, int width, const char *key,
+                        int zero_is_none) {
     char text[32] = "-";
-    uint64_t reserve, live;
+    uint64_t bytes, live;
 
-    if (median_integer(group, "reserve_peak_bytes", NULL, &reserve) &&
+    if (median_integer(group, key, NULL, &bytes) && !(zero_is_none && bytes == 0) &&
         median_integer(group, "live_peak_bytes", NULL, &live) && live)
-        snprintf(text, sizeof text, "%.3f", (double)reserve / (double)live);
+        snprintf(text, sizeof text, "%.3f", (double)bytes / (double)live);
     fprintf(file, " %*s", width, text);
 }
 
@@ -171,7 +173,7 @@ static void print_steady(FILE *file, const struct group *group) {
         fprintf(file, " %9" PRIu64, growths);
     else
         fprintf(file, " %9s", "-");
-    print_ratio(file, group, 9);
+    print_ratio(file, group, 9, "reserve_peak_bytes", 0);
     if (steady_median(group, "reserve_end", &kept) &&
         median_integer(group, "live_peak_bytes", NULL, &live) && live)
         fprintf(file, " %9.3f", (double)kept / (double)live);
@@ -216,11 +218,11 @@ static void print_threshold_heads(FILE *file, const struct contest *contest) {
 }
 
 static void print_heads(FILE *file, const struct contest *contest) {
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s%s\n", "", "first", "steady", "op", "",
-            "reserve", "prealloc", "prealloc", contest->pace > 0 ? "    longest" : "",
+    fprintf(file, "  %-14s %9s %9s  %10s %7s %7s %7s %7s %8s%s%s\n", "", "first", "steady", "op",
+            "", "reserve", "before", "before", "before", contest->pace > 0 ? "    longest" : "",
             contest->busy_factor > 0 ? "   makespan" : "");
-    fprintf(file, "  %-14s %9s %9s  %11s %8s %8s %9s %10s%s%s\n", "contestant", "ms/iter",
-            "ms/iter", "p99.9 ns", "growths", "/ live", "ms", "+ first ms",
+    fprintf(file, "  %-14s %9s %9s  %10s %7s %7s %7s %7s %8s%s%s\n", "contestant", "ms/iter",
+            "ms/iter", "p99.9 ns", "growths", "/ live", "/ live", "ms", "+ first",
             contest->pace > 0 ? "   alloc ns" : "", contest->busy_factor > 0 ? "     all ms" : "");
 }
 
@@ -240,11 +242,12 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     print_ms(file, group, 9, "steady_alloc_ns", 0);
     fputc(all_settled(group) ? ' ' : '~', file);
     *any_unsettled |= !all_settled(group);
-    print_whole(file, group, 11, "op_ns", "p999");
-    print_whole(file, group, 8, "growths", NULL);
-    print_ratio(file, group, 8);
-    print_ms(file, group, 9, "prealloc_ns", 1);
-    print_ms(file, group, 10, "prealloc_and_first_iteration_ns", 0);
+    print_whole(file, group, 10, "op_ns", "p999");
+    print_whole(file, group, 7, "growths", NULL);
+    print_ratio(file, group, 7, "reserve_peak_bytes", 0);
+    print_ratio(file, group, 7, "beforehand_bytes", 1);
+    print_ms(file, group, 7, "beforehand_ns", 1);
+    print_ms(file, group, 8, "beforehand_and_first_iteration_ns", 0);
     if (contest->pace > 0)
         print_whole(file, group, 10, "alloc_op_ns", "max");
     if (contest->busy_factor > 0)

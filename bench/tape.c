@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tape.c: see tape.h.  The file is the header, the operations, the labels, then the gaps. */
+/* tape.c: see tape.h.  The file is the header, the operations, the ids of streams, the labels, then the gaps. */
 #include "tape.h"
 
 #include <errno.h>
@@ -25,7 +25,9 @@ struct maker {
     FILE *file;
     struct weir_map blocks;  /* id + 1 -> index */
     struct weir_map streams; /* id + 1 -> index */
-    uint32_t *idle;          /* indices of blocks that were freed, a stack */
+    uint64_t *stream_ids;    /* by index */
+    size_t stream_room;
+    uint32_t *idle; /* indices of blocks that were freed, a stack */
     size_t idle_count;
     size_t idle_room;
     char (*labels)[WEIR_TRACE_LABEL_BYTES];
@@ -95,8 +97,10 @@ static int stream_index(struct maker *maker, uint64_t id, uint16_t *index) {
         found = maker->streams.count;
         if (found > UINT16_MAX)
             return fail(maker, "more than 65536 streams");
-        if (!weir__map_put(&maker->streams, id + 1, found))
+        if (!make_room(&maker->stream_ids, &maker->stream_room, found, sizeof *maker->stream_ids) ||
+            !weir__map_put(&maker->streams, id + 1, found))
             return fail(maker, "out of memory");
+        maker->stream_ids[found] = id;
     }
     *index = (uint16_t)found;
     return 1;
@@ -257,7 +261,9 @@ static int write_tape(struct maker *maker, weir_trace_reader *reader, uint64_t m
     if (!take_all(maker, reader, most_marks))
         return 0;
     header->streams = maker->streams.count;
-    if ((header->marks && fwrite(maker->labels, sizeof *maker->labels, header->marks,
+    if ((header->streams && fwrite(maker->stream_ids, sizeof *maker->stream_ids, header->streams,
+                                   maker->file) != header->streams) ||
+        (header->marks && fwrite(maker->labels, sizeof *maker->labels, header->marks,
                                  maker->file) != header->marks) ||
         (header->ops &&
          fwrite(maker->gaps_us, sizeof *maker->gaps_us, header->ops, maker->file) != header->ops) ||
@@ -278,6 +284,7 @@ static int read_and_write(struct maker *maker, struct source *source, uint64_t m
     weir_trace_reader_destroy(reader);
     weir__map_clear(&maker->blocks);
     weir__map_clear(&maker->streams);
+    free(maker->stream_ids);
     free(maker->idle);
     free(maker->labels);
     free(maker->gaps_us);
@@ -333,11 +340,13 @@ int tape_map(int fd, struct tape *tape) {
     if (memcmp(tape->header->magic, magic, sizeof magic) != 0 ||
         bytes != sizeof(struct tape_header) +
                      tape->header->ops * (sizeof(struct tape_op) + sizeof *tape->gaps_us) +
+                     tape->header->streams * sizeof *tape->stream_ids +
                      tape->header->marks * sizeof *tape->labels) {
         tape_unmap(tape);
         return 0;
     }
-    tape->labels = (const void *)(tape->ops + tape->header->ops);
+    tape->stream_ids = (const void *)(tape->ops + tape->header->ops);
+    tape->labels = (const void *)(tape->stream_ids + tape->header->streams);
     tape->gaps_us = (const void *)(tape->labels + tape->header->marks);
     return 1;
 }

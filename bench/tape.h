@@ -3,7 +3,7 @@
  *
  * The parent reads and checks a trace once and writes it, as an array of fixed-size operations, to an
  * unlinked temporary file; each child maps that file.  Ids of blocks become dense indices (an index
- * is used again after the free), ids of streams become indices from 0.  Times become gaps, apart from
+ * is used again after the free), ids of streams become indices from 0, and stand beside them.  Times become gaps, apart from
  * the operations, so that a replay which does not need them does not read them.
  *
  * Must not know: drivers, contestants, what a gap stands for.
@@ -53,10 +53,11 @@ void tape_name(const char *path, char name[TAPE_NAME_BYTES]);
 void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t events,
                  char *message, size_t message_bytes);
 
-/* Header, operations, labels and gaps of an open tape. */
+/* Header, operations, ids of streams, labels and gaps of an open tape. */
 struct tape {
     const struct tape_header *header;
     const struct tape_op *ops;
+    const uint64_t *stream_ids; /* by index */
     const char (*labels)[WEIR_TRACE_LABEL_BYTES];
     const uint16_t *gaps_us; /* by operation: trace time until the next event, at most the above */
     size_t mapped;

@@ -151,7 +151,7 @@ _weir() {
         [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
-        case $command in bench | replay)
+        case $command in bench | convert | replay)
             mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -- "$word") ;;
         esac
     fi

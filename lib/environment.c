@@ -343,7 +343,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 /* -------------------------------------------------------------- look-alikes ---- */
 
-enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
+enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2, OWN_START = 5 /* of "WEIR_" */ };
 
 /* What a name has been found to be like so far. */
 struct likeness {
@@ -371,6 +371,12 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
+/* A known name with something behind it, or two letters off, which are not most of the `letters` that it has. */
+static int is_near(const struct likeness *likeness, size_t letters) {
+    return likeness->prefix > 0 ||
+           (likeness->distance <= FURTHEST_LIKENESS && likeness->distance * 2 < letters);
+}
+
 static void warn_own(const struct reading *reading, const char *name, size_t length) {
     struct likeness likeness = {NULL, 0, 0, 0};
 
@@ -380,10 +386,17 @@ static void warn_own(const struct reading *reading, const char *name, size_t len
     compare_name(&likeness, name, length, COMPAT);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
-    if (!likeness.is_known && first_warning(reading, name))
+    if (likeness.is_known || !first_warning(reading, name))
+        return;
+    if (is_near(&likeness, length - OWN_START))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
-                  "%s is no variable of weir's and is ignored; the closest is %s", name,
+                  "%s is no variable of weir's and is ignored; did you mean %s?", name,
                   likeness.name);
+    else
+        weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
+                  "%s is no variable of weir's and is ignored; `weir help settings' and "
+                  "weir-settings(7) have them all",
+                  name);
 }
 
 static void warn_look_alike(const struct reading *reading, const char *name, size_t length) {
@@ -392,8 +405,7 @@ static void warn_look_alike(const struct reading *reading, const char *name, siz
     for (size_t i = 0; i < COMPAT_NAMES; i++)
         if (length + FURTHEST_LIKENESS >= strlen(compat_names[i]))
             compare_name(&likeness, name, length, compat_names[i]);
-    if (likeness.name && !likeness.is_known &&
-        (likeness.prefix > 0 || likeness.distance <= FURTHEST_LIKENESS) &&
+    if (likeness.name && !likeness.is_known && is_near(&likeness, length) &&
         first_warning(reading, name))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);
@@ -409,7 +421,7 @@ static void warn_unknown(const struct reading *reading, int compat_on) {
             continue;
         memcpy(name, *entry, length);
         name[length] = '\0';
-        if (strncmp(name, "WEIR_", 5) == 0)
+        if (strncmp(name, "WEIR_", OWN_START) == 0)
             warn_own(reading, name, length);
         else if (compat_on)
             warn_look_alike(reading, name, length);

@@ -320,7 +320,7 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
     const char *end;
 
     if (growth->growth == WEIR_GROWTH_STEP) {
-        if (!weir__bytes_read(text, &growth->growth_step, problem))
+        if (!weir__size_read(text, &growth->growth_step, problem))
             return 0;
         return growth->growth_step > 0 || weir__problem(problem, "the step is 0");
     }
@@ -334,7 +334,7 @@ static int growth_argument(const char *text, weir_options *growth, struct weir_p
         return 0;
     if (*end == '\0')
         return 1;
-    if (!weir__bytes_read(end + 1, &growth->growth_cap, problem))
+    if (!weir__size_read(end + 1, &growth->growth_cap, problem))
         return 0;
     return growth->growth_cap > 0 || weir__problem(problem, "the cap is 0");
 }

@@ -13,6 +13,7 @@
 #include "text.h"
 
 #include <float.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
+#define LEAST_PLAIN (UINT64_C(1) << 20) /* above what any device has in MiB */
 #define MOST_FACTOR 1e15     /* from here on, few digits after the point are left */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
 
@@ -181,6 +183,17 @@ int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *pro
     return 1;
 }
 
+int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem) {
+    if (!weir__bytes_read(text, bytes, problem))
+        return 0;
+    if (*bytes > 0 && *bytes < LEAST_PLAIN && text[digits_at(text)] == '\0')
+        return weir__problem(problem,
+                             "a plain number is bytes: write %" PRIu64 "MiB, %" PRIu64
+                             "GiB, or %" PRIu64 "B if so few are meant",
+                             *bytes, *bytes, *bytes);
+    return 1;
+}
+
 static int percent_read(const struct decimal *decimal, const char *rest, weir_amount *amount,
                         struct weir_problem *problem) {
     uint64_t millionths;
@@ -210,7 +223,7 @@ int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem
     rest = skip_spaces(rest);
     if (*rest == '%')
         return percent_read(&decimal, skip_spaces(rest + 1), amount, problem);
-    if (!weir__bytes_read(text, &bytes, problem))
+    if (!weir__size_read(text, &bytes, problem))
         return 0;
     *amount = (weir_amount){bytes, WEIR_AMOUNT_BYTES, 0};
     return 1;
@@ -283,7 +296,7 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* ----------------------------------------------------------------- spelling ---- */
 
-static const char *const binary_units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+static const char *const binary_units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 enum { LAST_BINARY_UNIT = 4 };
 
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
@@ -293,7 +306,8 @@ void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes) {
         bytes /= 1024;
         unit++;
     }
-    snprintf(text, text_bytes, "%llu%s", (unsigned long long)bytes, binary_units[unit]);
+    snprintf(text, text_bytes, "%llu%s", (unsigned long long)bytes,
+             bytes == 0 || (unit == 0 && bytes >= LEAST_PLAIN) ? "" : binary_units[unit]);
 }
 
 /* "12", "12.5" from 12500 and 3 digits. */
@@ -328,7 +342,7 @@ void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes) {
             unit++;
         }
     }
-    decimal_spell(whole, hundredths, 2, unit == 0 ? "B" : binary_units[unit], text, text_bytes);
+    decimal_spell(whole, hundredths, 2, binary_units[unit], text, text_bytes);
 }
 
 static void share_spell(uint64_t weight, char *text, size_t text_bytes) {

@@ -32,7 +32,9 @@ int weir__problem(struct weir_problem *problem, const char *format, ...)
 /* "4GiB", "512MB", "1.5G", "1073741824": bytes.  A fraction needs a unit; fractions of a byte are
  * dropped. */
 int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
-/* The same and "75%", "90%free", "max"; a percentage alone is OF_TOTAL. */
+/* The same of memory, where a plain number below 2^20 is a slip, as of who means MiB; 0 is none. */
+int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem);
+/* That and "75%", "90%free", "max"; a percentage alone is OF_TOTAL. */
 int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem *problem);
 /* ".75", "1": a fraction above 0 and at most 1, in millionths. */
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem);
@@ -44,7 +46,7 @@ int weir__factor_read(const char *text, const char **end, double *factor,
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);
 
-/* Exact: "8GiB", "1536MiB", "1000". */
+/* Exact, and as weir__size_read takes it: "8GiB", "1536MiB", "1000B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
 /* Of every kind but DEFAULT, which gives "default". */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);

@@ -70,7 +70,7 @@ static const struct {
     {"step:64MiB", 64 * MIB + 1, 0, SIZE_MAX, SIZE_MAX, UNIT, 128 * MIB},
     {"step:50MiB", 60 * MIB, 0, SIZE_MAX, SIZE_MAX, UNIT, 128 * MIB}, /* 100 MiB in units */
     {"step:50MiB", 60 * MIB, 0, SIZE_MAX, SIZE_MAX, 256, 100 * MIB},
-    {"step:1", 1000, 0, SIZE_MAX, SIZE_MAX, 256, 1024},
+    {"step:1B", 1000, 0, SIZE_MAX, SIZE_MAX, 256, 1024},
     {"step", 1, 0, SIZE_MAX, SIZE_MAX, 256, 64 * MIB},
     /* geometric: (factor - 1) x reserve, never less than the request */
     {"geometric:2", 1, 0, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
@@ -79,7 +79,7 @@ static const struct {
     {"geometric:2", 2 * GIB, GIB, SIZE_MAX, SIZE_MAX, UNIT, 2 * GIB},
     {"geometric:2:256MiB", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, 256 * MIB},
     {"geometric:2:256MiB", 300 * MIB, GIB, SIZE_MAX, SIZE_MAX, UNIT, 320 * MIB},
-    {"geometric:2:1", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
+    {"geometric:2:1B", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
     {"geometric:1.0000001", 1, GIB, SIZE_MAX, SIZE_MAX, UNIT, UNIT},
     {"geometric:1.0000001", 1, 100 * GIB, SIZE_MAX, SIZE_MAX, 256, 10496}, /* 10737.4 */
     {"geometric:1000000", 1, GIB, 10 * GIB, SIZE_MAX, UNIT, 9 * GIB},
@@ -146,7 +146,7 @@ END_TEST
 /* Whatever the numbers are, the promise of the header holds. */
 START_TEST(test_promises) {
     static const char *const policies[] = {
-        "exact",         "step:1", "step:50MiB", "geometric:1.1", "geometric:3:1GiB",
+        "exact",         "step:1B", "step:50MiB", "geometric:1.1", "geometric:3:1GiB",
         "remaining:0.3", "bfc"};
     static const size_t sizes[] = {1,
                                    255,

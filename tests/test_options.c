@@ -141,7 +141,9 @@ static const struct {
     uint64_t value;
 } good_amounts[] = {
     {"0", WEIR_AMOUNT_BYTES, 0},
-    {"1", WEIR_AMOUNT_BYTES, 1},
+    {"0", WEIR_AMOUNT_BYTES, 0},
+    {"1B", WEIR_AMOUNT_BYTES, 1},
+    {"1048576", WEIR_AMOUNT_BYTES, 1048576},
     {"1073741824", WEIR_AMOUNT_BYTES, 1073741824},
     {"512B", WEIR_AMOUNT_BYTES, 512},
     {"4GiB", WEIR_AMOUNT_BYTES, 4294967296},
@@ -307,7 +309,7 @@ static const struct {
     {"BFC", WEIR_GROWTH_BFC, 0, 0, 0},
     {"step", WEIR_GROWTH_STEP, 0, 0, 0},
     {"step:64MiB", WEIR_GROWTH_STEP, 64 * MIB, 0, 0},
-    {"step:1", WEIR_GROWTH_STEP, 1, 0, 0},
+    {"step:1B", WEIR_GROWTH_STEP, 1, 0, 0},
     {"geometric", WEIR_GROWTH_GEOMETRIC, 0, 0, 0},
     {"geometric:2", WEIR_GROWTH_GEOMETRIC, 0, 2, 0},
     {"geometric:1.5:4GiB", WEIR_GROWTH_GEOMETRIC, 0, 1.5, 4 * GIB},
@@ -368,6 +370,7 @@ static const struct {
     {"growth", "step:0", "the step is 0", "step:SIZE"},
     {"growth", "step:-1", "negative", "step:SIZE"},
     {"growth", "step:10%", "percentage", "step:SIZE"},
+    {"growth", "step:64", "a plain number is bytes: write 64MiB, 64GiB, or 64B if", "step:SIZE"},
     {"growth", "step:64MiB:2", "unit", "step:SIZE"},
     {"growth", "geometric:", "empty", "geometric:FACTOR"},
     {"growth", "geometric:0.5", "above 1", "geometric:FACTOR"},
@@ -378,6 +381,7 @@ static const struct {
     {"growth", "geometric:2x", "follows", "geometric:FACTOR"},
     {"growth", "geometric:2:", "empty", "CAP"},
     {"growth", "geometric:2:0", "the cap is 0", "CAP"},
+    {"growth", "geometric:2:4", "write 4MiB, 4GiB, or 4B", "CAP"},
     {"growth", "geometric:2:1GiB:", "unit", "CAP"},
     {"growth", "geometric:1000000000000000", "too large", "geometric:FACTOR"},
     {"growth", "geometric:999999999999999.99", "too large", "geometric:FACTOR"},
@@ -415,6 +419,15 @@ static const struct {
     {"harden", "poison,", "a word is empty", "a list of poison"},
     {"harden", "poison guard", "'poison guard' is none of the words", "a list of poison"},
     {"harden", "off,guard", "off goes with none", "a list of poison"},
+    {"limit", "1", "write 1MiB, 1GiB, or 1B", "a size"},
+    {"limit", "1048575", "a plain number is bytes: write 1048575MiB", "a size"},
+    {"prealloc", "0010", "write 10MiB", "a size"},
+    {"headroom", "10", "write 10MiB, 10GiB, or 10B", "a size or two"},
+    {"headroom", "1GiB:10", "write 10MiB", "a size or two"},
+    {"front-cache", "32", "write 32MiB", "a size"},
+    {"release-threshold", "1024", "write 1024MiB", "a size"},
+    {"leave", "512", "write 512MiB", "a size"},
+    {"prealloc-min", "8", "write 8MiB", "a size"},
     {"prealloc-min", "some", "", "a size"},
     {"prealloc-deadline", "0", "gets nothing", "or never"},
     {"prealloc-deadline", "soon", "no", "or never"},
@@ -608,7 +621,7 @@ static const struct {
     {"prealloc", "8GiB", NULL},
     {"prealloc", "1.5GiB", "1536MiB"},
     {"prealloc", "0", NULL},
-    {"prealloc", "1000", NULL},
+    {"prealloc", "1000B", NULL},
     {"prealloc", "512MB", "500000KiB"},
     {"prealloc", "18446744073709551615", NULL},
     {"prealloc", "75%", NULL},
@@ -643,6 +656,8 @@ static const struct {
     {"limit", "90%free", NULL},
     {"limit", "max", NULL},
     {"limit", "40GB", "39062500KiB"},
+    {"limit", "1048575B", NULL},
+    {"limit", "1048577", NULL},
     {"release-threshold", "0", NULL},
     {"release-threshold", "50%", NULL},
     {"recovery-timeout", "0", NULL},
@@ -1223,7 +1238,7 @@ static const struct {
     {"80%", "75%", 0},   {"75%", "75%", 1},     {"80%free", "75%free", 0},
     {"8GiB", "75%", 1}, /* the device decides */
     {"80%", "4GiB", 1},  {"80%free", "75%", 1}, {"max", "4GiB", 1},
-    {"8GiB", "max", 1},  {"max", "max", 1},     {"0", "1", 1},
+    {"8GiB", "max", 1},  {"max", "max", 1},     {"0", "1B", 1},
 };
 
 START_TEST(test_limit_below_preallocation) {
@@ -1407,6 +1422,7 @@ static const struct {
     {"1048576", "false", ".5", "1MiB", 'n'},
     {"1048576", "true", NULL, "1MiB", 'n'},
     {"1048576", "true", ".5", "1MiB", 'n'},
+    {"10", NULL, NULL, "10B", 'n'}, /* bytes by its own definition, however few */
 };
 
 static void set_row(int row) {
@@ -1727,7 +1743,7 @@ static const char *warnings_of_a_reading(int warn) {
 }
 
 static const struct {
-    const char *unknown, *closest;
+    const char *unknown, *like;
 } look_alikes[] = {
     {"WEIR_PREALOC", "WEIR_PREALLOC"},
     {"WEIR_PREALLOC_SIZE_BYTES", "WEIR_PREALLOC"},
@@ -1758,9 +1774,22 @@ START_TEST(test_look_alike) {
     text = warnings_of_a_reading(1);
     ck_assert_msg(strncmp(text, "weir: warning: ", 15) == 0, "\"%s\"", text);
     assert_contains(text, unknown);
-    assert_contains(text + 15 + strlen(unknown), look_alikes[_i].closest);
+    assert_contains(text + 15 + strlen(unknown), look_alikes[_i].like);
     ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1); /* one line */
     ck_assert_str_eq(warnings_of_a_reading(1), "");                /* once per process */
+}
+END_TEST
+
+/* Nothing like them is known, or the two letters that are off are most of them. */
+START_TEST(test_own_name_like_no_other) {
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP", "WEIR_X", "WEIR_"};
+    const char *text;
+
+    set_variable(names[_i], "1");
+    text = warnings_of_a_reading(1);
+    assert_contains(text, names[_i]);
+    assert_contains(text, "weir-settings(7)");
+    ck_assert_ptr_eq(strstr(text + strlen("weir: warning: ") + strlen(names[_i]), "WEIR_"), NULL);
 }
 END_TEST
 
@@ -1919,6 +1948,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
+    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 5);
     tcase_add_test(tests, test_known_variables_draw_no_warning);
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);

@@ -2,6 +2,8 @@
 /* test_pagemap.c: the map from addresses to values, at its edges. */
 #include "support.h"
 
+#include <sys/prctl.h>
+
 #include "pagemap.h"
 #include "records.h"
 
@@ -111,6 +113,38 @@ START_TEST(records_of_very_many_blocks) {
 }
 END_TEST
 
+/* How many of a table's pages of host memory are there. */
+static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
+    enum { MOST = sizeof *leaf / 4096 + 1 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), touched = 0;
+    uintptr_t first = (uintptr_t)leaf & ~(uintptr_t)(page - 1);
+    unsigned char there[MOST];
+    size_t bytes = (uintptr_t)leaf + sizeof *leaf - first;
+
+    MUST(mincore((void *)first, bytes, there) == 0);
+    for (size_t i = 0; i < (bytes + page - 1) / page; i++)
+        touched += there[i] & 1;
+    return touched;
+}
+
+/* Where only a whole block lies, little of a table is; where a slab came first, all of it. */
+START_TEST(a_whole_block_touches_little_of_its_table) {
+    size_t all = sizeof(struct weir__pagemap_leaf) / (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t base = 5 * LEAF_BYTES + LEAF_BYTES / 2, slab = 9 * LEAF_BYTES;
+    struct weir_records records = {0};
+
+    if (!is_roomy()) /* Valgrind touches what it hands out */
+        return;
+    MUST(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* else a page may be as large as a table */
+    MUST(weir__records_open(&records, &map));
+    MUST(weir__records_whole(&records, base, (size_t)1 << 30) != NULL);
+    MUST_LE(pages_touched(weir__pagemap_leaf(&map, base >> WEIR__PAGE_SHIFT)), 4);
+    MUST(weir__records_slab(&records, slab, WEIR_PAGE, 0, 16) != NULL);
+    MUST_LE(all, pages_touched(weir__pagemap_leaf(&map, slab >> WEIR__PAGE_SHIFT)));
+    weir__records_close(&records);
+}
+END_TEST
+
 /* However much of it there is, a whole block is known by its first page alone. */
 START_TEST(a_whole_block_needs_one_table) {
     static const size_t sizes[] = {2 * WEIR_PAGE, (size_t)1 << 30, 3 * LEAF_BYTES};
@@ -146,6 +180,7 @@ int main(void) {
     tests = tcase_create("records"); /* which open and close it */
     tcase_add_test(tests, records_of_very_many_blocks);
     tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
+    tcase_add_test(tests, a_whole_block_touches_little_of_its_table);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }

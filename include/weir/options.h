@@ -368,9 +368,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_options_from_env(weir_options *optio
 
 /* Sets one option from text, by its long name as in `weir --help` ("prealloc", "growth", ...).
  * Sizes read 4GiB, 512MB, 1073741824, 75%, 90%free, max; powers of 1024 with KiB MiB GiB TiB (or
- * K M G T), of 1000 with KB MB GB TB.  Growth reads exact, step:64MiB, geometric:2[:cap],
- * remaining:0.5, bfc.  A percentage of front-cache is of what is in use.  E_INVALID: no such option;
- * E_PARSE: the text; options are then unchanged, `message` as above. */
+ * K M G T), of 1000 with KB MB GB TB.  A number alone is bytes, and refused below 2^20, 0 aside, as a
+ * slip: 64 is 64MiB or 64B.  Growth reads exact, step:64MiB, geometric:2[:cap], remaining:0.5, bfc.
+ * A percentage of front-cache is of what is in use.  E_INVALID: no such option; E_PARSE: the text;
+ * options are then unchanged, `message` as above. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_options_set(weir_options *options, const char *name,
                                                         const char *text, char *message,
                                                         size_t message_bytes);

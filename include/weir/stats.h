@@ -34,7 +34,9 @@ typedef struct weir_statistics {
     uint64_t retries;       /* times the out-of-memory ladder ran and asked again */
     uint64_t growths;      /* growth steps, those of preallocation and in the background included */
     uint64_t growth_bytes; /* added by them */
-    uint64_t stall_ns;     /* time callers spent in growth steps and the ladder */
+    uint64_t stall_ns;     /* time callers spent in growth steps and the ladder.  Pool engine: not what
+                            * the driver takes to move idle units of 32 MiB together for a larger
+                            * request (H200: 1 ms for each GiB), since nothing that it tells changes */
     uint64_t trims;        /* times that reserve was given back on request */
     uint64_t trim_bytes;   /* given back by them */
     uint64_t blocks;       /* live */
