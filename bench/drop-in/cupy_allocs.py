@@ -2,8 +2,11 @@
 """CuPy: what an allocation costs in a program of small arrays with many temporaries, where the host is what is
 waited for.  Iterations take turns: one with the allocator, one with memory that costs nothing, pieces of one block
 in turn; the difference, by the number of allocations, is what allocating and freeing adds to the program, most of
-it CuPy's own objects.  Beside it, what the pool's two calls take as CuPy makes them, without those."""
+it CuPy's own objects.  Beside it, what the pool's two calls take without those: in the same program, each call by the
+clock, in iterations of their own; and one after the other, with nothing between.  All on one
+processor: of processes that wander on a virtual machine one in three ran at half speed."""
 
+import os
 import random
 import statistics
 import time
@@ -37,6 +40,34 @@ def pieces_of_one_block(cupy):
     return allocate
 
 
+class Timed:
+    """The pool's two calls by the clock, for cupy.cuda.PythonFunctionAllocator."""
+
+    def __init__(self, cupy):
+        self.runtime, self.stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
+        self.took = []
+
+    def malloc(self, size, _):
+        start = time.perf_counter_ns()
+        pointer = self.runtime.mallocAsync(size, self.stream)
+        self.took.append(time.perf_counter_ns() - start)
+        return pointer
+
+    def free(self, pointer, _):
+        start = time.perf_counter_ns()
+        self.runtime.freeAsync(pointer, self.stream)
+        self.took.append(time.perf_counter_ns() - start)
+
+    def pair_ns(self):
+        """The mean of the second half's pairs, without the clock's own cost and the hundredth that took longest."""
+        empty = []
+        for _ in range(10000):
+            start = time.perf_counter_ns()
+            empty.append(time.perf_counter_ns() - start)
+        half = sorted(self.took[len(self.took) // 2:])
+        return 2 * (statistics.mean(half[:len(half) * 99 // 100]) - statistics.median(empty))
+
+
 def calls_ns(cupy, turns=2000, live=8):
     """A pair of calls of the async pool, the oldest of a few blocks freed first; the device has nothing to do."""
     runtime, stream = cupy.cuda.runtime, cupy.cuda.get_current_stream().ptr
@@ -56,17 +87,22 @@ def calls_ns(cupy, turns=2000, live=8):
 
 def main():
     options = common.arguments(400, allocator=("async", KINDS))
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import cupy
 
     choose(cupy, options.allocator)
     real = Counting(cupy.cuda.get_allocator())
     free_of_cost = Counting(pieces_of_one_block(cupy))
+    timed = Timed(cupy)
+    kinds = [real, free_of_cost]
+    if options.allocator == "async":
+        kinds.append(cupy.cuda.PythonFunctionAllocator(timed.malloc, timed.free).malloc)
     total = cupy.arange(1 << 16, dtype=cupy.float32) / (1 << 16)
     sizes, last = random.Random(0), [0.0]
     device = common.Device()
 
     def iterate(i):
-        cupy.cuda.set_allocator(free_of_cost if i % 2 else real)
+        cupy.cuda.set_allocator(kinds[i % len(kinds)])
         for _ in range(40):
             a = total[:sizes.randint(1 << 12, 1 << 16)]
             b = cupy.sqrt(a * a + 2 * a + 1) - cupy.sin(a) * cupy.cos(a)
@@ -75,12 +111,14 @@ def main():
         last[0] = float(d.sum())
 
     times = common.measure(iterate, options.iterations, device)
-    half = options.iterations // 2
-    costs = [statistics.median(times[half + kind::2]) for kind in (0, 1)]
-    allocations = real.count / ((options.iterations + 1) // 2)
-    common.report("cupy-allocs", times[::2], device, None, last[0], version=cupy.__version__,
+    half = options.iterations // 2 // len(kinds) * len(kinds)
+    costs = [statistics.median(times[half + kind::len(kinds)]) for kind in (0, 1)]
+    allocations = real.count / len(times[::len(kinds)])
+    is_async = options.allocator == "async"
+    common.report("cupy-allocs", times[::len(kinds)], device, None, last[0], version=cupy.__version__,
                   allocations=allocations, per_allocation_ns=(costs[0] - costs[1]) * 1e6 / allocations,
-                  calls_ns=calls_ns(cupy) if options.allocator == "async" else None)
+                  calls_in_program_ns=timed.pair_ns() if is_async else None,
+                  calls_ns=calls_ns(cupy) if is_async else None)
 
 
 main()
