@@ -466,10 +466,17 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
 static void prepare(struct weir_host *host) {
     weir_allocator *a = allocator_of(host);
     struct weir_extent extents[EXTENTS];
+    size_t count, bytes = 0;
 
-    if (a->front && a->ops->extents)
-        weir__front_prepare(a->front, extents, a->ops->extents(a->engine, extents, EXTENTS),
-                            PREPARED);
+    if (!a->ops->extents)
+        return;
+    count = a->ops->extents(a->engine, extents, EXTENTS);
+    if (a->front)
+        weir__front_prepare(a->front, extents, count, PREPARED);
+    for (size_t i = 0; i < count; i++)
+        bytes += extents[i].bytes;
+    if (a->ops->stock)
+        a->ops->stock(a->engine, weir__size_smaller(bytes, PREPARED));
 }
 
 /* Without it requests grow by themselves, and preallocation is done in the foreground. */

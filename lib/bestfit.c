@@ -122,6 +122,10 @@ static size_t table_bytes(size_t octaves) {
     return octaves * WEIR__BESTFIT_CLASSES * sizeof(struct weir__bestfit_slot);
 }
 
+void weir__bestfit_populate(const struct weir__bestfit *f) {
+    weir__hostmem_populate(f->slot, table_bytes(f->reach));
+}
+
 static void tree_drop(pool *p, ref r) {
     node *n = node_of(p, r);
 

@@ -89,6 +89,8 @@ void weir__bestfit_init(struct weir__bestfit *f, struct weir__bestfit_pool *pool
 /* Forgets every key, and gives back all but the nodes of the pool. */
 void weir__bestfit_drop(struct weir__bestfit *f);
 
+/* Has the kernel map the table of classes. */
+void weir__bestfit_populate(const struct weir__bestfit *f);
 /* Gives a key that is there another value. */
 void weir__bestfit_set(struct weir__bestfit *f, uint64_t key, uint32_t value);
 /* The largest key, or NONE. */

@@ -199,6 +199,9 @@ struct weir_engine {
      * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
      * it takes nothing beforehand. */
     size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
+    /* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests.  NULL:
+     * nothing. */
+    void (*stock)(void *engine, size_t bytes);
     /* Fills requested, in_use, their peaks, reserve, reserve_peak, extent and host_bytes; those that
      * order reuse by events, steals and event_records too. */
     void (*figures)(void *engine, weir_statistics *out);

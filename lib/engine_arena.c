@@ -341,6 +341,14 @@ static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) 
     return e.count;
 }
 
+static void arena_stock(void *engine, size_t bytes) {
+    struct weir_arena *a = engine;
+
+    weir__lock_take(&a->lock);
+    weir__suballoc_stock(&a->blocks, WEIR_SUBALLOC_BASE, bytes);
+    weir__lock_give(&a->lock);
+}
+
 static void arena_glance(void *engine, uint64_t *reserve, uint64_t *in_use) {
     struct weir_arena *a = engine;
 
@@ -403,5 +411,6 @@ const struct weir_engine weir__engine_arena = {
     .glance = arena_glance,
     .pieces = arena_pieces,
     .extents = arena_extents,
+    .stock = arena_stock,
     .figures = arena_figures,
 };

@@ -745,6 +745,14 @@ static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) 
     return s->inner->extents(s->under, out, most);
 }
 
+static void spans_stock(void *engine, size_t bytes) {
+    struct spans *s = engine;
+
+    weir__lock_take(&s->lock);
+    weir__suballoc_stock(&s->blocks, WEIR_SUBALLOC_KINDS, bytes);
+    weir__lock_give(&s->lock);
+}
+
 /* What does not lie in regions is memory of graphs, which is nobody's reserve. */
 static void spans_figures(void *engine, weir_statistics *out) {
     struct spans *s = engine;
@@ -867,6 +875,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .reclaim = spans_reclaim,
     .glance = spans_glance,
     .extents = spans_extents,
+    .stock = spans_stock,
     .figures = spans_figures,
 };
 

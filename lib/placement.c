@@ -620,6 +620,18 @@ static int records_reserve(struct weir_placement *p, size_t room) {
     return 1;
 }
 
+void weir__placement_stock(struct weir_placement *p, size_t chunks) {
+    size_t used;
+
+    unpark(p);
+    used = weir__chunks_used(&p->all);
+    if (chunks > used && !records_reserve(p, chunks - used)) {
+        return;
+    }
+    weir__hostmem_populate(p->all.memory, p->all.bytes);
+    weir__bestfit_populate(&p->clean);
+}
+
 /* All that a take may need: a record for the remainder, and no strays.  A record per region stays
  * in reserve for the second stream, which a free may bring. */
 static int take_reserve(struct weir_placement *p) {

@@ -145,6 +145,9 @@ int weir__placement_punch(struct weir_placement *p, uint64_t within, uint64_t ad
 int weir__placement_hollow(struct weir_placement *p, uint64_t within, uint64_t address,
                            size_t bytes);
 
+/* Makes host memory for so many chunks, and has the kernel map it, so that what is placed next does neither.  Where
+ * there is none, that is as before. */
+void weir__placement_stock(struct weir_placement *p, size_t chunks);
 /* Places a block of at least `bytes` (> 0) that `stream` will use. OK, NO_FIT, NO_MEMORY, INVALID. */
 int weir__placement_take(struct weir_placement *p, size_t bytes, uint64_t stream,
                          struct weir_placement_block *out);

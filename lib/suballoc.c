@@ -35,6 +35,9 @@ enum { STRANDED_PART = 32 }; /* of the reserve */
 /* Of all memory, what is worth an event. */
 enum { WORTH_PART = 256 };
 
+/* Of memory, what there is a chunk for beforehand. */
+#define STOCK_PART ((size_t)16 << 20)
+
 /* A free that waits for other streams: the block stays placed until the fence is done. */
 struct weir_suballoc_pending {
     CUdeviceptr block;
@@ -833,6 +836,11 @@ void weir__suballoc_tell(struct weir_suballoc *s, uint64_t id, struct weir_surve
         t.end = t.run = 0;
         weir__placement_walk(s->placement[i], tell_of_span, &t);
     }
+}
+
+void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes) {
+    for (int i = 0; i < kinds && s->placement[i]; i++)
+        weir__placement_stock(s->placement[i], bytes / STOCK_PART);
 }
 
 struct visiting {
