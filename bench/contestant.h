@@ -78,8 +78,8 @@ struct contestant {
     void (*steps)(void *allocator, struct weir_timeline *timeline, uint64_t began_ticks);
     json_t *(*options)(void *allocator); /* effective settings; a new reference */
     json_t *(*latency)(void *allocator); /* the allocator's own histograms, or NULL */
-    json_t *(*verdict)(
-        void *allocator); /* why it has just refused a request; NULL: it does not say; streams by the driver's ids */
+    /* Why it has just refused a request, with streams by the driver's ids; NULL: it does not say. */
+    json_t *(*verdict)(void *allocator);
     json_t *(*front)(void *allocator); /* how requests met its caches; NULL: it is not weir */
     /* 1, or 0 with session->message: something was left or went wrong. */
     int (*close)(void *allocator);

@@ -480,7 +480,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case LIMIT_KEY:
         if (!weir__size_read(argument, &record.limit, &problem))
-            argp_error(state, "--limit '%s': %s; expected a size, as 100MiB", argument, problem.text);
+            argp_error(state, "--limit '%s': %s; expected a size, as 100MiB", argument,
+                       problem.text);
         if (record.limit == 0)
             argp_error(state, "--limit '%s': it is 0; expected a size, as 100MiB", argument);
         return 0;

@@ -43,7 +43,8 @@ static const struct {
     {"TB", UINT64_C(1000000000000)},
 };
 
-#define LEAST_PLAIN (UINT64_C(1) << 20) /* above what any device has in MiB */
+/* Above what any device has in MiB. */
+#define LEAST_PLAIN (UINT64_C(1) << 20)
 #define MOST_FACTOR 1e15     /* from here on, few digits after the point are left */
 enum { FACTOR_DIGITS = 17 }; /* more digits after the point change no double above 1 */
 

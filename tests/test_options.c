@@ -1782,7 +1782,8 @@ END_TEST
 
 /* Nothing like them is known, or the two letters that are off are most of them. */
 START_TEST(test_own_name_like_no_other) {
-    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP", "WEIR_X", "WEIR_"};
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP",
+                                        "WEIR_X", "WEIR_"};
     const char *text;
 
     set_variable(names[_i], "1");

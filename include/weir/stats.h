@@ -22,7 +22,9 @@ extern "C" {
  * while all four are 0 with it off.  With the front on, requested_peak and in_use_peak are as seen at
  * misses and by weir_stats: a lower bound when hits alone raised them; where other threads are at work they
  * may be seen some blocks too high.
- * Times are of the allocator's device: virtual on the device model. */
+ * Times are of the allocator's device: virtual on the device model.  What the driver takes to move idle
+ * units of 32 MiB of its pool together for a larger request (H200: 1 ms for each GiB) is not in stall_ns:
+ * nothing that it tells changes. */
 typedef struct weir_statistics {
     size_t size;            /* bytes that the library filled in */
     uint64_t attempts;      /* weir_alloc calls that were served or met a refusal (below) */
@@ -34,9 +36,7 @@ typedef struct weir_statistics {
     uint64_t retries;       /* times the out-of-memory ladder ran and asked again */
     uint64_t growths;      /* growth steps, those of preallocation and in the background included */
     uint64_t growth_bytes; /* added by them */
-    uint64_t stall_ns;     /* time callers spent in growth steps and the ladder.  Pool engine: not what
-                            * the driver takes to move idle units of 32 MiB together for a larger
-                            * request (H200: 1 ms for each GiB), since nothing that it tells changes */
+    uint64_t stall_ns;     /* time callers spent in growth steps and the ladder */
     uint64_t trims;        /* times that reserve was given back on request */
     uint64_t trim_bytes;   /* given back by them */
     uint64_t blocks;       /* live */
