@@ -381,21 +381,9 @@ static void write_sizes(const struct profile *p, const char *name) {
     fputc('\n', p->file);
 }
 
-static void write_all_sizes(const struct profile *p, const char *const *names) {
-    for (; *names; names++)
-        write_sizes(p, *names);
-}
-
 /* The model's own name says that it is one. */
 static void write_head(const struct profile *p) {
-    static const char *const pools[] = {"early-grow",   "pool_grow_ns", "cool-grow", "warm-grow",
-                                        "pool_trim_ns", "cool-trim",    "warm-trim", NULL},
-                             *const handles[] = {"early-handle", "create",  "cool-create",
-                                                 "warm-create",  "map",     "cool-map",
-                                                 "warm-map",     "access",  "cool-access",
-                                                 "warm-access",  "unmap",   "cool-unmap",
-                                                 "warm-unmap",   "release", "cool-release",
-                                                 "warm-release", NULL};
+    static const char *const handles[] = {"create", "map", "access", "unmap", "release"};
     const char *name = json_string_value(json_object_get(p->device, "name")),
                *end = strstr(name, " (device model)");
     const int length = end ? (int)(end - name) : (int)strnlen(name, sizeof p->built_in.name - 1);
@@ -412,18 +400,15 @@ static void write_head(const struct profile *p) {
             "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
             p->spec, length, name, end ? ", the device model" : "", weir_version(), date, PROCESSES,
             length, name);
-    fputs("# Pools, by units: the first growths of a process in turn; then with 8 MiB (these "
-          "count), 1 MiB "
-          "(cool) and\n# nothing (warm) gone through before each call.\n",
-          p->file);
-    write_all_sizes(p, pools);
+    fputs("# The first growths of a process, by a unit each, in turn:\n", p->file);
+    write_sizes(p, "early-grow");
     if (figure(p, "create:2") < 0)
         return;
-    fputs(
-        "# Handles, by MiB, likewise; the lines of cuMem... and virtual_... go through those that "
-        "count.\n",
-        p->file);
-    write_all_sizes(p, handles);
+    fputs("# Its first handles, of 32 MiB each:\n", p->file);
+    write_sizes(p, "early-handle");
+    fputs("# Handles, by MiB: what the lines of cuMem... and virtual_... go through.\n", p->file);
+    for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++)
+        write_sizes(p, handles[i]);
 }
 
 /* 0, or an errno. */

@@ -13,9 +13,7 @@
 
 #define GIB ((uint64_t)1 << 30)
 
-enum { CACHE_LINE = 64 };
-
-const size_t measure_levels[MEASURE_LEVELS] = {MEASURE_COLD, MEASURE_COOL, MEASURE_WARM};
+enum { CACHE_LINE = 64, COLD_BYTES = 1 << 20 };
 
 /* So much is had at a time; less where less is free, for others go on beside this. */
 #define MOST_BYTES (20 * GIB)
@@ -40,8 +38,8 @@ double measure_end(const struct measure *m) {
     return (double)stopwatch_span(&m->watch, m->begun, stopwatch_read(&m->watch));
 }
 
-void measure_chill(const struct measure *m, size_t bytes) {
-    for (size_t i = 0; m->cold && i < bytes; i += CACHE_LINE)
+void measure_chill(const struct measure *m) {
+    for (size_t i = 0; m->cold && i < COLD_BYTES; i += CACHE_LINE)
         ((volatile char *)m->cold)[i]++;
 }
 
@@ -95,7 +93,7 @@ static int open_device(struct measure *m, struct weir_cli_settings *settings,
     m->driver = device->driver;
     if (!m->driver->charge) {
         stopwatch_make(&m->watch);
-        m->cold = calloc(1, MEASURE_COLD);
+        m->cold = calloc(1, COLD_BYTES);
     }
     return MEASURE_CALL(m, cuDeviceGet, &m->device, device->ordinal) &&
            MEASURE_CALL(m, cuDevicePrimaryCtxRetain, &context, m->device) &&

@@ -18,24 +18,19 @@ struct handles {
     CUmemAccessDesc access;
     CUdeviceptr range;
     uint64_t range_bytes;
-    size_t level; /* of measure_levels */
     CUmemGenericAllocationHandle list[MOST_HANDLES];
 };
 
 enum { CREATE, MAP, ACCESS, UNMAP, RELEASE, ACCESS_AGAIN, UNMAP_NOTHING, KINDS };
-static const char *const kind_names[MEASURE_LEVELS][KINDS] = {
-    {"create", "map", "access", "unmap", "release", "access-again", "unmap-nothing"},
-    {"cool-create", "cool-map", "cool-access", "cool-unmap", "cool-release", "cool-again",
-     "cool-nothing"},
-    {"warm-create", "warm-map", "warm-access", "warm-unmap", "warm-release", "warm-again",
-     "warm-nothing"}};
+static const char *const kind_names[KINDS] = {"create",  "map",          "access",       "unmap",
+                                              "release", "access-again", "unmap-nothing"};
 
 /* The calls of one handle, at its place in the range; what they took goes to `kinds`. */
 static int put(struct handles *h, int i, uint64_t bytes, struct series kinds[KINDS]) {
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    measure_chill(h->m, measure_levels[h->level]);
+    measure_chill(h->m);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemCreate, &h->list[i], bytes, &h->properties, 0) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemMap, at, bytes, 0, h->list[i], 0) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemSetAccess, at, bytes, &h->access, 1))
@@ -52,7 +47,7 @@ static int drop(struct handles *h, int i, uint64_t bytes, struct series kinds[KI
     const CUdeviceptr at = h->range + (uint64_t)i * bytes;
     double ns[3];
 
-    measure_chill(h->m, measure_levels[h->level]);
+    measure_chill(h->m);
     if (!MEASURE_TIME(h->m, &ns[0], cuMemUnmap, at, bytes) ||
         !MEASURE_TIME(h->m, &ns[1], cuMemRelease, h->list[i]) ||
         !MEASURE_TIME(h->m, &ns[2], cuMemUnmap, at, bytes))
@@ -76,7 +71,7 @@ static int measure_size(struct handles *h, uint64_t mib, int most) {
         if (!drop(h, i, bytes, kinds))
             return 0;
     for (int kind = 0; kind < KINDS; kind++)
-        measure_note_at(h->m, kind_names[h->level][kind], mib, &kinds[kind]);
+        measure_note_at(h->m, kind_names[kind], mib, &kinds[kind]);
     return 1;
 }
 
@@ -141,10 +136,9 @@ int measure_handles(struct measure *m) {
     if (!MEASURE_CALL(m, cuMemAddressReserve, &h.range, h.range_bytes, 0, 0, 0) ||
         !measure_early(&h))
         return 0;
-    for (; h.level < MEASURE_LEVELS; h.level++)
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-            if (!measure_size(&h, sizes[i].mib, sizes[i].most))
-                return 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (!measure_size(&h, sizes[i].mib, sizes[i].most))
+            return 0;
     return MEASURE_CALL(m, cuMemAddressFree, h.range, h.range_bytes) && measure_ranges(&h);
 }
 
@@ -157,11 +151,11 @@ static int measure_block(struct measure *m, uint64_t kib) {
         CUdeviceptr block;
         double ns;
 
-        measure_chill(m, MEASURE_COLD);
+        measure_chill(m);
         if (!MEASURE_TIME(m, &ns, cuMemAlloc, &block, kib ? kib << 10 : 512))
             return 0;
         measure_add(&allocs, ns);
-        measure_chill(m, MEASURE_COLD);
+        measure_chill(m);
         if (!MEASURE_TIME(m, &ns, cuMemFree, block))
             return 0;
         measure_add(&frees, ns);
@@ -264,7 +258,7 @@ static int measure_info(struct measure *m) {
         size_t free_bytes, total;
         double ns;
 
-        measure_chill(m, MEASURE_COLD);
+        measure_chill(m);
         if (!MEASURE_TIME(m, &ns, cuMemGetInfo, &free_bytes, &total))
             return 0;
         measure_add(&series, ns);

@@ -15,7 +15,6 @@ struct pools {
     struct measure *m;
     CUmemoryPool pool;
     uint64_t unit; /* bytes */
-    size_t level;  /* of measure_levels */
     CUdeviceptr blocks[MOST_BLOCKS];
     size_t count;
 };
@@ -28,14 +27,13 @@ static int reserve_of(struct pools *p, uint64_t *bytes) {
                         bytes);
 }
 
-/* One block more, behind so many bytes gone through; whether the reserve grew by so many units, in *did. */
-static int take(struct pools *p, uint64_t bytes, uint64_t units, size_t cold, double *ns,
-                int *did) {
+/* One block more; whether the reserve grew by so many units, in *did. */
+static int take(struct pools *p, uint64_t bytes, uint64_t units, double *ns, int *did) {
     uint64_t before, after;
 
     if (!reserve_of(p, &before))
         return 0;
-    measure_chill(p->m, cold);
+    measure_chill(p->m);
     if (!MEASURE_TIME(p->m, ns, cuMemAllocFromPoolAsync, &p->blocks[p->count], bytes, p->pool,
                       p->m->stream) ||
         !reserve_of(p, &after))
@@ -76,7 +74,7 @@ static int measure_early(struct pools *p) {
         struct series early = {0};
         int did;
 
-        if (!take(p, i ? p->unit : 64 * KIB, 1, MEASURE_COLD, &ns, &did))
+        if (!take(p, i ? p->unit : 64 * KIB, 1, &ns, &did))
             return 0;
         measure_add(&early, ns);
         measure_note_at(p->m, "early-grow", i + 1, &early);
@@ -93,9 +91,6 @@ static int measure_early(struct pools *p) {
 
 /* ---- Growth and trims ---- */
 
-static const char *const grow_names[MEASURE_LEVELS] = {"pool_grow_ns", "cool-grow", "warm-grow"};
-static const char *const trim_names[MEASURE_LEVELS] = {"pool_trim_ns", "cool-trim", "warm-trim"};
-
 struct step {
     uint64_t units;
     struct series grow, trim;
@@ -105,7 +100,7 @@ static int grow_by(struct pools *p, struct step *step, uint64_t *units) {
     double ns;
     int did;
 
-    if (!take(p, step->units * p->unit, step->units, measure_levels[p->level], &ns, &did))
+    if (!take(p, step->units * p->unit, step->units, &ns, &did))
         return 0;
     if (did)
         measure_add(&step->grow, ns);
@@ -120,7 +115,7 @@ static int trim_by(struct pools *p, struct step *step, uint64_t *units) {
     *units -= step->units;
     if (!reserve_of(p, &before))
         return 0;
-    measure_chill(p->m, measure_levels[p->level]);
+    measure_chill(p->m);
     if (!MEASURE_TIME(p->m, &ns, cuMemPoolTrimTo, p->pool, *units * p->unit) ||
         !reserve_of(p, &after))
         return 0;
@@ -151,24 +146,19 @@ static int measure_steps(struct pools *p, struct step *steps, size_t count, int 
             if (!trim_by(p, &steps[i], &units))
                 return 0;
     for (size_t i = 0; i < count; i++) {
-        measure_note_at(p->m, grow_names[p->level], steps[i].units, &steps[i].grow);
-        measure_note_at(p->m, trim_names[p->level], steps[i].units, &steps[i].trim);
+        measure_note_at(p->m, "pool_grow_ns", steps[i].units, &steps[i].grow);
+        measure_note_at(p->m, "pool_trim_ns", steps[i].units, &steps[i].trim);
     }
     return 1;
 }
 
 static int measure_growth(struct pools *p) {
     enum { SMALL = 6, LARGE = 2 };
+    struct step small[SMALL] = {{.units = 1}, {.units = 2},  {.units = 4},
+                                {.units = 8}, {.units = 16}, {.units = 32}},
+                large[LARGE] = {{.units = 128}, {.units = 512}};
 
-    for (p->level = 0; p->level < MEASURE_LEVELS; p->level++) {
-        struct step small[SMALL] = {{.units = 1}, {.units = 2},  {.units = 4},
-                                    {.units = 8}, {.units = 16}, {.units = 32}},
-                    large[LARGE] = {{.units = 128}, {.units = 512}};
-
-        if (!measure_steps(p, small, SMALL, 4) || !measure_steps(p, large, LARGE, 1))
-            return 0;
-    }
-    return 1;
+    return measure_steps(p, small, SMALL, 4) && measure_steps(p, large, LARGE, 1);
 }
 
 /* ---- Moves ---- */
@@ -180,7 +170,7 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
     int did;
 
     for (size_t i = 0; i < 2 * units; i++)
-        if (!take(p, p->unit, 1, MEASURE_WARM, &ns, &did))
+        if (!take(p, p->unit, 1, &ns, &did))
             return 0;
     for (size_t i = 0; i < units; i++) {
         CUdeviceptr block = p->blocks[first + 2 * i];
@@ -191,7 +181,7 @@ static int move(struct pools *p, uint64_t units, struct series *series) {
     }
     p->count -= units;
     if (!MEASURE_CALL(p->m, cuStreamSynchronize, p->m->stream) ||
-        !take(p, units * p->unit, 0, MEASURE_COLD, &ns, &did))
+        !take(p, units * p->unit, 0, &ns, &did))
         return 0;
     if (did)
         measure_add(series, ns);
@@ -225,15 +215,12 @@ static uint64_t some_bytes(uint64_t *seed) {
 static int measure_pairs(struct pools *p, size_t live, struct series *alloc) {
     struct series pair = {0};
     uint64_t seed = live;
-    int did;
 
     alloc->count = 0;
-    while (p->count < live) {
-        double ns;
-
-        if (!take(p, live == 1 ? 64 * KIB : some_bytes(&seed), 0, MEASURE_WARM, &ns, &did))
+    for (; p->count < live; p->count++)
+        if (!MEASURE_CALL(p->m, cuMemAllocFromPoolAsync, &p->blocks[p->count],
+                          live == 1 ? 64 * KIB : some_bytes(&seed), p->pool, p->m->stream))
             return 0;
-    }
     for (int i = 0; i < SERIES; i++) {
         const uint64_t bytes = live == 1 ? 64 * KIB : some_bytes(&seed);
         CUdeviceptr *block = &p->blocks[(seed >> 33) % live];
