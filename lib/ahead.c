@@ -80,7 +80,7 @@ struct weir_ahead {
     _Atomic uint64_t useless; /* bytes; see above */
     _Atomic uint64_t seen;    /* bytes that were idle after the last request that looked */
     _Atomic uint64_t largest; /* bytes of a request so far, no more than */
-    uint64_t most_in_one;     /* this, which is `high`; fixed */
+    uint64_t most_idle;       /* this, which is `high`; fixed */
 
     pthread_mutex_t turning;      /* held during a turn; guards what follows */
     uint64_t low, high;           /* bytes idle; 0: no step can be made */
@@ -122,14 +122,18 @@ static int learn(struct weir_ahead *a, size_t bytes, uint64_t idle) {
     return 1;
 }
 
-/* What the last piece lacks for a request as large as the largest so far, if that is not much. */
-static uint64_t rest_of_largest(struct weir_ahead *a) {
+/* What the last piece lacks for a request as large as the largest so far, if that is not much, nor more than may
+ * be idle: what gives memory back leaves that. */
+static uint64_t rest_of_largest(struct weir_ahead *a, uint64_t idle) {
     uint64_t wanted = atomic_load_explicit(&a->largest, memory_order_relaxed), piece, last;
 
     if (!a->ops->pieces)
         return 0;
     a->ops->pieces(a->engine, &piece, &last);
-    return piece < wanted && wanted - last <= wanted / REST_PART ? wanted - last : 0;
+    if (piece >= wanted || wanted - last > wanted / REST_PART ||
+        idle + wanted - last > a->most_idle)
+        return 0;
+    return wanted - last;
 }
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
@@ -137,6 +141,11 @@ static uint64_t rest_of_largest(struct weir_ahead *a) {
 static uint64_t refused(struct weir_ahead *a) {
     uint64_t pause = a->back_off_ns;
 
+    if (!a->raising) { /* a rest, which nobody lacks before the next request as large */
+        atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
+        atomic_store(&a->mark, a->low);
+        return REST;
+    }
     atomic_fetch_add_explicit(&a->host->books->ahead_refusals, 1, memory_order_relaxed);
     a->back_off_ns = pause * 2 < LONGEST_BACK_OFF_NS ? pause * 2 : LONGEST_BACK_OFF_NS;
     return pause;
@@ -216,7 +225,7 @@ static uint64_t take_turn(struct weir_ahead *a) {
     a->ops->figures(a->engine, &figures);
     idle = usable(a, weir__size_less(figures.reserve, figures.in_use));
     a->raising = idle < (a->raising ? a->high : a->low);
-    lacks = a->raising ? a->high - idle : rest_of_largest(a);
+    lacks = a->raising ? a->high - idle : rest_of_largest(a, idle);
     if (lacks == 0)
         return REST;
     atomic_store(&a->mark, a->is_played ? a->high : 0);
@@ -352,16 +361,17 @@ int weir__ahead_play(struct weir_ahead *a) {
 /* ---- for others ------------------------------------------------------------------------------ */
 
 static void note_size(struct weir_ahead *a, uint64_t bytes) {
-    bytes = weir__size_smaller(bytes, a->most_in_one);
+    bytes = weir__size_smaller(bytes, a->most_idle);
     if (bytes >
         atomic_load_explicit(&a->largest, memory_order_relaxed)) /* of two at once either counts */
         atomic_store_explicit(&a->largest, bytes, memory_order_relaxed);
 }
 
 void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
-    uint64_t mark = atomic_load_explicit(&a->mark, memory_order_relaxed), reserve, in_use, idle;
+    uint64_t mark, reserve, in_use, idle;
 
     note_size(a, bytes);
+    mark = atomic_load_explicit(&a->mark, memory_order_relaxed);
     if (mark == 0 && !grew)
         return;
     a->ops->glance(a->engine, &reserve, &in_use);
@@ -369,7 +379,8 @@ void weir__ahead_check(struct weir_ahead *a, size_t bytes, int grew) {
     if (grew && !a->host->moves && learn(a, bytes, idle) && !a->is_played)
         wake(a); /* others may have taken some since */
     atomic_store_explicit(&a->seen, idle, memory_order_relaxed);
-    if (mark == 0 || (usable(a, idle) >= mark && rest_of_largest(a) == 0))
+    idle = usable(a, idle);
+    if (mark == 0 || (idle >= mark && rest_of_largest(a, idle) == 0))
         return;
     if (a->is_played)
         (void)play(a, 1);
@@ -393,6 +404,7 @@ void weir__ahead_forget(struct weir_ahead *a) {
         return;
     atomic_store_explicit(&a->useless, 0, memory_order_relaxed);
     atomic_store_explicit(&a->seen, 0, memory_order_relaxed);
+    atomic_store_explicit(&a->largest, 0, memory_order_relaxed);
 }
 
 void weir__ahead_hold(struct weir_ahead *a) {
@@ -424,7 +436,7 @@ weir_status weir__ahead_open(struct weir_host *host, const struct weir_engine *o
     a->ops = ops;
     a->engine = engine;
     a->low = low;
-    a->high = a->most_in_one = high;
+    a->high = a->most_idle = high;
     a->priming = priming;
     a->back_off_ns = FIRST_BACK_OFF_NS;
     a->is_played = host->driver->aside != NULL;

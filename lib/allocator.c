@@ -1390,6 +1390,7 @@ static weir_status trim(weir_allocator *a, size_t keep, int cause, size_t *relea
     if (a->front && figures.reserve > keep && emptied == WEIR_OK)
         emptied = weir__front_empty(a->front);
     status = a->ops->trim(a->engine, keep, cause, &bytes);
+    weir__ahead_forget(a->host.ahead);
     if (released)
         *released = bytes;
     return status == WEIR_OK ? emptied : status;
@@ -1406,7 +1407,6 @@ weir_status weir_trim(weir_allocator *a, size_t keep, size_t *released) {
 /* Gives idle reserve back until `wanted` bytes have gone, waiting for what that takes. */
 static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t *released) {
     weir_statistics figures;
-    weir_status status;
     uint64_t keep;
 
     *released = 0;
@@ -1414,9 +1414,7 @@ static weir_status relieve(weir_allocator *a, uint64_t wanted, int cause, size_t
     keep = weir__relief_keep(&a->host, figures.reserve, figures.in_use, wanted);
     if (keep >= figures.reserve)
         return WEIR_OK;
-    status = trim(a, (size_t)keep, cause, released);
-    weir__ahead_forget(a->host.ahead);
-    return status;
+    return trim(a, (size_t)keep, cause, released);
 }
 
 /* Bytes that it has idle above what stays. */
@@ -1590,10 +1588,8 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
         a->ops->figures(a->engine, &figures);
         keep = weir__decay_end(&a->host.decay, weir__engine_since(&a->host, a->host.created_ticks),
                                figures.in_use, figures.reserve, 0);
-        if (keep < figures.reserve) {
+        if (keep < figures.reserve)
             status = trim(a, (size_t)keep, WEIR_EVENT_DECAY, &decayed);
-            weir__ahead_forget(a->host.ahead);
-        }
     }
     if (released)
         *released = answered + decayed;

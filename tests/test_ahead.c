@@ -636,11 +636,11 @@ START_TEST(small_requests_have_some_of_it) {
 END_TEST
 
 /* More is idle than the mark, but in no piece that holds a request as large as one before.  The last piece, if it lacks
- * little, gets that; of a request above the high mark, what is missing to the mark. */
+ * little, gets that; no more than the high mark is idle then. */
 START_TEST(what_lies_together_is_what_a_request_needs) {
     static const struct {
         size_t largest, piece, then; /* MiB; the piece that is left, before and after */
-    } ways[] = {{600, 500, 600}, {600, 400, 400}, {1500, 850, 1024}, {600, 700, 700}};
+    } ways[] = {{600, 500, 600}, {600, 400, 400}, {1500, 850, 850}, {600, 700, 700}};
     size_t piece = ways[_i].piece * MIB, then = ways[_i].then * MIB;
     weir_options options = options_for(MAPPED, 256 * MIB, GIB);
     weir_allocator *a;
@@ -663,6 +663,73 @@ START_TEST(what_lies_together_is_what_a_request_needs) {
     for (int i = 0; i < 4; i++)
         OK(weir_free(a, block[i], A));
     check_steps(a);
+    destroy(a);
+}
+END_TEST
+
+/* More is idle than the high mark, in pieces: what decay gives back does not come again. */
+START_TEST(what_lies_together_is_no_more_than_may_be_idle) {
+    enum { BLOCKS = 64, FREED = 40 };
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    weir_allocator *a;
+    void *block[BLOCKS], *last;
+    uint64_t steps = 0;
+
+    options.front = WEIR_SWITCH_OFF;
+    options.decay_ms = 100;
+    a = make_on(driver, &options);
+    for (int i = 0; i < BLOCKS; i++) {
+        block[i] = take(a, 32 * MIB, A);
+        weir__model_advance(5 * MS);
+    }
+    last = take(a, 850 * MIB, A);
+    OK(weir_free(a, take(a, 1000 * MIB, A), A));
+    for (int i = 0; i < FREED; i += 2)
+        OK(weir_free(a, block[i], A));
+    OK(weir_free(a, last, A));
+    for (int i = 0; i < 100; i++) {
+        weir__model_advance(20 * MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A));
+        if (i == 20)
+            steps = stats_of(a).ahead_steps;
+    }
+    MUST_EQ(stats_of(a).ahead_steps, steps);
+    for (int i = 0; i < BLOCKS; i++)
+        if (i >= FREED || i % 2)
+            OK(weir_free(a, block[i], A));
+    destroy(a);
+}
+END_TEST
+
+/* A trim takes the rest of a piece for good; and where the limit leaves none, none is asked for. */
+START_TEST(what_lies_together_may_be_had_no_more) {
+    weir_options options = options_for(MAPPED, 256 * MIB, GIB);
+    weir_allocator *a;
+    uint64_t reserve;
+    void *block[4];
+
+    options.front = WEIR_SWITCH_OFF;
+    if (_i)
+        options.limit = bytes_amount(2 * GIB);
+    a = make_on(driver, &options);
+    OK(weir_preallocate(a, 2 * GIB, NULL));
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, 600 * MIB, A), A));
+    for (int i = 0; i < 4; i++)
+        block[i] = take(a, (2 * GIB - 516 * MIB) / 4, A);
+    for (int i = 0; i < 50; i++) {
+        weir__model_advance(100 * MS);
+        OK(weir_free(a, take(a, 3 * MIB, A), A));
+    }
+    MUST_EQ(stats_of(a).ahead_refusals, 0);
+    OK(weir_trim(a, 2 * GIB - 128 * MIB, NULL));
+    reserve = stats_of(a).reserve;
+    MUST_LE(reserve, 2 * GIB);
+    weir__model_advance(100 * MS);
+    OK(weir_free(a, take(a, 3 * MIB, A), A));
+    MUST_EQ(stats_of(a).reserve, reserve);
+    for (int i = 0; i < 4; i++)
+        OK(weir_free(a, block[i], A));
     destroy(a);
 }
 END_TEST
@@ -1123,6 +1190,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, more_than_can_be_had, 0, WAYS);
     tcase_add_test(tests, small_requests_have_some_of_it);
     tcase_add_loop_test(tests, what_lies_together_is_what_a_request_needs, 0, 4);
+    tcase_add_test(tests, what_lies_together_is_no_more_than_may_be_idle);
+    tcase_add_loop_test(tests, what_lies_together_may_be_had_no_more, 0, 2);
     tcase_add_test(tests, idle_pieces_do_not_deceive_it);
     tcase_add_loop_test(tests, whoever_finds_a_turn_goes_on, 0, WAYS);
     tcase_add_loop_test(tests, a_lost_device_is_left_alone, 0, 2 * WAYS);
