@@ -22,7 +22,8 @@
  * A request says that little is idle by exchanging `mark`, below which it would be told, for 0, and by a
  * signal; so it does that once, until the thread has armed the mark again.  The thread arms it before it
  * looks for the last time, so that nothing is missed between.  Who finds that something is useless has the
- * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through all of it.)
+ * thread look in any case: what it knows is old by then.  (tests/spin/ahead.pml goes through this;
+ * the rest of the last piece is not in it: a request as large comes again, and looks again.)
  *
  * The last part of the device is left to requests, which need it more.  A step that is refused, or left
  * out, is tried again after a pause that doubles; nobody hears of it but a counter.

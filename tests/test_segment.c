@@ -451,8 +451,9 @@ static void *show_one(void *ready) {
 /* The kernel tells of it what it tells of the dead. */
 START_TEST(test_a_process_whose_first_thread_has_ended_lives) {
     char path[64], text[512] = "", letter;
+    static int way[2]; /* the stack of the child's first thread ends with it */
     pthread_t thread;
-    int way[2], file;
+    int file;
     pid_t child;
 
     ck_assert_int_eq(pipe(way), 0);

@@ -270,7 +270,8 @@ typedef struct weir_options {
      * shorter the less there is, until `headroom_high` is.  Idle is what lies in no live block and in no cache of a stream, less what
      * proved useless: as much as was idle when a request of fewer bytes had to grow the reserve all the
      * same.  In a mapped arena the last piece of what is idle also grows by up to a quarter of the largest
-     * request so far, or of `headroom_high`, if it would hold one of these then and no piece does.  It leaves a 64th of the device to requests and to other programs, and where the device or
+     * request so far, or of `headroom_high`, if it would hold one of these then, no piece does, and no more than
+     * `headroom_high` is idle then.  It leaves a 64th of the device to requests and to other programs, and where the device or
      * the limit has no more it tries again later, at most every 2.5 s.  On the device model, whose time
      * is virtual, its steps are played between the calls.
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice headroom.  More hides more growth
