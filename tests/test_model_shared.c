@@ -170,6 +170,28 @@ START_TEST(test_no_file_no_model) {
 }
 END_TEST
 
+START_TEST(test_a_file_of_somebody_else_is_left_alone) {
+    static const char *const texts[] = {"\n", "my thesis\n", "weirmod0, and more\n"};
+
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct weir_driver_failure failure = {""};
+        char read[64] = "";
+        FILE *stream = fopen(file, "w");
+
+        ck_assert(stream && fputs(texts[i], stream) >= 0 && fclose(stream) == 0);
+        ck_assert_int_eq(weir__model_reset(&(struct weir_model_setup){.failure = &failure}), -1);
+        ck_assert_ptr_nonnull(strstr(failure.text, "WEIR_MODEL_SHARED"));
+        ck_assert_ptr_nonnull(strstr(failure.text, file));
+        ck_assert_ptr_nonnull(strstr(failure.text, "something else in it"));
+        stream = fopen(file, "r");
+        ck_assert_ptr_nonnull(stream);
+        ck_assert_uint_eq(fread(read, 1, sizeof read - 1, stream), strlen(texts[i]));
+        ck_assert_str_eq(read, texts[i]);
+        ck_assert_int_eq(fclose(stream), 0);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("model_shared");
     TCase *tests = suite_add_case(suite, "shared", 30, set_up, tear_down);
@@ -180,5 +202,6 @@ int main(void) {
     tcase_add_test(tests, test_every_kind_of_memory_counts);
     tcase_add_test(tests, test_many_at_once);
     tcase_add_test(tests, test_no_file_no_model);
+    tcase_add_test(tests, test_a_file_of_somebody_else_is_left_alone);
     return run_suite(suite, CK_FORK);
 }

@@ -571,7 +571,9 @@ static int make_model(const struct weir_model_setup *setup, struct weir_driver_f
     if (read_setup(setup, &profile, &devices, failure) != 0 || prepare_process(failure) != 0)
         return -1;
     if (weir__model_shared_join() != 0) {
-        snprintf(failure->text, sizeof failure->text, "WEIR_MODEL_SHARED: %s", strerror(errno));
+        snprintf(failure->text, sizeof failure->text, "WEIR_MODEL_SHARED: %.120s: %s",
+                 getenv("WEIR_MODEL_SHARED"),
+                 errno == EEXIST ? "the file has something else in it" : strerror(errno));
         return -1;
     }
     drop_everything();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* model_shared.c: see model_shared.h.
  *
- * The file is an array of slots, one for each process, and nobody but its owner writes to one that is owned.
+ * The file is a mark, by which it is known not to be somebody else's, and an array of slots, one for each process,
+ * and nobody but its owner writes to one that is owned.
  * There is no lock, which a process that is stopped would hold for ever: who takes memory first notes in its own
  * slot what it wants, and then looks whether all that is had and wanted is within the capacity; if not, it wants it
  * no more.  Where what is had alone would leave room it tries again, since two that come at once may find each
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -37,7 +39,11 @@ struct slot {
     _Atomic uint64_t wanted[DEVICES]; /* and is about to take */
 };
 
+/* What a file begins with. */
+static const char mark[8] = {'w', 'e', 'i', 'r', 'm', 'o', 'd', '1'};
+
 struct file {
+    char mark[sizeof mark];
     struct slot slots[SLOTS];
 };
 
@@ -85,6 +91,22 @@ static void bury(void) {
     }
 }
 
+/* Marks a file that is empty; one that has something else in it is not touched.  0, or -1 and errno.  Of several at
+ * once all write the same. */
+static int take_file(int file) {
+    char begins[sizeof mark];
+    ssize_t length = pread(file, begins, sizeof begins, 0);
+
+    if (length < 0)
+        return -1;
+    if (length == 0)
+        return pwrite(file, mark, sizeof mark, 0) == (ssize_t)sizeof mark ? 0 : -1;
+    if (length == (ssize_t)sizeof mark && memcmp(begins, mark, sizeof mark) == 0)
+        return 0;
+    errno = EEXIST;
+    return -1;
+}
+
 static int map_file(const char *path) {
     struct stat is;
     void *map = MAP_FAILED;
@@ -92,7 +114,7 @@ static int map_file(const char *path) {
 
     if (file < 0)
         return -1;
-    if (ftruncate(file, sizeof(struct file)) == 0 && fstat(file, &is) == 0)
+    if (take_file(file) == 0 && ftruncate(file, sizeof(struct file)) == 0 && fstat(file, &is) == 0)
         map = mmap(NULL, sizeof(struct file), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     error = errno;
     close(file);

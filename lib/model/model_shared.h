@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* The calling process takes part, with nothing taken; again after it did: what it took is free.  0, or -1 and
- * errno.  Nothing to do where the variable is not set. */
+ * errno, EEXIST for a file that has something else in it.  Nothing to do where the variable is not set. */
 int weir__model_shared_join(void);
 /* 1 if it takes part. */
 int weir__model_shared_is(void);
