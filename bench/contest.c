@@ -333,9 +333,10 @@ static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes
 static void tell_shortage(const json_t *result, char *text, size_t bytes) {
     const json_t *verdict = json_object_get(result, "verdict");
     const json_t *limit = json_object_get(verdict, "limit");
+    uint64_t leave = (uint64_t)json_integer_value(json_object_get(verdict, "leave"));
     uint64_t live = (uint64_t)json_integer_value(json_object_get(result, "live_peak_bytes"));
     uint64_t device = (uint64_t)json_integer_value(json_object_get(verdict, "device_total"));
-    char needed[32], there[32];
+    char needed[24], there[24], left[24];
 
     weir__bytes_show(live, needed, sizeof needed);
     if (verdict && device < live) {
@@ -345,9 +346,16 @@ static void tell_shortage(const json_t *result, char *text, size_t bytes) {
                  needed);
     } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
-        snprintf(text, bytes,
-                 "the limit of %s is below the trace's live peak of %s: no other setting helps",
-                 there, needed);
+        weir__bytes_show(leave, left, sizeof left);
+        if (leave > 0)
+            snprintf(text, bytes,
+                     "--leave %s lets it have %s, below the trace's live peak of %s: leave less",
+                     left, there, needed);
+        else
+            snprintf(text, bytes,
+                     "the limit of %s is below the trace's live peak of %s: no other setting "
+                     "helps",
+                     there, needed);
     } else {
         snprintf(text, bytes, "the device or the limit is too small for this trace");
     }

@@ -14,6 +14,7 @@
 #include "allocator_internal.h"
 #include "drop_in.h"
 #include "flags.h"
+#include "size.h"
 #include "text.h"
 #include "timeline.h"
 
@@ -225,15 +226,19 @@ json_t *public_latency(void *allocator) {
 /* What would serve this request would not serve the trace: nothing but more memory does. */
 static void advise_for_trace(const struct session *session, weir_verdict *verdict) {
     uint64_t live = session->live_peak_bytes, unit = UINT64_C(32) << 20;
+    uint64_t needed = (live + unit - 1) / unit * unit, there = verdict->device_total;
+    int leaves = verdict->leave > 0;
 
     if (live <= verdict->limit && live <= verdict->device_total)
         return;
     memset(verdict->settings, 0, sizeof verdict->settings);
-    if (live > verdict->device_total)
+    if (leaves)
+        there = verdict->reserve + verdict->device_free;
+    if (live > there)
         return;
-    verdict->settings[0].name = "limit";
-    weir__bytes_spell((live + unit - 1) / unit * unit, verdict->settings[0].value,
-                      sizeof verdict->settings[0].value);
+    verdict->settings[0].name = leaves ? "leave" : "limit";
+    weir__bytes_spell(leaves ? weir__size_less(there, needed) / unit * unit : needed,
+                      verdict->settings[0].value, sizeof verdict->settings[0].value);
 }
 
 /* With the text that a person reads. */

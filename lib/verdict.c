@@ -185,6 +185,8 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
     *at_rest = 0;
     v->limit = a->host.limit;
+    if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
+        v->leave = a->host.leave;
     weir__stats_read(a, &figures);
     v->reserve = figures.reserve;
     v->in_use = figures.in_use;
@@ -257,7 +259,8 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
         return WEIR_VERDICT_PENDING;
     if (had >= need && v->idle > 0)
         return WEIR_VERDICT_FRAGMENTED;
-    if (v->limit != UINT64_MAX && v->idle + growth < need)
+    if (v->limit != UINT64_MAX && v->idle + growth < need &&
+        (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, weir__size_less(need, v->idle + free_bytes));
 }
@@ -288,6 +291,16 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
     int is_room = need <= free_on(v);
 
     return round_up((is_room ? v->reserve : v->in_use) + need, UNIT);
+}
+
+/* What others may be left at most for that limit, and the limit, where it is too low as well. */
+static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
+    uint64_t limit = limit_that_does(a, v);
+    uint64_t leave = weir__size_less(v->reserve + free_on(v), limit);
+
+    advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
+    if (atomic_load(&a->host.own_limit) < limit)
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
 }
 
 /* Longer by half as much again, and a second at least. */
@@ -330,7 +343,10 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         advise_mapping(a, v);
         return;
     case WEIR_VERDICT_LIMIT:
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
+        if (v->leave > 0)
+            advise_leaving(a, v);
+        else
+            advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
         return;
     case WEIR_VERDICT_GRAPHS:
     case WEIR_VERDICT_OTHERS: /* before they come */

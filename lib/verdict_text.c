@@ -88,7 +88,11 @@ static void put_cause(struct out *out, const weir_verdict *v) {
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
         return;
     case WEIR_VERDICT_LIMIT:
-        put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
+        if (v->leave > 0)
+            put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
+                SHOW(v->limit));
+        else
+            put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
         return;
     case WEIR_VERDICT_GRAPHS:
         put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
@@ -225,6 +229,7 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "waited_ns", v->waited_ns);
     put_number(out, "largest", v->largest);
     put_number(out, "limit", v->limit);
+    put_number(out, "leave", v->leave);
     put_number(out, "reserve", v->reserve);
     put_number(out, "in_use", v->in_use);
     put_number(out, "idle", v->idle);

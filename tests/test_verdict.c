@@ -205,6 +205,67 @@ START_TEST(the_limit_at_once) {
 }
 END_TEST
 
+/* No limit is set: what forbids it is what is to be left. */
+START_TEST(what_is_left_to_others) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+    char text[4096];
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3840 * MIB);
+    make(&options);
+    fill_to_the_limit();
+    v = REFUSED(LIMIT, 96 * MIB, A);
+    MUST_EQ(v.leave, 3840 * MIB);
+    expect_setting(&v, 0, "leave", NULL);
+    MUST(v.settings[1].name == NULL);
+    MUST_LE(1, weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text));
+    ck_assert_ptr_nonnull(
+        strstr(text, "limit: --leave keeps 3.75GiB for others: this process may have 2"));
+    ck_assert_ptr_nonnull(strstr(text, "WEIR_LEAVE="));
+    make_as_told(&options, &v);
+    fill_to_the_limit();
+    take(96 * MIB, A);
+    end();
+}
+END_TEST
+
+/* The limit is a little higher: both forbid it. */
+START_TEST(what_is_left_to_others_and_a_limit) {
+    weir_options options = options_for(_i, 288 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3840 * MIB);
+    make(&options);
+    v = REFUSED(LIMIT, 512 * MIB, A);
+    expect_setting(&v, 0, "leave", NULL);
+    expect_setting(&v, 1, "limit", NULL);
+    MUST(v.settings[2].name == NULL);
+    make_as_told(&options, &v);
+    take(512 * MIB, A);
+    end();
+}
+END_TEST
+
+/* Leaving nothing would not do. */
+START_TEST(what_is_left_to_others_and_a_full_device) {
+    weir_options options = options_for(_i, 0);
+    CUdeviceptr other;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(256 * MIB);
+    make(&options);
+    CU(driver->cuMemAlloc(&other, 3 * GIB));
+    (void)REFUSED(OTHERS, 2 * GIB, A);
+    CU(driver->cuMemFree(other));
+    end();
+}
+END_TEST
+
 /* A limit as it is now counts, not as it was. */
 START_TEST(a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
@@ -1447,6 +1508,9 @@ int main(void) {
 
     tcase_add_loop_test(tests, the_limit, 0, WORLDS);
     tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_left_to_others, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_left_to_others_and_a_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);

@@ -20,7 +20,7 @@ extern "C" {
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
     X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
-    X(LIMIT, "limit")           /* the limit forbids it */                                         \
+    X(LIMIT, "limit")           /* the limit forbids it, or `leave`, which lowers it */            \
     X(GRAPHS, "graphs") /* the device is full, and graphs have most of what is not weir's */       \
     X(OTHERS, "others") /* the device is full of what is not this allocator's */                   \
     X(IN_USE, "in-use") /* the device is full of this allocator's own live blocks */
@@ -88,6 +88,7 @@ typedef struct weir_verdict {
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
     /* What to try first: one setting, with those that it has no effect without; none where no setting will do. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
+    uint64_t leave; /* what options.leave keeps for others if `limit` comes of it, else 0 */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
