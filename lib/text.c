@@ -187,7 +187,7 @@ int weir__bytes_read(const char *text, uint64_t *bytes, struct weir_problem *pro
 int weir__size_read(const char *text, uint64_t *bytes, struct weir_problem *problem) {
     if (!weir__bytes_read(text, bytes, problem))
         return 0;
-    if (*bytes > 0 && *bytes < LEAST_PLAIN && text[digits_at(text)] == '\0')
+    if (*bytes > 0 && *bytes < LEAST_PLAIN && *skip_spaces(text + digits_at(text)) == '\0')
         return weir__problem(problem,
                              "a plain number is bytes: write %" PRIu64 "MiB, %" PRIu64
                              "GiB, or %" PRIu64 "B if so few are meant",

@@ -141,7 +141,6 @@ static const struct {
     uint64_t value;
 } good_amounts[] = {
     {"0", WEIR_AMOUNT_BYTES, 0},
-    {"0", WEIR_AMOUNT_BYTES, 0},
     {"1B", WEIR_AMOUNT_BYTES, 1},
     {"1048576", WEIR_AMOUNT_BYTES, 1048576},
     {"1073741824", WEIR_AMOUNT_BYTES, 1073741824},
@@ -222,6 +221,7 @@ static const struct {
     {"0x10", "the unit is unknown"},
     {"1e9", "the unit is unknown"},
     {"4PiB", "the unit is unknown"},
+    {"10 ", "a plain number is bytes"},
     {"0.95", "write 95%"},
     {".5", "write 50%"},
     {"1.0", "write 100%"},
