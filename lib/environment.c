@@ -49,9 +49,16 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* Names that begin so belong to a part of weir that reads them itself. */
-static const char *const own_prefixes[] = {"WEIR_MODEL_", "WEIR_RUN_", "WEIR_TEST_"};
-#define OWN_PREFIXES (sizeof own_prefixes / sizeof own_prefixes[0])
+/* What a part of weir reads itself: the device model, and what `weir run` preloads. */
+static const char *const part_names[] = {
+    "WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED",     "WEIR_RUN_CHILDREN",
+    "WEIR_RUN_FIRST",     "WEIR_RUN_FOLDER",       "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
+    "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",        "WEIR_RUN_TOP",
+    "WEIR_RUN_TRACE",     "WEIR_RUN_VERBOSE"};
+#define PART_NAMES (sizeof part_names / sizeof part_names[0])
+
+/* Names that begin so are the tests'. */
+#define TEST_PREFIX "WEIR_TEST_"
 
 /* One reading of the environment. */
 struct reading {
@@ -380,10 +387,11 @@ static int is_near(const struct likeness *likeness, size_t letters) {
 static void warn_own(const struct reading *reading, const char *name, size_t length) {
     struct likeness likeness = {NULL, 0, 0, 0};
 
-    for (size_t i = 0; i < OWN_PREFIXES; i++)
-        if (strncmp(name, own_prefixes[i], strlen(own_prefixes[i])) == 0)
-            return;
+    if (strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
+        return;
     compare_name(&likeness, name, length, COMPAT);
+    for (size_t i = 0; i < PART_NAMES; i++)
+        compare_name(&likeness, name, length, part_names[i]);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     if (likeness.is_known || !first_warning(reading, name))
