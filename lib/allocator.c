@@ -301,13 +301,13 @@ static int is_behind(const weir_allocator *a) {
 /* Others have more than their share, as long as they have not heard of this process. */
 static void ask_for_share(weir_allocator *a) {
     struct weir_host *host = &a->host;
-    uint64_t device_free, kept, now = weir__ledger_now();
+    uint64_t device_free, kept, now = weir__ledger_now(), wanted = a->prealloc + host->leave;
 
     if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
         return;
     device_free = weir__engine_device_free(host);
-    if (device_free < a->prealloc)
-        (void)weir__neighbours_ask(host->neighbours, a->prealloc - device_free, now, now + SHARE_NS,
+    if (device_free < wanted)
+        (void)weir__neighbours_ask(host->neighbours, wanted - device_free, now, now + SHARE_NS,
                                    &kept);
 }
 

@@ -69,12 +69,15 @@ static void name_device(const struct weir_priming *p, char name[33]) {
         snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
 }
 
-/* Shares of what is free, taken now; what is ours already is as good as free. */
+/* Limits by what is free, and shares of it, taken now: others may have given meanwhile.  What is ours already is as good
+ * as free. */
 static void look_again(struct weir_priming *p) {
     const weir_amount *amount = &p->host->options.prealloc;
     struct weir_device_memory memory = {.total = p->host->device_total};
     uint64_t target;
 
+    if (p->host->relimit)
+        (void)p->host->relimit(p->host);
     if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
         return;
     memory.free = weir__engine_device_free(p->host);

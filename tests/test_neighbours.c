@@ -906,6 +906,25 @@ START_TEST(test_preallocated_shares) {
 }
 END_TEST
 
+/* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
+ * handles: here the first one has two, the larger of which is its share. */
+START_TEST(test_preallocated_shares_leave_room) {
+    int kind = _i % 2 == 0 ? KIND_POOL : KIND_MAPPED;
+    struct child one, two;
+    char words[96];
+
+    snprintf(words, sizeof words, "%d prealloc share:4 leave 128MiB", kind);
+    start(&one, words);
+    ck_assert_uint_eq(figures_of(&one).reserve, 896);
+    snprintf(words, sizeof words, "%d prealloc share:3 leave 128MiB prealloc-at %s", kind,
+             _i / 2 == 0 ? "create" : "first");
+    start(&two, words);
+    expect(&two, "take 1", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&two).reserve, 384);
+    ck_assert_uint_eq(figures_of(&one).reserve, 512);
+}
+END_TEST
+
 START_TEST(test_weights_of_nothing) {
     struct child one, two;
 
@@ -1118,6 +1137,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_a_share_is_never_below_what_is_in_use);
     tcase_add_test(shares, test_reserve_above_a_share_goes);
     tcase_add_test(shares, test_preallocated_shares);
+    tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_test(shares, test_reserve_that_was_promised_stays);
     tcase_add_test(shares, test_shares_are_of_those_that_have_one);
