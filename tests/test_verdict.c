@@ -495,8 +495,8 @@ START_TEST(what_is_idle_waits_for_several) {
     weir_options options = options_for(_i, 256 * MIB);
     weir_verdict v;
 
-    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
-        return;
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL) || !is_roomy())
+        return; /* with few addresses a mapped arena has its pieces elsewhere */
     options.recovery_timeout_ms = UINT32_MAX;
     make(&options);
     take(30 * MIB, B);
