@@ -500,12 +500,7 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
 
-    if (path && !*path) {
-        snprintf(failure->text, sizeof failure->text,
-                 "WEIR_MODEL_PROFILE: it is empty; expected the name of a file");
-        return -1;
-    }
-    if (weir__model_profile_load(profile, path, failure) != 0)
+    if (weir__model_profile_load(profile, path && *path ? path : NULL, failure) != 0)
         return -1;
     *devices = (int)profile->devices;
     if (!setup->devices)
