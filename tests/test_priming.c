@@ -238,6 +238,9 @@ START_TEST(requests_fail_until_the_least_is_there) {
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
         ck_assert(log_has("error: preallocation: asked 4GiB, at least 2GiB, got "));
+        ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
+        ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
+        ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
     }
     CU(driver->cuMemFree(hoard));
     weir__model_fail(_i <= POOL_ALONE ? WEIR_ENTRY_cuMemAllocFromPoolAsync

@@ -469,12 +469,13 @@ static void tell_of_nothing(void) {
 }
 
 /* A program that took device memory and asked no pool for any is told why it was served nothing.  Why a pool was
- * left was said then; children have their own. */
+ * left or refused was said then; children have their own. */
 static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0)
+    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0 ||
+        weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
