@@ -235,6 +235,12 @@ void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]) {
                                  (unsigned char)uuid->bytes[i]);
 }
 
+const char *weir_cli_model_profile(void) {
+    const char *path = getenv("WEIR_MODEL_PROFILE");
+
+    return path ? path : "built-in";
+}
+
 /* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output
  * that says NVIDIA is taken for a measurement. */
 static void name_device(const char *driver, char *model, struct weir_cli_device *device) {

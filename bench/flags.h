@@ -83,6 +83,9 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
 
+/* What a device model is played from: the file, or "built-in". */
+const char *weir_cli_model_profile(void);
+
 /* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
 enum { WEIR_CLI_UUID_BYTES = 41 };
 void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]);

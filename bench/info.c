@@ -284,8 +284,10 @@ static void print_table(const struct info *info) {
     printf("weir %s\n", weir_version());
     if (info->no_cuda.text[0])
         printf("CUDA driver: none: %s\n", info->no_cuda.text);
-    if (strcmp(driver->name, "model") == 0)
-        printf("running on the device model: a GPU in software, times on it are modelled\n");
+    if (driver->charge)
+        printf("running on the device model: a GPU in software, times on it are modelled\n"
+               "profile of the model: %s\n",
+               weir_cli_model_profile());
     version_show(driver->version, version, sizeof version);
     printf("\ndriver\n  %s %s\n  capabilities ", driver->name, version);
 #define PRINT_CAPABILITY(bit, word, first)                                                         \
@@ -384,6 +386,9 @@ static json_t *json_info(const struct info *info) {
     failed |= json_object_set_new(
         object, "no_cuda", info->no_cuda.text[0] ? json_string(info->no_cuda.text) : json_null());
     failed |= json_object_set_new(object, "device", json_string(info->device.name));
+    failed |= json_object_set_new(
+        object, "model_profile",
+        info->device.driver->charge ? json_string(weir_cli_model_profile()) : json_null());
     failed |= json_object_set_new(object, "driver", json_driver(info->device.driver));
     failed |= json_object_set_new(object, "devices", devices);
     failed |= json_object_set_new(object, "settings", settings);

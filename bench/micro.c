@@ -239,6 +239,8 @@ static int write_json(const struct micro *micro, int argc, char **argv) {
     json_t *array = json_array(), *common = jsonfile_common(argc, argv);
     int good;
 
+    if (micro->driver->charge)
+        json_object_set_new(common, "model_profile", json_string(weir_cli_model_profile()));
     json_object_set_new(common, "driver_version", json_integer(micro->driver->version));
     json_object_set_new(
         common, "timer_ns",

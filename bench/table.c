@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flags.h"
 #include "settings.h"
 #include "summary.h"
 #include "text.h"
@@ -293,6 +294,8 @@ static uint64_t timer_cost(const struct contest *contest) {
 void table_head(FILE *file, const struct contest *contest) {
     fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
             contest->driver_version / 1000, contest->driver_version % 1000 / 10);
+    if (contest->modelled)
+        fprintf(file, "profile of the model: %s\n", weir_cli_model_profile());
 }
 
 void table_print(FILE *file, const struct contest *contest) {
