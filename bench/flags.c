@@ -166,7 +166,7 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
            !jsonfile_check_to_add(label_of(settings, WEIR_SETTING_VERDICT), path);
 }
 
-int weir_cli_profile_check(const struct weir_cli_settings *settings) {
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
     const char *path = settings->options.profile, *why;
     const char *label = label_of(settings, WEIR_SETTING_PROFILE);
     struct stat is;
@@ -181,7 +181,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings) {
               : jsonfile_can_make(path)       ? NULL
               : errno == ENOENT               ? "there is no such folder"
                                               : strerror(errno);
-        if (!why)
+        if (!why && makes)
             fprintf(stderr,
                     "weir: profile %s: there is none yet: this run makes it, and the next one "
                     "preallocates what it says\n",

@@ -68,9 +68,9 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
-/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  A file that is not there
- * yet is told, if its folder is. */
-int weir_cli_profile_check(const struct weir_cli_settings *settings);
+/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not there
+ * yet is told, if its folder is, by who `makes` it. */
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* Likewise the file of --verdict or WEIR_VERDICT. */
 int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 

@@ -170,7 +170,8 @@ static int gather(struct info *info) {
     if (code != 0)
         return code;
     without_ids(info);
-    if (check_settings(info))
+    if (check_settings(info) || weir_cli_profile_check(&info->settings, 0) != 0 ||
+        weir_cli_verdict_check(&info->settings) != 0)
         return 1;
     learn(info);
     if (info->device.fell_back)

@@ -91,8 +91,8 @@ int weir_cmd_replay(int argc, char **argv) {
     }
     code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
     if (code == 0)
-        code =
-            weir_cli_profile_check(&command.settings) || weir_cli_verdict_check(&command.settings);
+        code = weir_cli_profile_check(&command.settings, 1) ||
+               weir_cli_verdict_check(&command.settings);
     command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
     if (code == 0 && command.contest.contestants) {
         command.contest.contestants[0] = "replay";
