@@ -226,15 +226,6 @@ json_t *weir_cli_options_json(const weir_options *options) {
 
 /* ------------------------------------------------------------------- device ---- */
 
-void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]) {
-    size_t used = (size_t)snprintf(text, WEIR_CLI_UUID_BYTES, "GPU-");
-
-    for (int i = 0; i < 16; i++)
-        used += (size_t)snprintf(text + used, WEIR_CLI_UUID_BYTES - used, "%s%02x",
-                                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                                 (unsigned char)uuid->bytes[i]);
-}
-
 const char *weir_cli_model_profile(void) {
     const char *path = getenv("WEIR_MODEL_PROFILE");
 

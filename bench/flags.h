@@ -86,10 +86,6 @@ int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_dev
 /* What a device model is played from: the file, or "built-in". */
 const char *weir_cli_model_profile(void);
 
-/* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
-enum { WEIR_CLI_UUID_BYTES = 41 };
-void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]);
-
 /* {"prealloc": "8GiB", "growth": "step:64MiB", ...}: every effective setting as it would be typed.
  * A new reference, NULL when out of memory. */
 json_t *weir_cli_options_json(const weir_options *options);

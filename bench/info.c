@@ -31,7 +31,7 @@ enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY };
 
 struct device_facts {
     char name[96];
-    char uuid[WEIR_CLI_UUID_BYTES];
+    char uuid[WEIR_UUID_BYTES]; /* "": not known */
     uint64_t total;
     uint64_t free;
     int has_free; /* what is free can be asked only with a context on the device */
@@ -75,14 +75,13 @@ static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t 
 
 static void gather_device(const struct weir_driver *driver, int ordinal, struct device_facts *out) {
     CUdevice handle;
-    CUuuid uuid;
     size_t total = 0;
 
     if (driver->cuDeviceGet(&handle, ordinal) != CUDA_SUCCESS)
         return;
     driver->cuDeviceGetName(out->name, sizeof out->name, handle);
-    if (driver->cuDeviceGetUuid(&uuid, handle) == CUDA_SUCCESS)
-        weir_cli_uuid_show(&uuid, out->uuid);
+    if (weir__driver_uuid(driver, handle, out->uuid) != CUDA_SUCCESS)
+        out->uuid[0] = '\0';
     driver->cuDeviceTotalMem(&total, handle);
     out->total = total;
     driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,

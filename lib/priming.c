@@ -59,16 +59,6 @@ static void begin(struct weir_priming *p) {
     p->begun_ns = weir__clock_ns();
 }
 
-/* One file for each device, whatever number each process knows it by. */
-static void name_device(const struct weir_priming *p, char name[33]) {
-    CUuuid uuid;
-
-    memset(&uuid, 0, sizeof uuid);
-    (void)p->host->driver->cuDeviceGetUuid(&uuid, p->host->device);
-    for (size_t i = 0; i < 16; i++)
-        snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
-}
-
 /* Limits by what is free, and shares of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
 static void look_again(struct weir_priming *p) {
@@ -94,10 +84,12 @@ static void look_again(struct weir_priming *p) {
 static int is_our_turn(struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
     int log = p->host->options.log, got;
-    char name[33] = "";
+    char name[WEIR_UUID_BYTES] = "";
 
-    if (p->lock.file < 0) /* else it is open, and how often one waits is nothing to the driver */
-        name_device(p, name);
+    /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing to
+     * the driver. */
+    if (p->lock.file < 0)
+        (void)weir__driver_uuid(p->host->driver, p->host->device, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
         return 0;
