@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "flags.h"
 #include "shipped.h"
 
 enum { TO_KEY = 0x5601 };
@@ -220,7 +221,7 @@ int weir_cmd_convert(int argc, char **argv) {
     int code = 1;
 
     command.format = weirs_own;
-    if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
         return 2;
     path = shipped_resolve(command.from);
     command.from = path;

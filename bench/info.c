@@ -484,7 +484,7 @@ int weir_cmd_info(int argc, char **argv) {
     int code;
 
     weir_cli_settings_init(&info.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
         return 2;
     if (!jsonfile_check(info.measures ? "--measure" : "--json", info.file))
         return 1;

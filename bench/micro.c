@@ -333,7 +333,7 @@ int weir_cmd_micro(int argc, char **argv) {
     int code;
 
     weir_cli_settings_init(&micro.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &micro) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &micro) != 0)
         return 2;
     code = weir_cli_settings_finish(&micro.settings);
     if (code == 0 && micro.settings.sources.of[WEIR_SETTING_ENGINE])

@@ -82,7 +82,7 @@ int weir_cmd_replay(int argc, char **argv) {
 
     contest_init(&command.contest, argc, argv);
     weir_cli_settings_init(&command.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     if (command.explained) {
         code = command.failed ? 1 : explain_run(&command.contest, command.explained);

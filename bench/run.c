@@ -400,7 +400,7 @@ int weir_cmd_run(int argc, char **argv) {
     weir_cli_settings_init(&run.settings);
     run.argc = argc;
     run.argv = argv;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, &run) != 0)
         return EXIT_USAGE;
     code = find_and_set(&run);
     if (code != 0) {

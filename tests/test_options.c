@@ -1785,10 +1785,11 @@ START_TEST(test_look_alike) {
 }
 END_TEST
 
-/* Nothing like them is known, or the two letters that are off are most of them. */
+/* Nothing like them is known, or the two letters that are off are most of them, or what is known is little of them. */
 START_TEST(test_own_name_like_no_other) {
-    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP",
-                                        "WEIR_X", "WEIR_"};
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS",
+                                        "WEIR_TOP",     "WEIR_X",
+                                        "WEIR_",        "WEIR_LOGARITHMIC"};
     const char *text;
 
     set_variable(names[_i], "1");
@@ -1970,7 +1971,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
-    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 5);
+    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 6);
     tcase_add_test(tests, test_known_variables_draw_no_warning);
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);
