@@ -375,8 +375,8 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
         return 1;
     tell_shortage(outcome->result, why, sizeof why);
     if (outcome->result)
-        fprintf(stderr, "weir: %s: %" PRId64 " requests were refused: %s\n%s", what,
-                (int64_t)failed, why, text ? text : "");
+        fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
+                failed == 1 ? " was" : "s were", why, text ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;

@@ -256,7 +256,8 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     if (failures)
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
-        fprintf(file, "\n  %-14s %" PRIu64 " requests were refused", "", failed);
+        fprintf(file, "\n  %-14s %" PRIu64 " request%s refused", "", failed,
+                failed == 1 ? " was" : "s were");
     fputc('\n', file);
 }
 

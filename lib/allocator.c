@@ -702,6 +702,23 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
+/* Who asks for it looks for it there: it is said where the log was not set, too, once in the process. */
+static void warn_of_verdict(const weir_options *o, const weir_options *given) {
+    int problem = weir__verdict_problem(o->verdict), is_new = 1;
+    char line[1024];
+
+    if (!problem)
+        return;
+    snprintf(line, sizeof line,
+             "verdict '%s': %s; expected stderr, off or a file that can be written: refusals are "
+             "told on standard error until then",
+             o->verdict, strerror(problem));
+    (void)weir__text_keep(line, &is_new);
+    if (is_new)
+        weir__log(weir__option_is_set(given, WEIR_SETTING_LOG) ? o->log : WEIR_LOG_WARNING,
+                  WEIR_LOG_WARNING, "%s", line);
+}
+
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes) {
@@ -729,6 +746,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
+    warn_of_verdict(&a->host.options, options);
     need_ids_for_front(&a->host);
     a->ops = engine_of(&a->host.options);
     if (!weir__books_open(&a->books, a->host.options.event_ring,
