@@ -453,6 +453,11 @@ static const struct {
     {"front-idle", "-1", "negative", "or never"},
     {"front-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
+    {"profile", "on", "it is a switch; a file of that name is ./on", "a file, a folder, or off"},
+    {"profile", "0", "it is a switch", "a file, a folder, or off"},
+    {"verdict", "True", "it is a switch", "stderr, a file, or off"},
+    {"verdict", "sterr", "it is nearly stderr; a file of that name is ./sterr", "stderr, a file"},
+    {"verdict", "stdout", "it is nearly stderr", "stderr, a file, or off"},
     {"peers", "", "empty", "all or none"},
     {"peers", "1,", "empty", "all or none"},
     {"peers", "1 2", "not a", "all or none"},
@@ -732,6 +737,9 @@ static const struct {
     {"profile", "/tmp/4X", NULL},
     {"verdict", "off", NULL},
     {"verdict", "stderr", NULL},
+    {"verdict", "StdErr", "stderr"},
+    {"verdict", "./sterr", NULL},
+    {"verdict", "stderr.txt", NULL},
     {"verdict", "/tmp/a.json", NULL},
 };
 
