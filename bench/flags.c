@@ -127,10 +127,12 @@ static const char *meant;
 
 static const char *find_meant(const struct argp *argp, int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        struct likeness likeness = {.word = argv[i] + 2, .length = strcspn(argv[i], "=") - 2};
+        struct likeness likeness = {0};
 
         if (strncmp(argv[i], "--", 2) != 0)
             continue;
+        likeness.word = argv[i] + 2;
+        likeness.length = strcspn(likeness.word, "=");
         compare_options(&likeness, argp);
         if (!likeness.is_known) /* two letters off, and not most of the word */
             return likeness.distance <= 2 && likeness.distance * 2 < likeness.length
