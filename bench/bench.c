@@ -163,7 +163,7 @@ int weir_cmd_bench(int argc, char **argv) {
         return weir_cmd_micro(argc, argv);
     contest_init(contest, argc, argv);
     weir_cli_settings_init(&command.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     code = command.failed || !add_defaults(contest) ? 1 : 0;
     if (code == 0)

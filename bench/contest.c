@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "contestant.h"
+#include "flags.h"
 #include "jsonfile.h"
 #include "merge.h"
 #include "progress.h"
@@ -234,6 +235,8 @@ static json_t *results_json(const struct contest *contest) {
                                          contest->device, "modelled", contest->modelled, "error",
                                          outcome->error ? outcome->error : "");
 
+        if (contest->modelled)
+            json_object_set_new(object, "model_profile", json_string(weir_cli_model_profile()));
         if (outcome->busy_factor > 0)
             json_object_set_new(object, "busy", json_real(outcome->busy_factor));
         if (contest->pace > 0)
@@ -372,8 +375,8 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
         return 1;
     tell_shortage(outcome->result, why, sizeof why);
     if (outcome->result)
-        fprintf(stderr, "weir: %s: %" PRId64 " requests were refused: %s\n%s", what,
-                (int64_t)failed, why, text ? text : "");
+        fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
+                failed == 1 ? " was" : "s were", why, text ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "flags.h"
 #include "shipped.h"
 
 enum { TO_KEY = 0x5601 };
@@ -204,7 +205,8 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
 int weir_cmd_convert(int argc, char **argv) {
     static const struct argp_option options[] = {
-        {"to", TO_KEY, "FORMAT", 0, "What a trace of weir's becomes.  Takes rmm or minimalloc.", 0},
+        {"to", TO_KEY, "FORMAT", 0,
+         "What FROM becomes: rmm or minimalloc if it is a trace of weir's, else weir.", 0},
         {0}};
     static const char doc[] =
         "Converts traces of allocations from and to the formats of others.\v"
@@ -220,7 +222,7 @@ int weir_cmd_convert(int argc, char **argv) {
     int code = 1;
 
     command.format = weirs_own;
-    if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
         return 2;
     path = shipped_resolve(command.from);
     command.from = path;

@@ -90,6 +90,75 @@ const struct argp *weir_settings_argp_but(enum weir_setting refused) {
     return make_argp((int)refused);
 }
 
+/* -------------------------------------------------------------- misspelt flags ---- */
+
+struct likeness {
+    const char *word; /* what was typed */
+    size_t length;
+    const char *closest; /* the option that it is most like; NULL: none yet */
+    size_t distance;
+    int is_known; /* it is one, or the beginning of one */
+};
+
+static void compare_option(struct likeness *likeness, const char *name) {
+    size_t distance = weir__text_distance(likeness->word, likeness->length, name);
+
+    likeness->is_known |= strncmp(likeness->word, name, likeness->length) == 0;
+    if (likeness->closest && distance >= likeness->distance)
+        return;
+    likeness->closest = name;
+    likeness->distance = distance;
+}
+
+static void compare_options(struct likeness *likeness, const struct argp *argp) {
+    static const char *const argps_own[] = {"help", "usage", "version"};
+
+    for (size_t i = 0; i < sizeof argps_own / sizeof argps_own[0]; i++)
+        compare_option(likeness, argps_own[i]);
+    for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
+        if (o->name)
+            compare_option(likeness, o->name);
+    for (const struct argp_child *child = argp->children; child && child->argp; child++)
+        compare_options(likeness, child->argp);
+}
+
+/* Of the first option that is none, which argp ends with; NULL: nothing that is close, or all are known. */
+static const char *meant;
+
+static const char *find_meant(const struct argp *argp, int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        struct likeness likeness = {0};
+
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        likeness.word = argv[i] + 2;
+        likeness.length = strcspn(likeness.word, "=");
+        compare_options(&likeness, argp);
+        if (!likeness.is_known) /* two letters off, and not most of the word */
+            return likeness.distance <= 2 && likeness.distance * 2 < likeness.length
+                       ? likeness.closest
+                       : NULL;
+    }
+    return NULL;
+}
+
+static void tell_meant(void) {
+    if (meant)
+        fprintf(stderr, "weir: did you mean --%s?\n", meant);
+}
+
+error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
+                       void *input) {
+    error_t error;
+
+    meant = find_meant(argp, argc, argv);
+    if (meant)
+        (void)atexit(tell_meant);
+    error = argp_parse(argp, argc, argv, flags, NULL, input);
+    meant = NULL;
+    return error;
+}
+
 int weir_cli_settings_tell(const char *name, FILE *file) {
     int told = 0;
 
@@ -166,7 +235,7 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
            !jsonfile_check_to_add(label_of(settings, WEIR_SETTING_VERDICT), path);
 }
 
-int weir_cli_profile_check(const struct weir_cli_settings *settings) {
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
     const char *path = settings->options.profile, *why;
     const char *label = label_of(settings, WEIR_SETTING_PROFILE);
     struct stat is;
@@ -181,7 +250,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings) {
               : jsonfile_can_make(path)       ? NULL
               : errno == ENOENT               ? "there is no such folder"
                                               : strerror(errno);
-        if (!why)
+        if (!why && makes)
             fprintf(stderr,
                     "weir: profile %s: there is none yet: this run makes it, and the next one "
                     "preallocates what it says\n",
@@ -226,13 +295,10 @@ json_t *weir_cli_options_json(const weir_options *options) {
 
 /* ------------------------------------------------------------------- device ---- */
 
-void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]) {
-    size_t used = (size_t)snprintf(text, WEIR_CLI_UUID_BYTES, "GPU-");
+const char *weir_cli_model_profile(void) {
+    const char *path = getenv("WEIR_MODEL_PROFILE");
 
-    for (int i = 0; i < 16; i++)
-        used += (size_t)snprintf(text + used, WEIR_CLI_UUID_BYTES - used, "%s%02x",
-                                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                                 (unsigned char)uuid->bytes[i]);
+    return path ? path : "built-in";
 }
 
 /* "cuda:0 NVIDIA H200"; what calls itself "NVIDIA H200 (device model)" is "model h200", since output

@@ -41,6 +41,10 @@ const struct argp *weir_settings_argp_but(enum weir_setting refused);
 /* Tells what a setting is, by its name, flag or variable; NULL: each.  0: there is none of that name. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 
+/* As argp_parse, which ends the program where an option is none: the option that was meant is told then, if one is close
+ * enough. */
+error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
+
 /* Everything default, nothing from the environment yet.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 
@@ -68,9 +72,9 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
-/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  A file that is not there
- * yet is told, if its folder is. */
-int weir_cli_profile_check(const struct weir_cli_settings *settings);
+/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not there
+ * yet is told, if its folder is, by who `makes` it. */
+int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* Likewise the file of --verdict or WEIR_VERDICT. */
 int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 
@@ -83,9 +87,8 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 int weir_cli_device_open(struct weir_cli_settings *settings, struct weir_cli_device *device,
                          int quiet);
 
-/* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
-enum { WEIR_CLI_UUID_BYTES = 41 };
-void weir_cli_uuid_show(const CUuuid *uuid, char text[WEIR_CLI_UUID_BYTES]);
+/* What a device model is played from: the file, or "built-in". */
+const char *weir_cli_model_profile(void);
 
 /* {"prealloc": "8GiB", "growth": "step:64MiB", ...}: every effective setting as it would be typed.
  * A new reference, NULL when out of memory. */

@@ -31,7 +31,7 @@ enum { MOST_DEVICES = 64, JSON_KEY = 0x100, PROCESSES_KEY, MEASURE_KEY };
 
 struct device_facts {
     char name[96];
-    char uuid[WEIR_CLI_UUID_BYTES];
+    char uuid[WEIR_UUID_BYTES]; /* "": not known */
     uint64_t total;
     uint64_t free;
     int has_free; /* what is free can be asked only with a context on the device */
@@ -75,14 +75,13 @@ static int ask_free(const struct weir_driver *driver, CUdevice handle, uint64_t 
 
 static void gather_device(const struct weir_driver *driver, int ordinal, struct device_facts *out) {
     CUdevice handle;
-    CUuuid uuid;
     size_t total = 0;
 
     if (driver->cuDeviceGet(&handle, ordinal) != CUDA_SUCCESS)
         return;
     driver->cuDeviceGetName(out->name, sizeof out->name, handle);
-    if (driver->cuDeviceGetUuid(&uuid, handle) == CUDA_SUCCESS)
-        weir_cli_uuid_show(&uuid, out->uuid);
+    if (weir__driver_uuid(driver, handle, out->uuid) != CUDA_SUCCESS)
+        out->uuid[0] = '\0';
     driver->cuDeviceTotalMem(&total, handle);
     out->total = total;
     driver->cuDeviceGetAttribute(&out->has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED,
@@ -170,7 +169,8 @@ static int gather(struct info *info) {
     if (code != 0)
         return code;
     without_ids(info);
-    if (check_settings(info))
+    if (check_settings(info) || weir_cli_profile_check(&info->settings, 0) != 0 ||
+        weir_cli_verdict_check(&info->settings) != 0)
         return 1;
     learn(info);
     if (info->device.fell_back)
@@ -284,8 +284,10 @@ static void print_table(const struct info *info) {
     printf("weir %s\n", weir_version());
     if (info->no_cuda.text[0])
         printf("CUDA driver: none: %s\n", info->no_cuda.text);
-    if (strcmp(driver->name, "model") == 0)
-        printf("running on the device model: a GPU in software, times on it are modelled\n");
+    if (driver->charge)
+        printf("running on the device model: a GPU in software, times on it are modelled\n"
+               "profile of the model: %s\n",
+               weir_cli_model_profile());
     version_show(driver->version, version, sizeof version);
     printf("\ndriver\n  %s %s\n  capabilities ", driver->name, version);
 #define PRINT_CAPABILITY(bit, word, first)                                                         \
@@ -384,6 +386,9 @@ static json_t *json_info(const struct info *info) {
     failed |= json_object_set_new(
         object, "no_cuda", info->no_cuda.text[0] ? json_string(info->no_cuda.text) : json_null());
     failed |= json_object_set_new(object, "device", json_string(info->device.name));
+    failed |= json_object_set_new(
+        object, "model_profile",
+        info->device.driver->charge ? json_string(weir_cli_model_profile()) : json_null());
     failed |= json_object_set_new(object, "driver", json_driver(info->device.driver));
     failed |= json_object_set_new(object, "devices", devices);
     failed |= json_object_set_new(object, "settings", settings);
@@ -479,7 +484,7 @@ int weir_cmd_info(int argc, char **argv) {
     int code;
 
     weir_cli_settings_init(&info.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &info) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &info) != 0)
         return 2;
     if (!jsonfile_check(info.measures ? "--measure" : "--json", info.file))
         return 1;

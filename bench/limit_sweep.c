@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flags.h"
 #include "jsonfile.h"
 #include "progress.h"
 #include "runner.h"
@@ -376,6 +377,8 @@ static json_t *answer_json(const struct limits *limits, const struct answer *ans
                                contest->modelled, "driver_version", contest->driver_version,
                                "live_peak_bytes", jsonfile_integer(header->live_peak_bytes));
 
+    if (contest->modelled)
+        json_object_set_new(object, "model_profile", json_string(weir_cli_model_profile()));
     if (answer->error[0])
         json_object_set_new(object, "error", json_string(answer->error));
     json_object_set_new(object, "limit_bytes", bytes_or_null(answer->units));

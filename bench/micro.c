@@ -239,6 +239,8 @@ static int write_json(const struct micro *micro, int argc, char **argv) {
     json_t *array = json_array(), *common = jsonfile_common(argc, argv);
     int good;
 
+    if (micro->driver->charge)
+        json_object_set_new(common, "model_profile", json_string(weir_cli_model_profile()));
     json_object_set_new(common, "driver_version", json_integer(micro->driver->version));
     json_object_set_new(
         common, "timer_ns",
@@ -331,7 +333,7 @@ int weir_cmd_micro(int argc, char **argv) {
     int code;
 
     weir_cli_settings_init(&micro.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &micro) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &micro) != 0)
         return 2;
     code = weir_cli_settings_finish(&micro.settings);
     if (code == 0 && micro.settings.sources.of[WEIR_SETTING_ENGINE])

@@ -223,7 +223,8 @@ static void print_head(FILE *file, const struct micro *micro) {
     if (micro->driver->charge)
         fprintf(file,
                 "device model: times of driver, pool and arena are real time spent outside the "
-                "model;\nno GPU was used, and none's time is in them\n");
+                "model;\nno GPU was used, and none's time is in them\nprofile of the model: %s\n",
+                weir_cli_model_profile());
     fprintf(file,
             "%" PRIu64 " rounds of batches of %.1f ms, subjects in turn; the timer's own cost, "
             "%" PRIu64 " ns a call, is taken off\n",

@@ -27,6 +27,7 @@
 
 #include "command.h"
 #include "commands.h"
+#include "flags.h"
 #include "modules.h"
 #include "preloading.h"
 #include "text.h"
@@ -528,7 +529,7 @@ int weir_cmd_record(int argc, char **argv) {
     int code;
 
     record.path = DEFAULT_FILE;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL) != 0)
         return EXIT_USAGE;
     code = prepare();
     return code ? code : run_command();

@@ -82,7 +82,7 @@ int weir_cmd_replay(int argc, char **argv) {
 
     contest_init(&command.contest, argc, argv);
     weir_cli_settings_init(&command.settings);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     if (command.explained) {
         code = command.failed ? 1 : explain_run(&command.contest, command.explained);
@@ -91,8 +91,8 @@ int weir_cmd_replay(int argc, char **argv) {
     }
     code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
     if (code == 0)
-        code =
-            weir_cli_profile_check(&command.settings) || weir_cli_verdict_check(&command.settings);
+        code = weir_cli_profile_check(&command.settings, 1) ||
+               weir_cli_verdict_check(&command.settings);
     command.contest.contestants = calloc(1, sizeof *command.contest.contestants);
     if (code == 0 && command.contest.contestants) {
         command.contest.contestants[0] = "replay";

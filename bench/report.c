@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "flags.h"
 #include "jsonfile.h"
 #include "replace.h"
 #include "summary.h"
@@ -681,7 +682,7 @@ int weir_cmd_report(int argc, char **argv) {
     size_t *ends = NULL;
     int code = 1;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &command) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     ends = calloc(command.count, sizeof *ends);
     if (!ends)

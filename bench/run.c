@@ -346,7 +346,8 @@ static int find_and_set(struct run *run) {
 
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (weir_cli_profile_check(&run->settings) != 0 || weir_cli_verdict_check(&run->settings) != 0)
+    if (weir_cli_profile_check(&run->settings, 1) != 0 ||
+        weir_cli_verdict_check(&run->settings) != 0)
         return EXIT_USAGE;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
@@ -399,7 +400,7 @@ int weir_cmd_run(int argc, char **argv) {
     weir_cli_settings_init(&run.settings);
     run.argc = argc;
     run.argv = argv;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &run) != 0)
+    if (weir_cli_parse(&argp, argc, argv, ARGP_IN_ORDER, &run) != 0)
         return EXIT_USAGE;
     code = find_and_set(&run);
     if (code != 0) {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "flags.h"
 #include "settings.h"
 #include "summary.h"
 #include "text.h"
@@ -255,7 +256,8 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
     if (failures)
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
-        fprintf(file, "\n  %-14s %" PRIu64 " requests were refused", "", failed);
+        fprintf(file, "\n  %-14s %" PRIu64 " request%s refused", "", failed,
+                failed == 1 ? " was" : "s were");
     fputc('\n', file);
 }
 
@@ -293,6 +295,8 @@ static uint64_t timer_cost(const struct contest *contest) {
 void table_head(FILE *file, const struct contest *contest) {
     fprintf(file, "weir %s on %s, driver %d.%d\n", weir_version(), contest->device,
             contest->driver_version / 1000, contest->driver_version % 1000 / 10);
+    if (contest->modelled)
+        fprintf(file, "profile of the model: %s\n", weir_cli_model_profile());
 }
 
 void table_print(FILE *file, const struct contest *contest) {

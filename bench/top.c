@@ -23,6 +23,7 @@
 
 #include "clock.h"
 #include "commands.h"
+#include "flags.h"
 #include "text.h"
 #include "top_view.h"
 
@@ -445,7 +446,7 @@ int weir_cmd_top(int argc, char **argv) {
     struct argp argp = {options, parse_argument, NULL, doc, NULL, NULL, NULL};
 
     command.interval_ns = 1000000000;
-    if (argp_parse(&argp, argc, argv, 0, NULL, NULL) != 0)
+    if (weir_cli_parse(&argp, argc, argv, 0, NULL) != 0)
         return 2;
     return run();
 }

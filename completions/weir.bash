@@ -48,7 +48,6 @@ _weir_values() { # COMMAND FLAG
     bench--prealloc-at) echo 'create first' ;;
     bench--prealloc-mode) echo 'foreground background' ;;
     bench--stream-checks) echo 'on off' ;;
-    convert--to) echo 'rmm minimalloc' ;;
     info--arena) echo 'fixed regions mapped' ;;
     info--device) echo 'cuda model' ;;
     info--engine) echo 'pool arena platform' ;;

@@ -59,7 +59,7 @@ complete -c weir -n '__fish_seen_subcommand_from bench' -l release-threshold -r 
 complete -c weir -n '__fish_seen_subcommand_from bench' -l stream-checks -x -a 'on off' -d 'Off'
 complete -c weir -n '__fish_seen_subcommand_from bench' -l verdict -r -d 'Where to tell why a request was refused, with the figures that show it and the setting to try first'
 complete -c weir -n '__fish_seen_subcommand_from bench' -a 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -d 'trace that comes with weir'
-complete -c weir -n '__fish_seen_subcommand_from convert' -l to -x -a 'rmm minimalloc' -d 'What a trace of weir\'s becomes'
+complete -c weir -n '__fish_seen_subcommand_from convert' -l to -r -f -d 'What FROM becomes'
 complete -c weir -n '__fish_seen_subcommand_from convert' -a 'gat-dynamic gpt2-dynamic gpt2-train multistream-infer resnet50-train' -d 'trace that comes with weir'
 complete -c weir -n '__fish_seen_subcommand_from info' -l json -d 'Write JSON: to FILE beside the table, or to standard output in its place'
 complete -c weir -n '__fish_seen_subcommand_from info' -l measure -d 'Measure only what the driver\'s calls take on the device, for some seconds, and write a profile for the device model'

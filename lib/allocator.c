@@ -187,8 +187,8 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         weir__amount_spell(&o->leave, asked, sizeof asked);
         weir__bytes_show(memory->total, most, sizeof most);
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
-                      "leave '%s' is above the device's %s: nothing could be allocated", asked,
-                      most);
+                      "leave '%s' is above the device's %s: nothing could be allocated; leave less",
+                      asked, most);
     }
     if (host->leave > 0 && !is_fixed(o))
         host->relimit = relimit;
@@ -259,7 +259,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (host->limit < a->ops->least_limit) {
         weir__bytes_show(host->limit, asked, sizeof asked);
         weir__bytes_show(a->ops->least_limit, most, sizeof most);
-        return cannot(message, options->log, WEIR_E_LIMIT,
+        return cannot(message, options->log, weir__engine_refuse(WEIR_E_LIMIT),
                       "a limit of %s leaves the engine nothing: its memory grows by %s", asked,
                       most);
     }
@@ -367,21 +367,22 @@ static const char not_opened[] =
     "choose engine pool, or a mapped arena";
 
 static weir_status open_to_peers(struct weir_host *host, const struct message *message) {
+    const char *peers = host->options.peers;
     char why[256] = "";
     CUresult result;
-    weir_status status = weir__peers_read(host->driver, host->device, host->options.peers,
-                                          &host->access, &result, why, sizeof why);
+    weir_status status = weir__peers_read(host->driver, host->device, peers, &host->access, &result,
+                                          why, sizeof why);
 
     if (status == WEIR_OK && host->access.count > 1 && !can_be_opened(&host->options)) {
         status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "peers '%s': %s", host->options.peers, not_opened);
+        snprintf(why, sizeof why, "%s", not_opened);
     }
     host->options.peers = NULL; /* the caller's need not live on */
     if (status == WEIR_OK)
         return WEIR_OK;
     status =
         result == CUDA_SUCCESS ? weir__engine_refuse(status) : weir__engine_status(host, result);
-    return cannot(message, host->options.log, status, "%s", why);
+    return cannot(message, host->options.log, status, "peers '%s': %s", peers, why);
 }
 
 /* Only pools of the driver's are for several processes. */
@@ -701,6 +702,23 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
     return status;
 }
 
+/* Who asks for it looks for it there: it is said where the log was not set, too, once in the process. */
+static void warn_of_verdict(const weir_options *o, const weir_options *given) {
+    int problem = weir__verdict_problem(o->verdict), is_new = 1;
+    char line[1024];
+
+    if (!problem)
+        return;
+    snprintf(line, sizeof line,
+             "verdict '%s': %s; expected stderr, off or a file that can be written: refusals are "
+             "told on standard error until then",
+             o->verdict, strerror(problem));
+    (void)weir__text_keep(line, &is_new);
+    if (is_new)
+        weir__log(weir__option_is_set(given, WEIR_SETTING_LOG) ? o->log : WEIR_LOG_WARNING,
+                  WEIR_LOG_WARNING, "%s", line);
+}
+
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes) {
@@ -728,6 +746,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
+    warn_of_verdict(&a->host.options, options);
     need_ids_for_front(&a->host);
     a->ops = engine_of(&a->host.options);
     if (!weir__books_open(&a->books, a->host.options.event_ring,

@@ -166,6 +166,21 @@ void weir__driver_leave(const struct weir_driver *driver, const struct weir_driv
     weir__driver_unrelax(driver, scope);
 }
 
+CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
+                           char text[WEIR_UUID_BYTES]) {
+    CUuuid uuid;
+    CUresult result;
+    size_t used = (size_t)snprintf(text, WEIR_UUID_BYTES, "GPU-");
+
+    memset(&uuid, 0, sizeof uuid);
+    result = driver->cuDeviceGetUuid(&uuid, device);
+    for (int i = 0; i < 16; i++)
+        used += (size_t)snprintf(text + used, WEIR_UUID_BYTES - used, "%s%02x",
+                                 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                                 (unsigned char)uuid.bytes[i]);
+    return result;
+}
+
 const char *weir__driver_error_name(const struct weir_driver *driver, CUresult result) {
     static _Thread_local char unknown[32]; /* only for results that the driver cannot name */
     const char *name = NULL;

@@ -49,12 +49,14 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
-/* What a part of weir reads itself: the device model, and what `weir run` preloads. */
+/* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
+ * tests/check-variables holds them against the sources. */
 static const char *const part_names[] = {
-    "WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED",     "WEIR_RUN_CHILDREN",
-    "WEIR_RUN_FIRST",     "WEIR_RUN_FOLDER",       "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
-    "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",        "WEIR_RUN_TOP",
-    "WEIR_RUN_TRACE",     "WEIR_RUN_VERBOSE"};
+    "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
+    "WEIR_RECORD_PROCESS", "WEIR_RECORD_RANGES",    "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
+    "WEIR_RUN_FIRST",      "WEIR_RUN_FOLDER",       "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
+    "WEIR_RUN_SAMPLES",    "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",        "WEIR_RUN_TOP",
+    "WEIR_RUN_TRACE",      "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Names that begin so are the tests'. */
@@ -378,9 +380,12 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* A known name with something behind it, or two letters off, which are not most of the `letters` that it has. */
-static int is_near(const struct likeness *likeness, size_t letters) {
-    return likeness->prefix > 0 ||
+/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which are
+ * not most of them. */
+static int is_near(const struct likeness *likeness, size_t start, size_t length) {
+    size_t letters = length - start;
+
+    return (likeness->prefix > 0 && (likeness->prefix - start) * 3 >= letters) ||
            (likeness->distance <= FURTHEST_LIKENESS && likeness->distance * 2 < letters);
 }
 
@@ -396,7 +401,7 @@ static void warn_own(const struct reading *reading, const char *name, size_t len
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
     if (likeness.is_known || !first_warning(reading, name))
         return;
-    if (is_near(&likeness, length - OWN_START))
+    if (is_near(&likeness, OWN_START, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is no variable of weir's and is ignored; did you mean %s?", name,
                   likeness.name);
@@ -413,7 +418,7 @@ static void warn_look_alike(const struct reading *reading, const char *name, siz
     for (size_t i = 0; i < COMPAT_NAMES; i++)
         if (length + FURTHEST_LIKENESS >= strlen(compat_names[i]))
             compare_name(&likeness, name, length, compat_names[i]);
-    if (likeness.name && !likeness.is_known && is_near(&likeness, length) &&
+    if (likeness.name && !likeness.is_known && is_near(&likeness, 0, length) &&
         first_warning(reading, name))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);

@@ -33,19 +33,16 @@ static void make_printable(char *text) {
 
 static CUresult describe_device(const struct weir_driver *driver, CUdevice device, char *text,
                                 size_t bytes) {
-    char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[33];
-    CUuuid id;
+    char name[96] = "", memory[WEIR_SPELL_BYTES], uuid[WEIR_UUID_BYTES];
     size_t total = 0;
     CUresult result = driver->cuDeviceGetName(name, sizeof name - 1, device);
 
     if (result == CUDA_SUCCESS)
-        result = driver->cuDeviceGetUuid(&id, device);
+        result = weir__driver_uuid(driver, device, uuid);
     if (result == CUDA_SUCCESS)
         result = driver->cuDeviceTotalMem(&total, device);
     if (result != CUDA_SUCCESS)
         return result;
-    for (size_t i = 0; i < sizeof id.bytes; i++)
-        snprintf(uuid + 2 * i, 3, "%02x", (unsigned char)id.bytes[i]);
     weir__bytes_spell(total, memory, sizeof memory);
     snprintf(text, bytes, "%s %s %s %s", driver->name, name, uuid, memory);
     make_printable(text);

@@ -80,15 +80,9 @@ static uint64_t larger(uint64_t a, uint64_t b) {
 }
 
 int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
-                            char name[WEIR_NEIGHBOURS_DEVICE_BYTES]) {
-    CUuuid uuid;
-
-    if ((driver->is_shared && !driver->is_shared()) ||
-        driver->cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS)
-        return 0;
-    for (size_t i = 0; i < sizeof uuid.bytes; i++)
-        snprintf(name + 2 * i, 3, "%02x", (unsigned char)uuid.bytes[i]);
-    return 1;
+                            char name[WEIR_UUID_BYTES]) {
+    return (!driver->is_shared || driver->is_shared()) &&
+           weir__driver_uuid(driver, device, name) == CUDA_SUCCESS;
 }
 
 /* ---- the own entry ------------------------------------------------------------------------------- */
@@ -193,7 +187,7 @@ uint64_t weir__neighbours_weights(struct weir_neighbours *n) {
 }
 
 uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most) {
-    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    char name[WEIR_UUID_BYTES];
     struct weir_ledger ledger;
     uint64_t sum;
 
@@ -567,7 +561,7 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
                                               const struct weir_neighbours_calls *calls,
                                               struct weir_claim *claim, char *why,
                                               size_t why_bytes) {
-    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    char name[WEIR_UUID_BYTES];
     struct weir_neighbours *n;
 
     why[0] = '\0';

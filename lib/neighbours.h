@@ -65,9 +65,8 @@ uint64_t weir__neighbours_weights(struct weir_neighbours *n);
 /* The same of a device on which this process does not take part, as a look at the ledger tells; `most' at most. */
 uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
 
-#define WEIR_NEIGHBOURS_DEVICE_BYTES 33
 /* The name that a device has in ledgers.  0: nobody else has memory of it, or it has no name. */
 int weir__neighbours_device(const struct weir_driver *driver, CUdevice device,
-                            char name[WEIR_NEIGHBOURS_DEVICE_BYTES]);
+                            char name[WEIR_UUID_BYTES]);
 
 #endif

@@ -755,12 +755,24 @@ static int file_valid(const char *text, struct weir_problem *problem) {
     return 1;
 }
 
+/* The words of other settings, which are mistakes rather than names. */
+static int is_switch_word(const char *text) {
+    static const char *const words[] = {"0", "1", "on", "yes", "no", "true", "false"};
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return 1;
+    return 0;
+}
+
 static int file_read(const struct row *row, const char *text, weir_options *options,
                      struct weir_problem *problem) {
     const char *kept;
 
     if (!file_valid(text, problem))
         return 0;
+    if (is_switch_word(text))
+        return weir__problem(problem, "it is a switch; a file of that name is ./%s", text);
     kept = strcasecmp(text, no_file) == 0 ? no_file : weir__text_keep(text, NULL);
     if (!kept)
         return weir__problem(problem, "out of host memory");
@@ -777,6 +789,22 @@ static int file_check(const struct row *row, const weir_options *options,
 
 /* Shown and set as a device is. */
 static const struct kind file_kind = {file_read, device_spell, device_is_set, file_check};
+
+static const char to_stderr[] = "stderr";
+
+/* A name like that word is the word misspelt, or the other stream. */
+static int verdict_read(const struct row *row, const char *text, weir_options *options,
+                        struct weir_problem *problem) {
+    if (strcasecmp(text, to_stderr) == 0)
+        text = to_stderr;
+    else if (strcasecmp(text, "stdout") == 0 ||
+             (!strchr(text, '/') && weir__text_distance(text, strlen(text), to_stderr) <= 2))
+        return weir__problem(problem, "it is nearly %s; a file of that name is ./%s", to_stderr,
+                             text);
+    return file_read(row, text, options, problem);
+}
+
+static const struct kind verdict_kind = {verdict_read, device_spell, device_is_set, file_check};
 
 /* ------------------------------------------------------------------- peers ---- */
 
@@ -1105,7 +1133,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
         {{"verdict", "WEIR_VERDICT", "FILE", "stderr, a file, or off", "off; of weir run stderr",
           "Where to tell why a request was refused, with the figures that show it and the setting "
           "to try first; to a file whose name ends with .json as JSON."},
-         &file_kind,
+         &verdict_kind,
          AT(verdict),
          NULL,
          0},

@@ -8,7 +8,7 @@
  * what it gets.
  *
  * What it gets is what the reserve rose by, never what was asked; the rest is in the log and the books.
- * It is a failure only where less is there than is needed.
+ * It is a failure only where less is there than is needed, and then what it took goes back.
  *
  * A deadline is kept by chunks: what is under way is finished.  Time is the device's, but for waits for
  * other processes.
@@ -59,16 +59,6 @@ static void begin(struct weir_priming *p) {
     p->begun_ns = weir__clock_ns();
 }
 
-/* One file for each device, whatever number each process knows it by. */
-static void name_device(const struct weir_priming *p, char name[33]) {
-    CUuuid uuid;
-
-    memset(&uuid, 0, sizeof uuid);
-    (void)p->host->driver->cuDeviceGetUuid(&uuid, p->host->device);
-    for (size_t i = 0; i < 16; i++)
-        snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
-}
-
 /* Limits by what is free, and shares of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
 static void look_again(struct weir_priming *p) {
@@ -94,10 +84,12 @@ static void look_again(struct weir_priming *p) {
 static int is_our_turn(struct weir_priming *p) {
     uint64_t deadline = deadline_ns(p), waited = weir__clock_ns() - p->begun_ns;
     int log = p->host->options.log, got;
-    char name[33] = "";
+    char name[WEIR_UUID_BYTES] = "";
 
-    if (p->lock.file < 0) /* else it is open, and how often one waits is nothing to the driver */
-        name_device(p, name);
+    /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing to
+     * the driver. */
+    if (p->lock.file < 0)
+        (void)weir__driver_uuid(p->host->driver, p->host->device, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))
         return 0;
@@ -164,16 +156,33 @@ static void tell(const struct weir_priming *p, uint64_t reserve, int late) {
               late ? "the deadline has passed" : "the device has no more");
 }
 
-static weir_status too_little(const struct weir_priming *p, weir_status status, uint64_t reserve,
-                              int late, char *text, size_t text_bytes) {
-    char asked[32], least[32], kept[32];
+static int is_too_little(weir_status status) {
+    return status == WEIR_OK || status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
 
-    weir__bytes_show(p->target, asked, sizeof asked);
-    weir__bytes_show(p->least, least, sizeof least);
-    weir__bytes_show(reserve, kept, sizeof kept);
-    snprintf(text, text_bytes, "preallocation: asked %s, at least %s, got %s; %s", asked, least,
-             kept, late ? "the deadline has passed" : "the device has no more");
-    return status == WEIR_OK ? weir__engine_refuse(WEIR_E_NO_MEMORY) : status;
+/* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */
+static weir_status too_little(struct weir_priming *p, weir_status status, uint64_t keep, int late,
+                              weir_statistics *figures, char *text, size_t text_bytes) {
+    char asked[32], least[32], got[32];
+    size_t released;
+    int result;
+
+    if (is_too_little(status)) {
+        weir__bytes_show(p->target, asked, sizeof asked);
+        weir__bytes_show(p->least, least, sizeof least);
+        weir__bytes_show(figures->reserve, got, sizeof got);
+        snprintf(
+            text, text_bytes,
+            "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",
+            asked, least, got, late ? "the deadline has passed" : "the device has no more");
+    }
+    if (status == WEIR_OK)
+        status = weir__engine_refuse(WEIR_E_NO_MEMORY);
+    result = weir__driver_result;
+    (void)p->ops->trim(p->engine, keep, WEIR_EVENT_TRIM, &released);
+    weir__set_driver_result(result);
+    p->ops->figures(p->engine, figures);
+    return status;
 }
 
 /* ---- in the foreground ----------------------------------------------------------------------- */
@@ -197,7 +206,7 @@ static weir_status grow_to(struct weir_priming *p, uint64_t goal, int *late) {
 
 weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes) {
     weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
-    int result_before = weir__driver_result, late = 0;
+    int result_before = weir__driver_result, late = 0, lacks;
     uint64_t started, goal;
     weir_status status;
 
@@ -207,18 +216,21 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     goal = all ? p->target : p->least;
     started = p->host->driver->ticks();
     weir__books_read(p->host->books, &before);
+    p->ops->figures(p->engine, &before);
     status = grow_to(p, goal, &late);
     weir__books_read(p->host->books, &after);
     p->ops->figures(p->engine, &after);
     p->got += after.growth_bytes - before.growth_bytes;
-    p->host->prepare(p->host);
+    lacks = after.reserve < p->least;
+    if (lacks)
+        status = too_little(p, status, before.reserve, late, &after, text, text_bytes);
+    else
+        p->host->prepare(p->host);
     p->took_ns += weir__engine_since(p->host, started);
     note(p, after.reserve, all);
     end(p);
-    if (status != WEIR_OK && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT)
+    if (lacks || !is_too_little(status))
         return status;
-    if (after.reserve < p->least)
-        return too_little(p, status, after.reserve, late, text, text_bytes);
     if (status == WEIR_OK && !late)
         return WEIR_OK;
     tell(p, after.reserve, late);

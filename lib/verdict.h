@@ -10,6 +10,8 @@ int weir__verdict_is_wanted(const char *to);
 /* What is to be told about this thread's last refusal, in `out`: 1 if it is the allocator's first of its cause, of
  * the first few.  Keeps the thread's last driver result. */
 int weir__verdict_is_news(weir_allocator *a, weir_verdict *out);
+/* 0, or the errno by which no file of that name could be written now.  None is made. */
+int weir__verdict_problem(const char *to);
 /* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
  * where that cannot be opened, to standard error too. */
 void weir__verdict_tell(const weir_verdict *verdict, const char *to);

@@ -152,10 +152,21 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
+/* Which way a value may be another. */
+static const char *bound_of(const char *name) {
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
+        return " (at most)";
+    return strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0 ||
+                   strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0
+               ? " (at least)"
+               : "";
+}
+
 static void put_settings(struct out *out, const weir_verdict *v) {
     put(out, "  try first  ");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
-        put(out, " --%s %s", v->settings[i].name, v->settings[i].value);
+        put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
+            bound_of(v->settings[i].name));
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
             v->settings[i].value);
@@ -269,6 +280,25 @@ static void write_all(int file, const char *text, size_t length) {
     do
         written = write(file, text, length);
     while (written < 0 && errno == EINTR);
+}
+
+int weir__verdict_problem(const char *to) {
+    const char *name = strrchr(to, '/');
+    char folder[4096] = ".";
+    int file;
+
+    if (!weir__verdict_is_wanted(to) || strcmp(to, "stderr") == 0)
+        return 0;
+    file = open(to, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC);
+    if (file >= 0) {
+        (void)close(file);
+        return 0;
+    }
+    if (errno != ENOENT)
+        return errno;
+    if (name) /* the root folder is its slash */
+        snprintf(folder, sizeof folder, "%.*s", (int)(name == to ? 1 : name - to), to);
+    return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
 
 void weir__verdict_tell(const weir_verdict *v, const char *to) {

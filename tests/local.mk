@@ -285,6 +285,7 @@ script_tests = \
 	tests/check-python \
 	tests/check-processes \
 	tests/check-trace-events \
+	tests/check-variables \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \

@@ -23,7 +23,7 @@
 
 enum { OTHERS = 10 };
 
-static char folder[40], name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+static char folder[40], name[WEIR_UUID_BYTES];
 static struct weir_ledger other[OTHERS]; /* each as another process would have it */
 static struct weir_neighbours *own;      /* in the first slot */
 

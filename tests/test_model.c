@@ -2017,7 +2017,28 @@ START_TEST(environment_gives_devices_and_profile) {
     setenv("WEIR_MODEL_PROFILE", "/nowhere/at.all", 1);
     ck_assert_int_eq(weir__model_reset(&setup), -1);
     ck_assert(strstr(failure.text, "/nowhere/at.all") != NULL);
+    setenv("WEIR_MODEL_PROFILE", "/dev/null", 1);
+    ck_assert_int_eq(weir__model_reset(&setup), -1);
+    ck_assert(strstr(failure.text, "the profile /dev/null is empty; expected lines") != NULL);
     unsetenv("WEIR_MODEL_PROFILE");
+    ck_assert_int_eq(weir__model_reset(&setup), 0);
+    make_objects();
+}
+END_TEST
+
+/* As of every variable of weir's. */
+START_TEST(an_empty_variable_is_refused) {
+    static const char *const names[] = {"WEIR_MODEL_PROFILE", "WEIR_MODEL_DEVICES",
+                                        "WEIR_MODEL_SHARED"};
+    struct weir_driver_failure failure;
+    struct weir_model_setup setup = {.failure = &failure};
+    char expected[80];
+
+    setenv(names[_i], "", 1);
+    ck_assert_int_eq(weir__model_reset(&setup), -1);
+    snprintf(expected, sizeof expected, "%s '': it is empty; expected ", names[_i]);
+    ck_assert_msg(strncmp(failure.text, expected, strlen(expected)) == 0, "%s", failure.text);
+    unsetenv(names[_i]);
     ck_assert_int_eq(weir__model_reset(&setup), 0);
     make_objects();
 }
@@ -2340,6 +2361,7 @@ static void add_rest(Suite *suite) {
     tcase_add_loop_test(faults, profile_of_an_older_driver_plays_it, 0,
                         (int)(sizeof older_drivers / sizeof older_drivers[0]));
     tcase_add_test(faults, environment_gives_devices_and_profile);
+    tcase_add_loop_test(faults, an_empty_variable_is_refused, 0, 3);
 
     tcase_add_loop_test(random, no_two_live_blocks_ever_overlap, 0, 3);
     tcase_add_test(random, threads_share_the_model);

@@ -852,7 +852,7 @@ START_TEST(a_reset_in_a_child_leaves_the_parents_memory) {
     CU(fill(ready.mapped, UNIT, 5));
     child = fork();
     if (child == 0) {
-        reset_with("", 1);
+        reset_with("# as built in\n", 1);
         get_ready();
         CU(fill(ready.mapped, UNIT, 6));
         _exit(read_byte(ready.mapped) == 6 ? 0 : 1);

@@ -622,7 +622,7 @@ static uint64_t ask_for(uint64_t bytes) {
 
 /* It gives what it has, and that is all. */
 START_TEST(test_asked_for_more_than_there_is) {
-    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    char name[WEIR_UUID_BYTES];
     struct child idle;
 
     start(&idle, "0 front off");

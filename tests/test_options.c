@@ -453,6 +453,11 @@ static const struct {
     {"front-idle", "-1", "negative", "or never"},
     {"front-idle", "4294967295", "too large", "or never"},
     {"profile", "", "empty", "a file, a folder, or off"},
+    {"profile", "on", "it is a switch; a file of that name is ./on", "a file, a folder, or off"},
+    {"profile", "0", "it is a switch", "a file, a folder, or off"},
+    {"verdict", "True", "it is a switch", "stderr, a file, or off"},
+    {"verdict", "sterr", "it is nearly stderr; a file of that name is ./sterr", "stderr, a file"},
+    {"verdict", "stdout", "it is nearly stderr", "stderr, a file, or off"},
     {"peers", "", "empty", "all or none"},
     {"peers", "1,", "empty", "all or none"},
     {"peers", "1 2", "not a", "all or none"},
@@ -732,6 +737,9 @@ static const struct {
     {"profile", "/tmp/4X", NULL},
     {"verdict", "off", NULL},
     {"verdict", "stderr", NULL},
+    {"verdict", "StdErr", "stderr"},
+    {"verdict", "./sterr", NULL},
+    {"verdict", "stderr.txt", NULL},
     {"verdict", "/tmp/a.json", NULL},
 };
 
@@ -1785,10 +1793,11 @@ START_TEST(test_look_alike) {
 }
 END_TEST
 
-/* Nothing like them is known, or the two letters that are off are most of them. */
+/* Nothing like them is known, or the two letters that are off are most of them, or what is known is little of them. */
 START_TEST(test_own_name_like_no_other) {
-    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS", "WEIR_TOP",
-                                        "WEIR_X", "WEIR_"};
+    static const char *const names[] = {"WEIR_RESERVE", "WEIR_BACKGROUND_THREADS",
+                                        "WEIR_TOP",     "WEIR_X",
+                                        "WEIR_",        "WEIR_LOGARITHMIC"};
     const char *text;
 
     set_variable(names[_i], "1");
@@ -1823,6 +1832,10 @@ START_TEST(test_no_false_alarm) {
                                         "WEIR_MODEL_PROFILE",
                                         "WEIR_MODEL_DEVICES",
                                         "WEIR_MODEL_SHARED",
+                                        "WEIR_RECORD_FOLDER",
+                                        "WEIR_RECORD_PROCESS",
+                                        "WEIR_RECORD_RANGES",
+                                        "WEIR_RECORD_SYNCS",
                                         "WEIR_RUN_CHILDREN",
                                         "WEIR_RUN_FIRST",
                                         "WEIR_RUN_FOLDER",
@@ -1966,7 +1979,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
-    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 5);
+    tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 6);
     tcase_add_test(tests, test_known_variables_draw_no_warning);
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);

@@ -238,6 +238,9 @@ START_TEST(requests_fail_until_the_least_is_there) {
     for (int i = 0; i < 2; i++) {
         EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 1000, A, &block));
         ck_assert(log_has("error: preallocation: asked 4GiB, at least 2GiB, got "));
+        ck_assert(strstr(logged, "set prealloc-min to that or less") != NULL);
+        ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
+        ck_assert_uint_eq(stats_of(a).prealloc_kept, 0);
     }
     CU(driver->cuMemFree(hoard));
     weir__model_fail(_i <= POOL_ALONE ? WEIR_ENTRY_cuMemAllocFromPoolAsync
@@ -564,12 +567,8 @@ struct holder {
     int tell;
 };
 
-static void lock_name(char name[33]) {
-    CUuuid uuid;
-
-    CU(driver->cuDeviceGetUuid(&uuid, 0));
-    for (size_t i = 0; i < 16; i++)
-        snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
+static void lock_name(char name[WEIR_UUID_BYTES]) {
+    CU(weir__driver_uuid(driver, 0, name));
 }
 
 static void let_go(const struct holder *holder) {
@@ -662,7 +661,7 @@ static struct holder hold_apart(void) {
     holder.pid = fork();
     if (holder.pid == 0) {
         struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
-        char name[33];
+        char name[WEIR_UUID_BYTES];
 
         alarm(60);
         close(told[1]);
@@ -715,7 +714,7 @@ START_TEST(a_deadline_may_pass_in_the_queue) {
     struct weir_process_lock before = WEIR_PROCESS_LOCK_NONE;
     weir_options options = options_for(_i, GIB);
     weir_allocator *a;
-    char name[33];
+    char name[WEIR_UUID_BYTES];
 
     lock_name(name);
     MUST_EQ(weir__process_lock_try(&before, name), 1);

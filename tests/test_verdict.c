@@ -1397,6 +1397,43 @@ static const weir_verdict some = {.size = sizeof some,
                                   .others = UINT64_MAX,
                                   .siblings = 5 << 20};
 
+/* What a file has, which goes. */
+static void expect_file(const char *path, const char *begins, char ends) {
+    char text[4096];
+    FILE *file = fopen(path, "r");
+    size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+
+    MUST(file && fclose(file) == 0 && unlink(path) == 0 && bytes > 0);
+    text[bytes] = '\0';
+    MUST(strncmp(text, begins, strlen(begins)) == 0 && text[bytes - 1] == ends);
+}
+
+/* The allocator is made all the same, and refusals are told. */
+START_TEST(a_place_that_cannot_be_is_said) {
+    weir_options options = options_for(0, 256 * MIB);
+    char said[] = "/tmp/weir-said-XXXXXX";
+    int error = dup(STDERR_FILENO), file = mkstemp(said);
+
+    MUST(dup2(file, STDERR_FILENO) == STDERR_FILENO && close(file) == 0);
+    options.log = WEIR_LOG_ERROR; /* who wants to hear of no more than that does not */
+    options.verdict = "/nonexistent/another";
+    make(&options);
+    end();
+    options.log = WEIR_LOG_DEFAULT;
+    options.verdict = "/nonexistent/file";
+    make(&options);
+    end();
+    make(&options); /* of which it is said no more */
+    end();
+    MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(error) == 0);
+    expect_file(said,
+                "weir: warning: verdict '/nonexistent/file': No such file or directory; expected "
+                "stderr, off or a file that can be written: refusals are told on standard error "
+                "until then\n",
+                '\n');
+}
+END_TEST
+
 static void expect_words(const weir_verdict *v, int format, const char *words) {
     char text[4096];
 
@@ -1445,28 +1482,23 @@ START_TEST(lists_as_words) {
     v.groups[0] = (weir_verdict_group){.bytes = 10, .blocks = 2, .total = 20, .stream = 9};
     v.groups[1] = (weir_verdict_group){.bytes = 5, .blocks = 1, .total = 5};
     v.ungrouped = 4096;
-    v.settings[0] = (weir_verdict_setting){.name = "limit"};
+    v.settings[0] = (weir_verdict_setting){.name = "limit", .value = "1GiB"};
     v.settings[1] = (weir_verdict_setting){.name = "another"}; /* which has no variable */
     v.settings[2] = (weir_verdict_setting){.name = "growth"};
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, " --limit 1GiB (at least) --another  --growth \n");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2KiB waits for ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "4KiB not told apart, for want of host memory");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "another=");
+    v.settings[1] = (weir_verdict_setting){.name = "prealloc", .value = "2GiB"};
+    v.settings[2] = (weir_verdict_setting){.name = "leave", .value = "3GiB"};
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, " --prealloc 2GiB (at least) --leave 3GiB (at most)\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "WEIR_LIMIT=1GiB WEIR_PREALLOC=2GiB WEIR_LEAVE=3GiB\n");
+    v.settings[2] = (weir_verdict_setting){.name = "growth"};
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"pending_by\":[{\"bytes\":1024,\"stream\":7},{");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"blocks\":2,\"total\":20,\"stream\":9},{");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"variable\":\"WEIR_GROWTH\"");
 }
 END_TEST
-
-/* What a file has, which goes. */
-static void expect_file(const char *path, const char *begins, char ends) {
-    char text[4096];
-    FILE *file = fopen(path, "r");
-    size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
-
-    MUST(file && fclose(file) == 0 && unlink(path) == 0 && bytes > 0);
-    text[bytes] = '\0';
-    MUST(strncmp(text, begins, strlen(begins)) == 0 && text[bytes - 1] == ends);
-}
 
 START_TEST(where_it_is_told) {
     char path[] = "/tmp/weir-told-XXXXXX", json[48], said[48];
@@ -1497,6 +1529,13 @@ START_TEST(where_it_is_told) {
     weir__verdict_tell(&some, "stderr");
     MUST_EQ(deny_none(), 1);
 #endif
+    MUST_EQ(weir__verdict_problem("off"), 0);
+    MUST_EQ(weir__verdict_problem("stderr"), 0);
+    MUST_EQ(weir__verdict_problem(said + strlen("/tmp/")), 0); /* which would be made */
+    MUST_EQ(weir__verdict_problem("/abcd"), access("/", W_OK) == 0 ? 0 : EACCES);
+    MUST_EQ(weir__verdict_problem("/nonexistent/file"), ENOENT);
+    MUST_EQ(weir__verdict_problem("/tmp"), EISDIR);
+    MUST_EQ(weir__verdict_problem("/dev/null"), 0);
     weir__verdict_tell(&some, "abcd"); /* a name that is shorter than an ending */
     expect_file("abcd", "weir: ", '\n');
 }
@@ -1556,6 +1595,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_stand_in_tells_by_itself, 0, WORLDS);
     tcase_add_loop_test(tests, not_all_of_them_are_looked_at, 0, WORLDS);
     tcase_add_loop_test(tests, under_capture, 0, WORLDS);
+    tcase_add_test(tests, a_place_that_cannot_be_is_said);
     tests = suite_add_case(suite, "words", 60, NULL, NULL);
     tcase_add_test(tests, each_cause_has_a_sentence);
     tcase_add_test(tests, lists_as_words);

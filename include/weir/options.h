@@ -280,7 +280,7 @@ typedef struct weir_options {
 
     /* The least that a preallocation must get.  With less weir_allocator_create fails, or, where it is
      * done at the first request, that request and each later one that finds it still lacking;
-     * E_NO_MEMORY, and what was got stays.  In the background mode this much is taken in the
+     * E_NO_MEMORY, and what was got goes back.  In the background mode this much is taken in the
      * foreground.  Not more than prealloc, which
      * is as much if it is not set.  Default: anything will do at the first request, more than
      * nothing at create. */

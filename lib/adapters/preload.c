@@ -206,9 +206,15 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
-    struct weir_served *s = p && !is_captured(stream) ? weir__served_of(p) : NULL;
+    struct weir_served *s;
 
-    return s && !is_apart(s, stream) && request(s, block, bytes, stream, result);
+    if (!p || is_captured(stream))
+        return 0;
+    s = weir__served_of(p);
+    if (s)
+        return !is_apart(s, stream) && request(s, block, bytes, stream, result);
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
+    return weir__pool_is_refused(p);
 }
 
 /* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
@@ -433,12 +439,14 @@ static CUresult wait_for(CUstream stream) {
  * that runs nothing, once whatever the driver may have had that wait for is over; what cannot be waited for
  * goes back. */
 static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
-    struct weir_served *s = weir__served_plain(device_of(NULL));
+    int state;
+    struct weir_served *s = weir__served_plain(device_of(NULL), &state);
     CUstream apart = s ? weir__served_apart(s) : NULL;
     struct weir_found found = {.by = s, .bytes = bytes};
 
+    *result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!apart || !request(s, &found.base, bytes, apart, result))
-        return 0;
+        return !s && state == WEIR_POOL_REFUSED;
     if (*result != CUDA_SUCCESS)
         return 1;
     *result = wait_for(apart);

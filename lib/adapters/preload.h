@@ -5,6 +5,7 @@
  *   pool     a memory pool of the program's, which the driver has made and knows
  *   served   an allocator of weir's, and for what it stands: a pool, or the plain memory of a device
  *   left     to the driver: weir does not serve it
+ *   refused  neither: the device does not have what the settings ask of it
  *   inside   the thread is in one of these functions, below the program's call; what it calls, or the driver on
  *            its behalf, goes to the driver (interpose.h)
  *
@@ -59,7 +60,8 @@ struct weir_served {
 enum weir_pool_state {
     WEIR_POOL_OPEN,   /* no request yet */
     WEIR_POOL_SERVED, /* by its allocator */
-    WEIR_POOL_LEFT
+    WEIR_POOL_LEFT,
+    WEIR_POOL_REFUSED /* what the settings ask does not hold: its requests are out of memory */
 };
 
 struct weir_pool {
@@ -91,8 +93,10 @@ void weir__pool_set_current(int device, struct weir_pool *p);
 
 /* Makes the allocator at the first request; see weir__served_of. */
 struct weir_served *weir__pool_begin(struct weir_pool *p);
-/* That of cuMemAlloc on a device; NULL: it cannot be. */
-struct weir_served *weir__served_plain(int device);
+/* That of cuMemAlloc on a device; NULL: it is left, or refused, which *state is then. */
+struct weir_served *weir__served_plain(int device, int *state);
+/* 1 if something is refused. */
+int weir__any_refused(void);
 /* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
 void weir__served_save(struct weir_served *s);
 /* The context of a device is about to be reset: its pools begin anew with their next request. */
@@ -126,15 +130,19 @@ static inline struct weir_served *weir__served_at(unsigned i) {
     return atomic_load_explicit(&weir__served[i], memory_order_acquire);
 }
 
-/* The allocator of a pool, or NULL: it is left. */
+/* The allocator of a pool, or NULL: it is left or refused. */
 static inline struct weir_served *weir__served_of(struct weir_pool *p) {
     struct weir_served *s = atomic_load_explicit(&p->served, memory_order_acquire);
 
     if (__builtin_expect(s != NULL, 1))
         return s;
-    return atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_LEFT
+    return atomic_load_explicit(&p->state, memory_order_acquire) >= WEIR_POOL_LEFT
                ? NULL
                : weir__pool_begin(p);
+}
+
+static inline int weir__pool_is_refused(struct weir_pool *p) {
+    return atomic_load_explicit(&p->state, memory_order_acquire) == WEIR_POOL_REFUSED;
 }
 
 /* ---- preload_blocks.c ----------------------------------------------------------------------------- */

@@ -28,7 +28,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct weir_pool *) pools[BUCKETS];
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
-static _Atomic int plain_is_left[WEIR_MOST_DEVICES];
+static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* as of a pool */
+static atomic_int any_refused;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 atomic_uint weir__served_count;
@@ -175,7 +176,7 @@ static void limit_to(weir_options *options, int device, size_t most) {
 /* Where the environment names no engine: a mapped arena, which hardly reserves more than is in use while work
  * is pending, when every other way reserves a third more.  1 if there was a choice. */
 static int choose_engine(weir_options *options, int device) {
-    if (options->engine != 0 || options->arena != 0 ||
+    if (options->engine != 0 || options->arena != 0 || options->exportable == WEIR_SWITCH_ON ||
         options->release_threshold.kind != WEIR_AMOUNT_DEFAULT || !weir__drop_in_can_map(device))
         return 0;
     options->engine = WEIR_ENGINE_ARENA;
@@ -191,7 +192,8 @@ static weir_status create(weir_options *options, int device, weir_allocator **al
     int chosen = (full & bit) == 0 && choose_engine(options, device);
     weir_status why = weir_allocator_create(options, allocator), status;
 
-    if (!chosen || (why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY))
+    if (!chosen || (why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
+        weir_last_driver_result() == CUDA_SUCCESS) /* any engine's settings */
         return why;
     options->engine = WEIR_ENGINE_POOL;
     options->arena = 0;
@@ -199,6 +201,26 @@ static weir_status create(weir_options *options, int device, weir_allocator **al
     if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
         full |= bit;
     return status;
+}
+
+/* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  What is
+ * not supported may be that there are no pools at all, and that there is no device that weir can do nothing with the
+ * driver. */
+static int is_of_settings(weir_status status, const weir_options *options) {
+    if (weir_last_driver_result() != CUDA_SUCCESS)
+        return 0;
+    switch (status) {
+    case WEIR_E_NO_MEMORY:
+    case WEIR_E_LIMIT:
+    case WEIR_E_INVALID:
+        return 1;
+    case WEIR_E_NOT_SUPPORTED:
+    case WEIR_E_NO_DEVICE:
+        return options->peers || options->exportable == WEIR_SWITCH_ON ||
+               options->arena == WEIR_ARENA_MAPPED;
+    default:
+        return 0;
+    }
 }
 
 /* The first allocator of a device preallocates, and learns for the next run. */
@@ -210,8 +232,7 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
     limit_to(options, s->device, s->most);
-    if (options->prealloc_at == WEIR_PREALLOC_AT_DEFAULT)
-        options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    options->prealloc_at = WEIR_PREALLOC_AT_FIRST; /* which is when it is made */
     if (!is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
         options->prealloc_min = options->prealloc;
@@ -247,13 +268,16 @@ static unsigned find_place(void) {
     return found;
 }
 
-/* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place. */
-static struct weir_served *make(int device, size_t most) {
+/* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place; *state: what
+ * asked for it is left, or refused. */
+static struct weir_served *make(int device, size_t most, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
+    weir_status status;
     int is_told;
 
+    *state = WEIR_POOL_LEFT;
     if (!s)
         return NULL;
     s->device = device;
@@ -264,7 +288,10 @@ static struct weir_served *make(int device, size_t most) {
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
-    if (create(&options, device, &s->allocator) != WEIR_OK)
+    status = create(&options, device, &s->allocator);
+    if (is_of_settings(status, &options))
+        *state = WEIR_POOL_REFUSED;
+    if (status != WEIR_OK)
         goto fail;
     weir__drop_in_begin(s->allocator);
     if (is_told)
@@ -458,13 +485,21 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
 
 /* ---- from a pool to its allocator ---------------------------------------------------------------- */
 
-/* The first pool that is left for a reason of weir's is said. */
-static void say_left(const char *what, int device) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+/* The first pool that is left for a reason of weir's is said, and the first that is refused. */
+static void say_not_served(const char *what, int device, int state) {
+    static atomic_flag said[2] = {ATOMIC_FLAG_INIT, ATOMIC_FLAG_INIT};
+    int is_refused = state == WEIR_POOL_REFUSED;
 
-    if (!atomic_flag_test_and_set(&said))
-        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: requests are left to the driver",
-                  what, device);
+    if (is_refused)
+        atomic_store_explicit(&any_refused, 1, memory_order_relaxed);
+    if (!atomic_flag_test_and_set(&said[is_refused]))
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s on cuda:%d: requests are %s", what, device,
+                  is_refused ? "refused, out of memory, until the settings are others"
+                             : "left to the driver");
+}
+
+int weir__any_refused(void) {
+    return atomic_load_explicit(&any_refused, memory_order_relaxed);
 }
 
 /* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
@@ -479,13 +514,14 @@ static void end_making(void) {
 }
 
 /* The caller holds `lock`. */
-static struct weir_served *find_served(struct weir_pool *p) {
+static struct weir_served *find_served(struct weir_pool *p, int *state) {
     struct weir_served *s = take_spare(p->device, p->most);
 
     if (!s)
-        s = make(p->device, p->most);
+        s = make(p->device, p->most, state);
     if (s && !hand_access_on(p, s)) {
         atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
+        *state = WEIR_POOL_LEFT;
         s = NULL;
     }
     if (s)
@@ -496,44 +532,47 @@ static struct weir_served *find_served(struct weir_pool *p) {
 
 struct weir_served *weir__pool_begin(struct weir_pool *p) {
     struct weir_served *s;
-    int begun = 0;
+    int begun = 0, state;
 
     if (weir__drop_in_forked())
         return NULL;
     begin_making();
     s = atomic_load_explicit(&p->served, memory_order_relaxed);
     if (!s && atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
-        s = find_served(p);
+        s = find_served(p, &state);
         begun = 1;
         atomic_store_explicit(&p->served, s, memory_order_release);
-        atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : WEIR_POOL_LEFT,
-                              memory_order_release);
+        atomic_store_explicit(&p->state, s ? WEIR_POOL_SERVED : state, memory_order_release);
     }
     end_making();
     if (begun && s)
         weir__run_tell("a memory pool of %s is served", s->device_text);
     else if (begun)
-        say_left("a memory pool", p->device);
+        say_not_served("a memory pool", p->device, state);
     return s;
 }
 
-struct weir_served *weir__served_plain(int device) {
+struct weir_served *weir__served_plain(int device, int *state) {
     struct weir_served *s;
 
+    *state = WEIR_POOL_LEFT;
     if (device < 0 || device >= WEIR_MOST_DEVICES || weir__drop_in_forked())
         return NULL;
     s = atomic_load_explicit(&plain[device], memory_order_acquire);
-    if (s || atomic_load_explicit(&plain_is_left[device], memory_order_relaxed))
+    if (s)
         return s;
+    *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
+    if (*state != WEIR_POOL_OPEN)
+        return NULL;
     begin_making();
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
-    if (!s && (s = make(device, 0))) {
+    if (!s && (s = make(device, 0, state))) {
         s->is_plain = 1;
         atomic_store_explicit(&plain[device], s, memory_order_release);
     }
     end_making();
-    if (!s && !atomic_exchange(&plain_is_left[device], 1))
-        say_left("plain memory", device);
+    if (!s && atomic_exchange(&plain_state[device], *state) == WEIR_POOL_OPEN)
+        say_not_served("plain memory", device, *state);
     return s;
 }
 

@@ -276,7 +276,9 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / (1024.0 * 1024.0);
 }
 
+/* Each line says whose it is: those of several processes may stand between each other. */
 static void report_text(void) {
+    long process = (long)getpid();
     char text[TEXT_BYTES];
     int at = 0;
 
@@ -287,19 +289,21 @@ static void report_text(void) {
         if (!f)
             continue;
         weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                  "%s, %s: %llu requests served, %llu of them from caches, %llu frees; at most "
+                  "process %ld (%s): %s, %s: %llu requests served, %llu of them from caches, "
+                  "%llu frees; at most "
                   "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
-                  s->device_text, s->is_plain ? "cuMemAlloc" : "a memory pool",
-                  (unsigned long long)f->allocs, (unsigned long long)f->front_hits,
-                  (unsigned long long)f->frees, mebibytes(f->requested_peak),
-                  mebibytes(f->reserve_peak), (unsigned long long)f->growths,
-                  (double)f->stall_ns / 1e6);
+                  process, program_invocation_short_name, s->device_text,
+                  s->is_plain ? "cuMemAlloc" : "a memory pool", (unsigned long long)f->allocs,
+                  (unsigned long long)f->front_hits, (unsigned long long)f->frees,
+                  mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+                  (unsigned long long)f->growths, (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
             at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
                            unserved(i), unserved_names[i]);
-    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "requests left to the driver:%s", at ? text : " none");
+    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
+              process, program_invocation_short_name, at ? text : " none");
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
@@ -469,12 +473,13 @@ static void tell_of_nothing(void) {
 }
 
 /* A program that took device memory and asked no pool for any is told why it was served nothing.  Why a pool was
- * left was said then; children have their own. */
+ * left or refused was said then; children have their own. */
 static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0)
+    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0 ||
+        weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)

@@ -478,12 +478,33 @@ static int prepare_process(struct weir_driver_failure *failure) {
     return 0;
 }
 
+/* As of all variables of weir's, whatever the setup says. */
+static int is_any_empty(struct weir_driver_failure *failure) {
+    static const struct {
+        const char *name, *expected;
+    } variables[] = {
+        {"WEIR_MODEL_PROFILE", "the name of a file; without it the profile is the built-in one"},
+        {"WEIR_MODEL_DEVICES", "a number from 1 to 16"},
+        {"WEIR_MODEL_SHARED", "the name of a file"}};
+
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i].name);
+
+        if (!value || *value)
+            continue;
+        snprintf(failure->text, sizeof failure->text, "%s '': it is empty; expected %s",
+                 variables[i].name, variables[i].expected);
+        return 1;
+    }
+    return 0;
+}
+
 static int read_device_count(int *count, struct weir_driver_failure *failure) {
     const char *text = getenv("WEIR_MODEL_DEVICES");
     char *end;
     long value;
 
-    if (!text || !*text)
+    if (!text)
         return 0;
     value = strtol(text, &end, 10);
     if (*end || value < 1 || value > MODEL_DEVICES) {
@@ -500,7 +521,7 @@ static int read_setup(const struct weir_model_setup *setup, struct model_profile
                       int *devices, struct weir_driver_failure *failure) {
     const char *path = setup->profile ? setup->profile : getenv("WEIR_MODEL_PROFILE");
 
-    if (weir__model_profile_load(profile, path && *path ? path : NULL, failure) != 0)
+    if (is_any_empty(failure) || weir__model_profile_load(profile, path, failure) != 0)
         return -1;
     *devices = (int)profile->devices;
     if (!setup->devices)

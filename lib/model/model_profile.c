@@ -171,6 +171,10 @@ static int parse_file(struct model_profile *profile, const char *path,
     if (result == 0 && ferror(file)) {
         snprintf(failure->text, sizeof failure->text, "cannot read the profile %.150s", path);
         result = -1;
+    } else if (number == 0) {
+        snprintf(failure->text, sizeof failure->text,
+                 "the profile %.120s is empty; expected lines \"key = value\"", path);
+        result = -1;
     }
     fclose(file);
     return result;

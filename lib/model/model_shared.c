@@ -146,7 +146,7 @@ static int claim(void) {
 int weir__model_shared_join(void) {
     const char *path = getenv("WEIR_MODEL_SHARED");
 
-    if (!path || !*path)
+    if (!path)
         return 0;
     if (!shared.file && map_file(path) != 0)
         return -1;
