@@ -1359,8 +1359,13 @@ static size_t mapped_foresee(const struct weir_arena *a, struct weir_extent *out
     const struct range *g = a->range;
     size_t bytes = weir__size_smaller(a->host->device_total / FORESEEN_PART, FORESEEN_MOST), n;
 
-    n = weir__engine_extend(out, 0, most, g->base + g->bytes - small_part(g), SPARE_SMALL);
-    return weir__engine_extend(out, n, most, g->base, weir__size_round_down(bytes, PAGE));
+    n = weir__engine_extend(
+        out, 0, most,
+        (struct weir_extent){.base = g->base + g->bytes - small_part(g), .bytes = SPARE_SMALL});
+    return weir__engine_extend(out, n, most,
+                               (struct weir_extent){.base = g->base,
+                                                    .bytes = weir__size_round_down(bytes, PAGE),
+                                                    .large = 1});
 }
 
 /* What a device may do now. */

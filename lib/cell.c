@@ -80,7 +80,7 @@ void weir__cell_add_slab(struct weir_cell *c, struct weir_span *slab) {
     slab->epoch = c->epoch;
     count_slabs(c, slab, 1);
     weir__cell_link(c, slab);
-    weir__cell_more_idle(c, slab->bytes);
+    weir__cell_more_idle(c, weir__span_bytes(slab));
 }
 
 int weir__cell_stray_room(struct weir_cell *c, unsigned size_class) {
@@ -153,8 +153,8 @@ static struct weir_span *take_oldest(struct weir_cell *c) {
     store->oldest = weir__cell_at(store, 1);
     store->recents--;
     store->unused -= store->unused > 0;
-    store->whole -= s->bytes;
-    weir__cell_less_idle(c, s->bytes);
+    store->whole -= weir__span_bytes(s);
+    weir__cell_less_idle(c, weir__span_bytes(s));
     return s;
 }
 
@@ -168,7 +168,7 @@ static void drop_wholes(struct weir_cell *c, unsigned count, size_t bytes,
 static void drop_slab(struct weir_cell *c, struct weir_span *s, struct weir_harvest *out) {
     weir__cell_unlink(c, s);
     count_slabs(c, s, -1);
-    weir__cell_less_idle(c, s->bytes);
+    weir__cell_less_idle(c, weir__span_bytes(s));
     add_span(out, s);
 }
 
@@ -265,9 +265,10 @@ static void leave(struct weir_cell *c, struct weir_span *s, int alone, struct we
         store->leaving = s;
         store->leavings++;
         atomic_store_explicit(&c->leaving,
-                              atomic_load_explicit(&c->leaving, memory_order_relaxed) + s->bytes,
+                              atomic_load_explicit(&c->leaving, memory_order_relaxed) +
+                                  weir__span_bytes(s),
                               memory_order_relaxed);
-        weir__cell_more_idle(c, s->bytes);
+        weir__cell_more_idle(c, weir__span_bytes(s));
     } else {
         add_span(out, s);
     }
@@ -281,11 +282,11 @@ static int put_whole(struct weir_cell *c, struct weir_span *s, uint64_t address,
     size_t most = atomic_load_explicit(&c->most_whole, memory_order_relaxed);
     struct weir_harvest given_up = {0};
 
-    if (asked == 0 || address != s->base)
+    if (asked == 0 || address != weir__span_base(s))
         return WEIR_CELL_NO_BLOCK;
-    if (s->bytes > most) {
+    if (weir__span_bytes(s) > most) {
         atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
-        weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+        weir__cell_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
         weir__cell_raise(&c->frees);
         leave(c, s, alone, &given_up);
     } else {

@@ -270,11 +270,11 @@ static inline __attribute__((always_inline)) uint64_t weir__cell_take_home(struc
     if (__builtin_expect(!s || s->idle == 0, 0))
         return 0;
     if (s->idle == s->slots)
-        weir__cell_less_idle(c, s->bytes);
+        weir__cell_less_idle(c, weir__span_bytes(s));
     slot = weir__span_take(s, (uint32_t)bytes);
     slot_bytes = (uint64_t)s->slot_units * WEIR_SPAN_UNIT;
     weir__cell_account(c, (int64_t)bytes, (int64_t)slot_bytes);
-    return s->base + slot * slot_bytes;
+    return weir__span_base(s) + slot * slot_bytes;
 }
 
 /* The same from the next slab, or of the class's strays. */
@@ -293,13 +293,13 @@ static inline size_t weir__cell_pages(size_t bytes) {
 /* Hands a whole block out that lies in the cell no more. */
 static inline __attribute__((always_inline)) uint64_t
 weir__cell_hand_out(struct weir_cell *c, struct weir_span *s, size_t bytes) {
-    size_t whole = s->bytes;
+    size_t whole = weir__span_bytes(s);
 
     c->store->whole -= whole;
     weir__cell_less_idle(c, whole);
     atomic_store_explicit(&s->asked, bytes, memory_order_relaxed);
     weir__cell_account(c, (int64_t)bytes, (int64_t)whole);
-    return s->base;
+    return weir__span_base(s);
 }
 
 /* The whole block that was freed last, or 0: it has not just the pages that `bytes` need, or there is
@@ -334,7 +334,7 @@ weir__cell_welcome(struct weir_cell *c, struct weir_span *slab, uint32_t before)
         weir__cell_link(c, slab);
     if (slab->idle == slab->slots) {
         slab->epoch = c->epoch;
-        weir__cell_more_idle(c, slab->bytes);
+        weir__cell_more_idle(c, weir__span_bytes(slab));
     }
 }
 
@@ -352,18 +352,19 @@ static inline __attribute__((always_inline)) int
 weir__cell_put_recent(struct weir_cell *c, struct weir_span *s, uint64_t address, size_t most) {
     struct weir_cell_store *store = c->store;
     uint64_t asked = atomic_load_explicit(&s->asked, memory_order_relaxed);
-    size_t whole = store->whole + s->bytes;
+    size_t whole = store->whole + weir__span_bytes(s);
     unsigned last;
 
-    if (asked == 0 || address != s->base || store->recents == WEIR_CELL_RECENT || whole > most)
+    if (asked == 0 || address != weir__span_base(s) || store->recents == WEIR_CELL_RECENT ||
+        whole > most)
         return 0;
     atomic_store_explicit(&s->asked, 0, memory_order_relaxed);
     store->whole = whole;
     last = weir__cell_at(store, store->recents++);
-    store->pages[last] = (uint32_t)(s->bytes / WEIR_PAGE);
+    store->pages[last] = (uint32_t)(weir__span_bytes(s) / WEIR_PAGE);
     store->recent[last] = s;
-    weir__cell_more_idle(c, s->bytes);
-    weir__cell_discount(c, (int64_t)asked, (int64_t)s->bytes);
+    weir__cell_more_idle(c, weir__span_bytes(s));
+    weir__cell_discount(c, (int64_t)asked, (int64_t)weir__span_bytes(s));
     weir__cell_raise(&c->frees);
     return 1;
 }

@@ -98,12 +98,14 @@ weir_status weir__engine_refuse(weir_status status) {
     return status;
 }
 
-size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, uint64_t base,
-                           size_t bytes) {
-    if (count > 0 && list[count - 1].base + list[count - 1].bytes == base)
-        list[count - 1].bytes += bytes;
+size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
+                           struct weir_extent extent) {
+    struct weir_extent *last = count > 0 ? &list[count - 1] : NULL;
+
+    if (last && last->base + last->bytes == extent.base && last->large == extent.large)
+        last->bytes += extent.bytes;
     else if (count < most)
-        list[count++] = (struct weir_extent){.base = base, .bytes = bytes};
+        list[count++] = extent;
     return count;
 }
 

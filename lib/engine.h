@@ -42,6 +42,7 @@ struct weir_ahead;
 struct weir_extent {
     uint64_t base;
     size_t bytes;
+    int large; /* what requests up to 512 KiB have will not lie there */
 };
 
 enum { WEIR_SURVEY_STREAMS = 16 };
@@ -276,8 +277,8 @@ CUresult weir__engine_wait_for_device(struct weir_host *host);
 void weir__engine_end_waits(struct weir_host *host);
 /* Another piece for a list of so many, to which the last one may be joined: how many there are then.  What is
  * beyond `most` is left out. */
-size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most, uint64_t base,
-                           size_t bytes);
+size_t weir__engine_extend(struct weir_extent *list, size_t count, size_t most,
+                           struct weir_extent extent);
 /* So many bytes more wait for the stream of that id. */
 void weir__engine_pends(struct weir_survey *survey, uint64_t stream, uint64_t bytes);
 /* Nanoseconds since `ticks`. */

@@ -317,13 +317,16 @@ static size_t arena_reclaim(void *engine, size_t *silent) {
 struct extents {
     struct weir_extent *out;
     size_t count, most;
+    int large;
 };
 
 static int add_extent(void *context, const struct weir_placement_span *span) {
     struct extents *e = context;
 
     if (!span->hole)
-        e->count = weir__engine_extend(e->out, e->count, e->most, span->address, span->size);
+        e->count = weir__engine_extend(
+            e->out, e->count, e->most,
+            (struct weir_extent){.base = span->address, .bytes = span->size, .large = e->large});
     return 0;
 }
 
@@ -332,9 +335,11 @@ static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) 
     struct extents e = {.out = out, .most = most};
 
     weir__lock_take(&a->lock);
-    for (int kind = WEIR_SUBALLOC_KINDS; kind-- > 0;)
+    for (int kind = WEIR_SUBALLOC_KINDS; kind-- > 0;) {
+        e.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
         if (a->blocks.placement[kind])
             weir__placement_walk(a->blocks.placement[kind], add_extent, &e);
+    }
     if (a->backing->foresee)
         e.count += a->backing->foresee(a, out + e.count, most - e.count);
     weir__lock_give(&a->lock);

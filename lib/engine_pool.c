@@ -335,8 +335,8 @@ static CUresult take_probe(struct pool *p, size_t bytes, uint64_t *reserve) {
         return result;
     }
     if (p->is_priming)
-        p->primed_count =
-            weir__engine_extend(p->primed, p->primed_count, MAX_EXTENTS, *probe, bytes);
+        p->primed_count = weir__engine_extend(p->primed, p->primed_count, MAX_EXTENTS,
+                                              (struct weir_extent){.base = *probe, .bytes = bytes});
     p->probe_count++;
     atomic_store(&p->peak_has_probes, 1);
     return ask(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserve);

@@ -135,7 +135,7 @@ static int give_spans(struct weir_front *f, struct weir_span *spans, uint64_t id
 
     while (spans) {
         struct weir_span *s = spans;
-        CUdeviceptr base = s->base;
+        CUdeviceptr base = weir__span_base(s);
 
         spans = s->next;
         weir__records_end(&f->records, s);
@@ -1206,8 +1206,8 @@ static int is_live(const struct weir_span *s, uint64_t address, int64_t *request
 
     if (!s->slot_units) {
         *requested = (int64_t)atomic_load_explicit(&s->asked, memory_order_relaxed);
-        *in_use = (int64_t)s->bytes;
-        return *requested != 0 && address == s->base;
+        *in_use = (int64_t)weir__span_bytes(s);
+        return *requested != 0 && address == weir__span_base(s);
     }
     slot = weir__span_slot(s, address);
     if (slot == WEIR_SLOT_NONE)
@@ -1264,8 +1264,8 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
 /* Gives a whole block to the engine, which orders its reuse. */
 static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_stream stream,
                               struct weir_use_list *uses) {
-    CUdeviceptr base = s->base;
-    size_t bytes = s->bytes;
+    CUdeviceptr base = weir__span_base(s);
+    size_t bytes = weir__span_bytes(s);
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
@@ -1427,20 +1427,21 @@ static weir_status free_other(struct weir_front *f, CUdeviceptr block, weir_stre
 }
 
 int weir__front_is_live(struct weir_front *f, CUdeviceptr block) {
-    const struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    const struct weir_span *s = weir__records_find(&f->pages, block);
     int64_t requested, in_use;
 
-    return s && s->bytes > 0 ? is_live(s, block, &requested, &in_use) : is_graphs(f, block);
+    return s && weir__span_bytes(s) > 0 ? is_live(s, block, &requested, &in_use)
+                                        : is_graphs(f, block);
 }
 
 /* The live block of that record around an address: 1, or 0. */
 static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr *block,
                      size_t *bytes) {
-    CUdeviceptr start = s->base;
+    CUdeviceptr start = weir__span_base(s);
     int64_t requested, in_use;
 
     if (s->slot_units)
-        start += (address - s->base) / ((uint64_t)s->slot_units * WEIR_SPAN_UNIT) * s->slot_units *
+        start += (address - start) / ((uint64_t)s->slot_units * WEIR_SPAN_UNIT) * s->slot_units *
                  WEIR_SPAN_UNIT;
     if (!is_live(s, start, &requested, &in_use))
         return 0;
@@ -1452,17 +1453,17 @@ static int is_around(const struct weir_span *s, CUdeviceptr address, CUdeviceptr
 /* A whole block has its record at its first page alone, so from another the way leads back to it, past
  * records of blocks that are gone.  While the block is live nothing on that way changes. */
 int weir__front_find(struct weir_front *f, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
-    const struct weir_span *s = weir__pagemap_get(&f->pages, address);
     CUdeviceptr first, page = address & ~(CUdeviceptr)(WEIR_PAGE - 1);
+    const struct weir_span *s = weir__records_find(&f->pages, page);
 
-    if (s && s->bytes > 0)
+    if (s && weir__span_bytes(s) > 0)
         return is_around(s, address, block, bytes);
     if (!f->ops->holds(f->engine, address, &first))
         return 0;
     while (page > first) {
         page -= WEIR_PAGE;
-        s = weir__pagemap_get(&f->pages, page);
-        if (s && s->bytes > 0)
+        s = weir__records_find(&f->pages, page);
+        if (s && weir__span_bytes(s) > 0)
             return s->slot_units == 0 && is_around(s, address, block, bytes);
     }
     return 0;
@@ -1517,11 +1518,11 @@ static int end_use(struct weir_front *f, struct weir_span *s, CUdeviceptr block)
 }
 
 weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block) {
-    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    struct weir_span *s = weir__records_find(&f->pages, block);
     int64_t requested, in_use;
     int done;
 
-    if (!s || s->bytes == 0 || !is_live(s, block, &requested, &in_use))
+    if (!s || weir__span_bytes(s) == 0 || !is_live(s, block, &requested, &in_use))
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     pthread_mutex_lock(&f->lock);
     done = end_use(f, s, block);
@@ -1549,9 +1550,9 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
 
 weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
                                   struct weir_use_list *uses) {
-    struct weir_span *s = weir__pagemap_get(&f->pages, block);
-    weir_status status = s && s->bytes > 0 ? free_by_cell(f, s, block, stream, uses)
-                                           : free_other(f, block, stream, uses);
+    struct weir_span *s = weir__records_find(&f->pages, block);
+    weir_status status = s && weir__span_bytes(s) > 0 ? free_by_cell(f, s, block, stream, uses)
+                                                      : free_other(f, block, stream, uses);
 
     if (status != WEIR_OK)
         weir__engine_log_free(f->host, block, status);
@@ -1583,7 +1584,7 @@ static __attribute__((noinline)) weir_status free_beside(struct weir_front *f, s
 
 /* Nothing is called but at the end, as in weir__front_alloc. */
 weir_status weir__front_free(struct weir_front *f, CUdeviceptr block, weir_stream stream) {
-    struct weir_span *s = weir__pagemap_get(&f->pages, block);
+    struct weir_span *s = weir__records_find(&f->pages, block);
     struct weir_cell *c;
 
     if (__builtin_expect(!s || !find_by_handle(f, stream, &c), 0))
@@ -1743,7 +1744,7 @@ void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents
     for (size_t i = 0; i < count; i++) {
         size_t bytes = extents[i].bytes < left ? extents[i].bytes : left;
 
-        weir__records_prepare(&f->records, extents[i].base, bytes);
+        weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
         left -= bytes;
     }
     weir__records_stock(&f->records, most - left);

@@ -20,6 +20,7 @@ enum {
     ASKED = 64,           /* times, about 10 us: what an event takes that waits for nothing */
     MUCH = 4,             /* times what is worth an event, and that wherever the stream stands */
     TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
+    FAR = 2,              /* doublings of these two, at most, for who records in vain */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
@@ -301,9 +302,26 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     return s;
 }
 
+/* Bytes that are worth an event. */
+static uint64_t worth_of(const struct weir_order *o) {
+    return weir__size_larger(o->worth, LEAST_WORTH);
+}
+
+/* Another stream calls: as far as anybody can know a burst of this one has ended. */
+static void left(const struct weir_order *o, struct weir_order_stream *s) {
+    if (s->open_bytes > MUCH * worth_of(o))
+        s->foreseen = 0;
+    else if (s->alone > 0 && s->foreseen < FAR)
+        s->foreseen++;
+    s->rest = s->held;
+    s->alone = 0;
+}
+
 static struct weir_order_stream *called(struct weir_order *o, struct weir_order_stream *s) {
     if (s)
         s->called = ++o->calls;
+    if (o->recent && o->recent != s)
+        left(o, o->recent);
     o->recent = s;
     return s;
 }
@@ -340,26 +358,30 @@ void weir__order_dry(struct weir_order *o) {
     unsettle(o);
 }
 
-/* Bytes that are worth an event. */
-static uint64_t worth_of(const struct weir_order *o) {
-    return weir__size_larger(o->worth, LEAST_WORTH);
-}
-
-/* What the stream holds has fallen to its low, or nearly. */
-static int is_low(const struct weir_order *o, const struct weir_order_stream *s) {
+/* What the stream holds has fallen to that, or nearly. */
+static int is_near(const struct weir_order *o, const struct weir_order_stream *s, int64_t level) {
     uint64_t worth = worth_of(o);
 
     return s->fallen >= worth &&
-           (s->held <= s->low || (uint64_t)(s->held - s->low) <= worth + s->fallen / SLACK);
+           (s->held <= level || (uint64_t)(s->held - level) <= worth + s->fallen / SLACK);
+}
+
+/* The burst is about to end, if this one ends as those before it. */
+static int is_at_rest(const struct weir_order *o, const struct weir_order_stream *s) {
+    return s->foreseen > 0 && is_near(o, s, s->rest);
 }
 
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s) {
+    unsigned apart = s->alone < s->foreseen ? s->alone : s->foreseen;
+    uint64_t telling = weir__size_larger(TELLING * worth_of(o), LEAST_TELLING);
+
     if (!o->several || s->open == 0)
         return 0;
-    if (s->frees <= YOUNG || s->dry_seen != o->dry ||
-        s->fallen >= weir__size_larger(TELLING * worth_of(o), LEAST_TELLING))
+    if (s->frees <= YOUNG || s->dry_seen != o->dry || s->fallen >> apart >= telling ||
+        (s->fallen >= telling && is_at_rest(o, s)))
         return 1;
-    return o->sequence < o->unsettled_until && (is_low(o, s) || s->fallen >= MUCH * worth_of(o));
+    return o->sequence < o->unsettled_until &&
+           (is_near(o, s, s->low) || is_at_rest(o, s) || s->fallen >> apart >= MUCH * worth_of(o));
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -372,6 +394,7 @@ void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_st
         if (s->held < s->low || s->dry_seen != o->dry)
             s->low = s->held;
         s->dry_seen = o->dry;
+        s->alone++;
         weir__order_observe(o, s);
     } else { /* tried again at a later call */
         weir__set_driver_result(result);

@@ -32,8 +32,13 @@
  *              ran dry, a stream records when it holds no more than at its low, or little more: as far
  *              as anybody can know, a burst has ended.  Only if that has fallen by `worth` since its
  *              last event: 64 KiB, or a part of all memory where that is more;
+ *   much       for as long, wherever the stream stands, when what it holds has fallen by 4 times that;
  *   telling    what a stream holds has fallen by 8 times that, and 16 MiB: it records, for others would grow
  *              by as much before they ask;
+ *   alone      both of these are in vain if nobody else calls before the next one.  Where a stream's bursts end
+ *              is learned: what it held when another's call came is its rest, and near that it records as at
+ *              its low.  Each burst in a row that so ended with little open lets the events of the next one
+ *              be twice as far apart, up to 4 times; one that did not ends that;
  *   settled    otherwise nothing is recorded.
  * So a burst costs an event, whatever goes on in it, and who runs dry finds all that others have freed
  * but a little.  A load whose streams live on each other's memory runs dry when it has settled, grows
@@ -89,6 +94,9 @@ struct weir_order_stream {
     int64_t held;                               /* bytes; below 0: it frees what others took */
     int64_t low;                                /* held when it last recorded, */
     uint64_t fallen;                            /* and how far held is below its peak since */
+    int64_t rest;                               /* held when another stream's call came last, */
+    unsigned foreseen;                          /* and so many such in a row left little open */
+    unsigned alone;                             /* events since another stream's call */
     uint64_t dry_seen;                          /* value of order.dry when it last recorded */
     uint64_t called;                            /* value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */

@@ -5,8 +5,12 @@
  * lock, from any thread; two blocks that are multiples of a page in size and place never share an
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
  * go: 2 MiB of host memory for every 4 GiB of addresses of which any was ever in use, mapped at once, as
- * a page that is first touched in a hit would cost as much as ten; but where only blocks lie that are large, as they
- * are touched: a virtual machine that has to ask its host for them takes 0.4 ms for all.
+ * a page that is first touched in a hit would cost as much as ten (a virtual machine that has to ask its host for them
+ * takes 0.4 ms).
+ *
+ * Blocks that are large, so that no two of them begin within 512 KiB, have words of their own, one for each 512 KiB:
+ * 14 GiB take 224 KiB of them, which stay in a processor's cache, as single words that lie anywhere in 7 MiB do
+ * not.  Where only these are, their words, 64 KiB for 4 GiB of addresses, are all of a table that is mapped.
  *
  * Writers hold a lock of their owner.  A reader that asks for an address whose owner it knows to be
  * settled (a live block's) sees what was set for it; for any other address it sees an old value, a
@@ -26,19 +30,21 @@
 /* A leaf covers 4 GiB of the device. */
 enum {
     WEIR__PAGE_SHIFT = 14,
+    WEIR__LARGE_SHIFT = 19,
     WEIR__PAGEMAP_LEAF_BITS = 18,
     WEIR__PAGEMAP_NODE_BITS = 12,
     WEIR__PAGEMAP_TOP_BITS = 13
 };
 #define WEIR__PAGEMAP_LEAF_SLOTS ((size_t)1 << WEIR__PAGEMAP_LEAF_BITS)
+#define WEIR__PAGEMAP_LARGE_SLOTS                                                                  \
+    (WEIR__PAGEMAP_LEAF_SLOTS >> (WEIR__LARGE_SHIFT - WEIR__PAGE_SHIFT))
 #define WEIR__PAGEMAP_NODE_SLOTS ((size_t)1 << WEIR__PAGEMAP_NODE_BITS)
 #define WEIR__PAGEMAP_TOP_SLOTS ((size_t)1 << WEIR__PAGEMAP_TOP_BITS)
 
 struct weir__pagemap_leaf {
-    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS];
+    _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, and begins at a multiple of that */
+    _Atomic(void *) large[WEIR__PAGEMAP_LARGE_SLOTS];
 };
-
-_Static_assert(sizeof(struct weir__pagemap_leaf) == (size_t)2 << 20, "a leaf is a large page");
 
 struct weir__pagemap_node {
     _Atomic(struct weir__pagemap_leaf *) leaf[WEIR__PAGEMAP_NODE_SLOTS];
@@ -55,11 +61,12 @@ void weir__pagemap_close(struct weir_pagemap *map);
 /* Makes room for the pages of [address, address + bytes), so that setting them cannot fail.  1, or 0:
  * host memory ran out, or the address is above 2^57 or no multiple of a page. */
 int weir__pagemap_reserve(struct weir_pagemap *map, uint64_t address, size_t bytes);
-/* The same of one page that has few neighbours in use: a table that is made for it is mapped as it is touched, which
- * is little at a time. */
-int weir__pagemap_reserve_one(struct weir_pagemap *map, uint64_t address);
+/* The same for large blocks that begin in these pages. */
+int weir__pagemap_reserve_large(struct weir_pagemap *map, uint64_t address, size_t bytes);
 /* Sets the entries of these pages, which were reserved once; NULL clears. */
 void weir__pagemap_set(struct weir_pagemap *map, uint64_t address, size_t bytes, void *value);
+/* The same of the 512 KiB around an address that was reserved for a large block. */
+void weir__pagemap_set_large(struct weir_pagemap *map, uint64_t address, void *value);
 
 /* The leaf of a page, or NULL. */
 static inline struct weir__pagemap_leaf *weir__pagemap_leaf(const struct weir_pagemap *map,
@@ -77,13 +84,28 @@ static inline struct weir__pagemap_leaf *weir__pagemap_leaf(const struct weir_pa
         memory_order_acquire);
 }
 
+static inline _Atomic(void *) *weir__pagemap_at(struct weir__pagemap_leaf *leaf, uint64_t address) {
+    return &leaf->value[address >> WEIR__PAGE_SHIFT & (WEIR__PAGEMAP_LEAF_SLOTS - 1)];
+}
+
+static inline _Atomic(void *) *weir__pagemap_large_at(struct weir__pagemap_leaf *leaf,
+                                                      uint64_t address) {
+    return &leaf->large[address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1)];
+}
+
 /* The value at the page of any address, or NULL. */
 static inline void *weir__pagemap_get(const struct weir_pagemap *map, uint64_t address) {
-    uint64_t page = address >> WEIR__PAGE_SHIFT;
-    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, page);
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
 
-    return leaf ? atomic_load_explicit(&leaf->value[page & (WEIR__PAGEMAP_LEAF_SLOTS - 1)],
-                                       memory_order_acquire)
+    return leaf ? atomic_load_explicit(weir__pagemap_at(leaf, address), memory_order_acquire)
+                : NULL;
+}
+
+/* The one of large blocks there, likewise. */
+static inline void *weir__pagemap_get_large(const struct weir_pagemap *map, uint64_t address) {
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(map, address >> WEIR__PAGE_SHIFT);
+
+    return leaf ? atomic_load_explicit(weir__pagemap_large_at(leaf, address), memory_order_acquire)
                 : NULL;
 }
 

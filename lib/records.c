@@ -18,8 +18,6 @@ enum {
 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
-/* Whole blocks of so much lie so far apart that what they take of the page map is not worth having all there. */
-#define SPARSE ((size_t)32 << 20)
 #define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand */
 
 struct weir_records_chunk {
@@ -85,18 +83,14 @@ static void drop(struct weir_records *r, struct weir_span *s) {
     r->spare[s->order] = s;
 }
 
-/* A record for a block of the engine, whole if it has no slots; NULL: host memory ran out, or the block lies where no
- * page map reaches.  The caller holds the lock. */
-static struct weir_span *begin(struct weir_records *r, uint64_t base, size_t bytes,
+/* A record, or NULL: host memory ran out, or the map did not reach there.  The caller holds the lock. */
+static struct weir_span *begin(struct weir_records *r, int reserved, uint64_t base, size_t bytes,
                                uint32_t slots) {
-    int reserved = slots == 0 && bytes >= SPARSE
-                       ? weir__pagemap_reserve_one(r->pages, base)
-                       : weir__pagemap_reserve(r->pages, base, slots == 0 ? WEIR_PAGE : bytes);
     struct weir_span *s = reserved ? make(r, slots) : NULL;
 
     if (s) {
-        s->base = base;
-        s->bytes = bytes;
+        atomic_store_explicit(&s->base, base, memory_order_relaxed);
+        atomic_store_explicit(&s->bytes, bytes, memory_order_release);
         s->slot_units = 0;
         s->next = s->prev = NULL;
         atomic_store_explicit(&s->cell, NULL, memory_order_relaxed);
@@ -105,12 +99,24 @@ static struct weir_span *begin(struct weir_records *r, uint64_t base, size_t byt
     return s;
 }
 
+static int is_large(size_t bytes) {
+    return bytes > WEIR_SPAN_SMALL;
+}
+
+/* Writes what the first page of a whole block leads to. */
+static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struct weir_span *s) {
+    if (is_large(bytes))
+        weir__pagemap_set_large(r->pages, base, s);
+    else
+        weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
+}
+
 struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots) {
     struct weir_span *s, *before;
 
     weir__lock_take(&r->lock);
-    s = begin(r, base, bytes, slots);
+    s = begin(r, weir__pagemap_reserve(r->pages, base, bytes), base, bytes, slots);
     /* Of whole blocks that are the engine's again. */
     for (size_t at = 0; s && at < bytes; at += WEIR_PAGE) {
         before = weir__pagemap_get(r->pages, base + at);
@@ -127,28 +133,43 @@ struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size
     return s;
 }
 
-struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
-    struct weir_span *s = weir__pagemap_get(r->pages, base);
+/* The first there, or where none outlasts its block. */
+static struct weir_span *begin_whole(struct weir_records *r, uint64_t base, size_t bytes) {
+    struct weir_span *s;
+    int reserved;
 
-    if (s) {
-        s->bytes = bytes;
-        return s;
-    }
     weir__lock_take(&r->lock);
-    s = begin(r, base, bytes, 0);
+    reserved = is_large(bytes) ? weir__pagemap_reserve_large(r->pages, base, WEIR_PAGE)
+                               : weir__pagemap_reserve(r->pages, base, WEIR_PAGE);
+    s = begin(r, reserved, base, bytes, 0);
     if (s) {
         r->wholes++;
-        weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
+        set_whole(r, base, bytes, s);
     }
     weir__lock_give(&r->lock);
     return s;
 }
 
-void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes) {
+struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes) {
+    struct weir_span *s = is_large(bytes) ? weir__pagemap_get_large(r->pages, base)
+                                          : weir__pagemap_get(r->pages, base);
+
+    if (!s)
+        return begin_whole(r, base, bytes);
+    atomic_store_explicit(&s->base, base, memory_order_relaxed);
+    atomic_store_explicit(&s->bytes, bytes, memory_order_release); /* who sees it sees the place */
+    return s;
+}
+
+void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large) {
     uint64_t first = base & ~(uint64_t)(WEIR_PAGE - 1);
 
+    bytes += (size_t)(base - first);
     weir__lock_take(&r->lock);
-    (void)weir__pagemap_reserve(r->pages, first, (size_t)(base - first) + bytes);
+    if (large)
+        (void)weir__pagemap_reserve_large(r->pages, first, bytes);
+    else
+        (void)weir__pagemap_reserve(r->pages, first, bytes);
     weir__lock_give(&r->lock);
 }
 
@@ -165,11 +186,14 @@ void weir__records_end(struct weir_records *r, struct weir_span *s) {
     int whole = s->slot_units == 0;
 
     if (whole && r->wholes <= WHOLES_KEPT) {
-        s->bytes = 0;
+        atomic_store_explicit(&s->bytes, 0, memory_order_relaxed);
         return;
     }
     weir__lock_take(&r->lock);
-    weir__pagemap_set(r->pages, s->base, whole ? WEIR_PAGE : s->bytes, NULL);
+    if (whole)
+        set_whole(r, weir__span_base(s), weir__span_bytes(s), NULL);
+    else
+        weir__pagemap_set(r->pages, weir__span_base(s), weir__span_bytes(s), NULL);
     drop(r, s);
     r->wholes -= (size_t)whole;
     weir__lock_give(&r->lock);
@@ -186,7 +210,7 @@ void weir__records_walk(struct weir_records *r, void (*visit)(void *context, str
         while (at < end) {
             struct weir_span *s = (struct weir_span *)(void *)at;
 
-            if (s->base != 0 && weir__pagemap_get(r->pages, s->base) == s)
+            if (weir__span_base(s) != 0 && weir__records_find(r->pages, weir__span_base(s)) == s)
                 visit(context, s);
             at += bytes_of(s->order);
         }

@@ -5,9 +5,12 @@
  * Readers take no lock; whoever holds a live block's address finds its record.  A record is never given
  * back to the C library before the end, so that whoever holds any other address may look at one.
  *
+ * Large whole blocks (above what a slab serves) go by the words that the map has for each 512 KiB, in which no more
+ * than one of them begins.
+ *
  * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), and serves the
- * next block that begins there: a block that comes and goes at one place costs no write to the page map.  It is whoever's the block
- * is.
+ * next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no write to the
+ * map.  It is whoever's the block is.
  *
  * Must not know: cells, streams, engines, the driver.
  */
@@ -36,6 +39,23 @@ struct weir_records {
     _Atomic size_t wholes; /* records of whole blocks; read without the lock */
 };
 
+/* The record that any address leads to, or NULL.  What begins in some 512 KiB may change while another
+ * block's record is looked for; where a large block has been, a small one may begin.  So the bytes are read first: if
+ * there are any, the place that is read next is theirs, or of a later one. */
+static inline struct weir_span *weir__records_find(const struct weir_pagemap *pages,
+                                                   uint64_t address) {
+    struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(pages, address >> WEIR__PAGE_SHIFT);
+    struct weir_span *s;
+
+    if (!leaf)
+        return NULL;
+    s = atomic_load_explicit(weir__pagemap_large_at(leaf, address), memory_order_acquire);
+    if (s && atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
+        weir__span_base(s) == address)
+        return s;
+    return atomic_load_explicit(weir__pagemap_at(leaf, address), memory_order_acquire);
+}
+
 /* Opens the page map too: 1, or 0 if host memory ran out. */
 int weir__records_open(struct weir_records *r, struct weir_pagemap *pages);
 void weir__records_close(struct weir_records *r);
@@ -47,8 +67,8 @@ struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size
 /* A whole block of the caller's, not live yet, or NULL likewise. */
 struct weir_span *weir__records_whole(struct weir_records *r, uint64_t base, size_t bytes);
 /* Makes the page map there, in place of the first blocks: 2 MiB of host memory for each 4 GiB of addresses that
- * any of it lies in.  As far as there is host memory. */
-void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes);
+ * any of it lies in; 64 KiB if there will be none but `large` blocks.  As far as there is host memory. */
+void weir__records_prepare(struct weir_records *r, uint64_t base, size_t bytes, int large);
 /* Takes host memory for the first records of blocks in so much memory, no more than 2 MiB.  Likewise. */
 void weir__records_stock(struct weir_records *r, size_t bytes);
 /* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */

@@ -36,8 +36,8 @@ struct weir_cell;
 /* Three parts on cache lines of their own, by who writes: a thread that frees beside the cell's reads
  * the first, and writes the third alone. */
 struct weir_span {
-    _Alignas(64) uint64_t base;
-    size_t bytes;                     /* of the engine's block */
+    _Alignas(64) _Atomic uint64_t base; /* of a large whole block: while it is live */
+    _Atomic size_t bytes; /* of the engine's block; whole: 0: it is the engine's again */
     _Atomic(struct weir_cell *) cell; /* slab: whose it is, NULL: nobody's any more */
     union {
         uint64_t inverse;             /* slab: of the odd part of a slot's bytes, modulo 2^64, */
@@ -63,6 +63,14 @@ struct weir_span {
     _Atomic uint32_t slot[];                    /* states */
 };
 
+static inline uint64_t weir__span_base(const struct weir_span *s) {
+    return atomic_load_explicit(&s->base, memory_order_relaxed);
+}
+
+static inline size_t weir__span_bytes(const struct weir_span *s) {
+    return atomic_load_explicit(&s->bytes, memory_order_relaxed);
+}
+
 /* The class of 1 to WEIR_SPAN_SMALL bytes. */
 static inline unsigned weir__span_class(size_t bytes) {
     size_t units = (bytes - 1) / WEIR_SPAN_UNIT; /* less one */
@@ -82,14 +90,14 @@ static inline uint32_t weir__span_units(unsigned size_class) {
 }
 
 static inline uint64_t weir__span_address(const struct weir_span *s, uint32_t slot) {
-    return s->base + (uint64_t)slot * s->slot_units * WEIR_SPAN_UNIT;
+    return weir__span_base(s) + (uint64_t)slot * s->slot_units * WEIR_SPAN_UNIT;
 }
 
 /* The number of the slot that starts at `address`, or one above all: an offset that is no multiple of
  * the slot's bytes comes out larger than any quotient (Granlund, Montgomery: "Division by invariant
  * integers", section 9), so that one comparison tells all. */
 static inline uint64_t weir__span_quotient(const struct weir_span *s, uint64_t address) {
-    uint64_t product = (address - s->base) * s->inverse;
+    uint64_t product = (address - weir__span_base(s)) * s->inverse;
 
     return product >> s->shift | product << (64 - s->shift); /* shift: 9 to 19 */
 }

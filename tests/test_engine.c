@@ -38,11 +38,12 @@ START_TEST(extents_that_do_not_fit) {
     struct weir_extent list[2];
     size_t count = 0;
 
-    count = weir__engine_extend(list, count, 2, 1000, 10);
-    count = weir__engine_extend(list, count, 2, 1010, 10);
-    count = weir__engine_extend(list, count, 2, 2000, 10);
-    count = weir__engine_extend(list, count, 2, 3000, 10);
-    count = weir__engine_extend(list, count, 2, 2010, 5);
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){1000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){1010, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){3000, 10, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2010, 5, 0});
+    count = weir__engine_extend(list, count, 2, (struct weir_extent){2015, 10, 1}); /* another kind */
     MUST_EQ(count, 2);
     MUST_EQ(list[0].bytes, 20);
     MUST_EQ(list[1].bytes, 15);

@@ -163,6 +163,54 @@ START_TEST(much_has_an_event_anywhere) {
 }
 END_TEST
 
+/* A takes 32 blocks of 5 MiB and frees all but `left`; then B calls.  The events that this took. */
+static uint64_t play_burst(int left) {
+    uint64_t before = records();
+
+    take_often(5 * MIB, 32);
+    free_often(A, a_id, 5 * MIB, 32 - left);
+    before = records() - before;
+    (void)weir__order_stream_silently(&order, b_id);
+    return before;
+}
+
+/* What a stream leaves when another one calls has an event, however few it records on the way there. */
+START_TEST(who_records_in_vain_does_so_less_often) {
+    uint64_t first, next;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    first = play_burst(0);
+    MUST_LE(32, first);
+    next = play_burst(0);
+    MUST_LE(next, first / 2 + 2);
+    for (int i = 0; i < 3; i++) {
+        next = play_burst(0);
+        MUST_LE(next, first / 4 + 4);
+        MUST_EQ(stream_of(a_id)->open_bytes, 0);
+    }
+}
+END_TEST
+
+/* A burst that ended where none did before has left much without an event: events are as close as ever. */
+START_TEST(a_burst_that_ends_elsewhere_begins_anew) {
+    uint64_t first, next;
+
+    settle();
+    order.worth = MIB;
+    weir__order_dry(&order);
+    first = play_burst(0);
+    for (int i = 0; i < 3; i++)
+        play_burst(0);
+    next = play_burst(15);
+    MUST_LE(next, first / 2);
+    MUST_LE(5 * MIB, stream_of(a_id)->open_bytes);
+    next = play_burst(0);
+    MUST_LE(first * 3 / 4, next);
+}
+END_TEST
+
 /* What is not worth it has no event, and nearly as low is low. */
 START_TEST(an_event_must_be_worth_it) {
     uint64_t before;
@@ -570,6 +618,8 @@ int main(void) {
     tcase_add_test(alone, a_young_stream_records_each_free);
     tcase_add_test(alone, a_burst_ends_with_one_event);
     tcase_add_test(alone, much_has_an_event_anywhere);
+    tcase_add_test(alone, who_records_in_vain_does_so_less_often);
+    tcase_add_test(alone, a_burst_that_ends_elsewhere_begins_anew);
     tcase_add_test(alone, an_event_must_be_worth_it);
     tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
