@@ -21,7 +21,7 @@ enum { CONTESTANT_MESSAGE_BYTES = 256 };
 /* What a contestant is opened on.  Lives until it is closed; its context is current throughout. */
 struct session {
     const struct weir_driver *driver;  /* not counted */
-    const struct weir_driver *counted; /* the same table, counted */
+    const struct weir_driver *counted; /* the same table, counted; stretches on a GPU: driver */
     CUdevice device;
     uint64_t device_bytes;
     CUevent event;                /* for ordering one stream behind another, at once */
