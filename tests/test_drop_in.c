@@ -220,12 +220,15 @@ END_TEST
 /* What is nobody's, or begins elsewhere, is not freed, done or not. */
 START_TEST(what_is_no_block_is_not_done) {
     int host;
-    unsigned char *small, *large;
+    unsigned char *small, *large, *young;
 
     make(_i);
     small = take(3000, A);
     large = take(3 * MIB, A);
+    young = take(3000, B); /* a stream without a cache */
+    give(young, B);
     if (has_front(_i)) {
+        EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, young));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, &host));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, small + 512));
         EXPECT(WEIR_E_NOT_OWNED, weir__drop_in_free_done(a, large + 512));

@@ -1884,7 +1884,7 @@ static void expect_nothing_else(weir_allocator *a, const char *address) {
 START_TEST(the_block_around_an_address) {
     weir_options options = plain(_i / 2, _i / 2 == KIND_FIXED ? 256 * MIB : 0);
     weir_allocator *a;
-    char *first, *small, *large, *gone, *last, host;
+    char *first, *small, *large, *gone, *last, *young, host;
 
     options.harden = _i % 2 ? WEIR_HARDEN_GUARD : WEIR_HARDEN_OFF;
     a = make(&options);
@@ -1893,6 +1893,7 @@ START_TEST(the_block_around_an_address) {
     large = take(a, 3 * MIB, A);
     gone = take(a, 3 * MIB, A);
     last = take(a, 5 * MIB, A);
+    young = take(a, 1000, B); /* a stream without a cache */
     if (front == WEIR_SWITCH_OFF && _i / 2 == KIND_POOL) {
         EXPECT(WEIR_E_NOT_SUPPORTED, weir_block_range(a, large, NULL, NULL));
         abandon(a);
@@ -1907,10 +1908,16 @@ START_TEST(the_block_around_an_address) {
     expect_around(a, large, large, 3 * MIB);
     expect_around(a, large + 3 * MIB - 1, large, 3 * MIB);
     expect_around(a, last + 2 * MIB, last, 5 * MIB);
+    expect_around(a, young + 999, young, 1000);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, young + 1000, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, young + 512, B));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, large + 512, A));
+    give(a, young, B);
     give(a, gone, A);
     give(a, first, A);
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone, NULL, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone + 2 * MIB, NULL, NULL));
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, young, NULL, NULL));
     OK(weir_trim(a, 0, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone, NULL, NULL));
     EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, gone + 2 * MIB, NULL, NULL));
