@@ -250,6 +250,25 @@ START_TEST(what_is_left_to_others_and_a_limit) {
 }
 END_TEST
 
+/* The limit alone forbids it: there is enough to leave. */
+START_TEST(a_limit_below_what_may_be_had) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(64 * MIB);
+    make(&options);
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.leave, 0);
+    expect_setting(&v, 0, "limit", NULL);
+    MUST(v.settings[1].name == NULL);
+    make_as_told(&options, &v);
+    take(300 * MIB, A);
+    end();
+}
+END_TEST
+
 /* Leaving nothing would not do. */
 START_TEST(what_is_left_to_others_and_a_full_device) {
     weir_options options = options_for(_i, 0);
@@ -1549,6 +1568,7 @@ int main(void) {
     tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_limit, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
