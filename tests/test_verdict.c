@@ -280,6 +280,9 @@ START_TEST(what_is_left_to_others_and_a_full_device) {
     make(&options);
     CU(driver->cuMemAlloc(&other, 3 * GIB));
     (void)REFUSED(OTHERS, 2 * GIB, A);
+    end();
+    make(&options); /* and its limit is what they have left */
+    (void)REFUSED(OTHERS, 2 * GIB, A);
     CU(driver->cuMemFree(other));
     end();
 }
