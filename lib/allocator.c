@@ -44,6 +44,10 @@ enum { EXTENTS = 16 };
 #define SHARE_NS UINT64_C(100000000)
 /* Of a process that says nothing of shares, in millionths. */
 #define WEIGHT UINT64_C(1000000)
+/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
+ * one: a program that gets none ends. */
+#define CONTEXT_BYTES ((uint64_t)1 << 30)
+#define CONTEXT_NS UINT64_C(1000000000)
 
 static weir_allocator *allocator_of(struct weir_host *host) {
     return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
@@ -63,7 +67,7 @@ struct message {
 /* A creation that cannot be: the reason goes to the message and to the log. */
 __attribute__((format(printf, 4, 5))) static weir_status
 cannot(const struct message *message, int log, weir_status status, const char *format, ...) {
-    char text[320];
+    char text[640];
     va_list arguments;
 
     va_start(arguments, format);
@@ -93,8 +97,7 @@ static const char *why_not(const struct weir_host *host, weir_status status, cha
     return text;
 }
 
-/* Finds the device, retains its primary context. */
-static weir_status take_device(struct weir_host *host, int ordinal, const struct message *message) {
+static weir_status find_device(struct weir_host *host, int ordinal, const struct message *message) {
     const struct weir_driver *driver = host->driver;
     int count = 0, pools = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
@@ -115,10 +118,49 @@ static weir_status take_device(struct weir_host *host, int ordinal, const struct
         return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
                       "device '%s' has no memory pools: choose engine arena or platform",
                       host->options.device);
-    result = driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
-    if (result != CUDA_SUCCESS)
-        return driver_refused(host, message, "cannot open the device's context", result);
     return WEIR_OK;
+}
+
+int weir__allocator_admit(struct weir_neighbours *n, uint64_t began) {
+    uint64_t until = began + CONTEXT_NS;
+    struct weir_answers answers;
+
+    if (!n || weir__ledger_now() >= until)
+        return 0;
+    answers = weir__neighbours_ask(n, CONTEXT_BYTES, began, until);
+    return answers.given > 0 || answers.late;
+}
+
+void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
+    char holders[400];
+
+    weir__neighbours_show(n, holders, sizeof holders);
+    if (holders[0])
+        snprintf(text, bytes, "start these with leave 1GiB (--leave) to keep room for it: %s",
+                 holders);
+    else
+        snprintf(text, bytes, "weir knows of no other process that has memory there");
+}
+
+/* Retains the primary context, for which there is no room while others hold all of the device. */
+static weir_status open_context(struct weir_host *host, const struct message *message) {
+    uint64_t began = weir__ledger_now();
+    weir_status status;
+    CUresult result;
+    char why[480];
+
+    do
+        result = host->driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && weir__allocator_admit(host->neighbours, began));
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !host->neighbours)
+        return driver_refused(host, message, "cannot open the device's context", result);
+    status = weir__engine_status(host, result);
+    weir__allocator_not_admitted(host->neighbours, why, sizeof why);
+    return cannot(message, host->options.log, status,
+                  "cannot open the device's context: the driver answered %s; %s",
+                  weir__driver_error_name(host->driver, result), why);
 }
 
 static weir_status read_memory(struct weir_host *host, struct weir_device_memory *memory,
@@ -301,14 +343,13 @@ static int is_behind(const weir_allocator *a) {
 /* Others have more than their share, as long as they have not heard of this process. */
 static void ask_for_share(weir_allocator *a) {
     struct weir_host *host = &a->host;
-    uint64_t device_free, kept, now = weir__ledger_now(), wanted = a->prealloc + host->leave;
+    uint64_t device_free, now = weir__ledger_now(), wanted = a->prealloc + host->leave;
 
     if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
         return;
     device_free = weir__engine_device_free(host);
     if (device_free < wanted)
-        (void)weir__neighbours_ask(host->neighbours, wanted - device_free, now, now + SHARE_NS,
-                                   &kept);
+        (void)weir__neighbours_ask(host->neighbours, wanted - device_free, now, now + SHARE_NS);
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
@@ -687,7 +728,9 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         return status;
     need_ids_for_front(&a->host);
     a->ops = engine_of(&a->host.options);
-    status = take_device(&a->host, ordinal, &to);
+    status = find_device(&a->host, ordinal, &to);
+    if (status == WEIR_OK)
+        status = open_context(&a->host, &to);
     if (status == WEIR_OK) {
         int result;
 
@@ -735,13 +778,16 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    status = take_device(&a->host, ordinal, &to);
+    status = find_device(&a->host, ordinal, &to);
     if (status != WEIR_OK)
         goto close_books;
-    join_neighbours(a);
-    status = furnish(a, options, &to);
+    join_neighbours(a); /* before there is a context: others make room for it */
+    status = open_context(&a->host, &to);
     if (status != WEIR_OK)
         goto leave_neighbours;
+    status = furnish(a, options, &to);
+    if (status != WEIR_OK)
+        goto release_context;
     weir__uses_open(&a->uses, &a->host.detours);
     pthread_mutex_init(&a->first, NULL);
     a->sibling.driver = driver;
@@ -752,9 +798,10 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     *allocator = a;
     return WEIR_OK;
 
+release_context:
+    driver->cuDevicePrimaryCtxRelease(a->host.device);
 leave_neighbours:
     leave_neighbours(a);
-    driver->cuDevicePrimaryCtxRelease(a->host.device);
 close_books:
     weir__books_close(&a->books);
 free_allocator:
@@ -1535,13 +1582,17 @@ struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, C
     return n;
 }
 
+struct weir_claim weir__allocator_claim(const weir_options *o) {
+    return (struct weir_claim){.priority = o->priority,
+                               .weight = weight_of(o),
+                               .shares = has_share(o) || o->leave.value > 0};
+}
+
 static void join_neighbours(weir_allocator *a) {
     struct weir_host *host = &a->host;
     const weir_options *o = &host->options;
 
-    a->claim = (struct weir_claim){.priority = o->priority,
-                                   .weight = weight_of(o),
-                                   .shares = has_share(o) || o->leave.value > 0};
+    a->claim = weir__allocator_claim(o);
     if (o->ledger == WEIR_SWITCH_ON)
         host->neighbours = weir__allocator_join(host->driver, host->device, &a->claim, o->log);
 }

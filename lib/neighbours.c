@@ -28,7 +28,9 @@
 
 #include "ledger.h"
 #include "result.h"
+#include "settings.h"
 #include "siblings.h"
+#include "text.h"
 #include "thread.h"
 #include "who.h"
 
@@ -38,6 +40,8 @@
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
  * process that was killed does not end. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
+/* Of those that have memory, how many are named. */
+enum { MOST_SHOWN = 3 };
 
 struct silent {
     uint64_t start; /* of the process */
@@ -326,7 +330,7 @@ static int in_turn(const void *one, const void *other) {
 }
 
 /* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as
- * weir__neighbours_ask has it. */
+ * answers have it. */
 static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
                       uint64_t began, size_t *missing, uint64_t *kept) {
     int own = weir__ledger_slot(&n->ledger);
@@ -417,9 +421,9 @@ static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks some of them, and waits for their answers: bytes that they gave. */
+/* Asks some of them, and waits for their answers: bytes that they gave; *late is set to 1 if not all have answered. */
 static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
-                         const struct weir_ledger_ask *asks, uint64_t until) {
+                         const struct weir_ledger_ask *asks, uint64_t until, int *late) {
     static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
     uint64_t sequence = weir__ledger_now(), given, bytes;
     size_t open;
@@ -446,6 +450,7 @@ static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, siz
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
             leave_alone(n, some[i]); /* if it has not been heard of since */
     put_question(n, nothing, sequence, 0);
+    *late |= open > 0;
     return given;
 }
 
@@ -467,29 +472,69 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     return picked;
 }
 
-uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
-                              uint64_t deadline, uint64_t *kept) {
+struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                                         uint64_t deadline) {
     struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
-    uint64_t now = weir__ledger_now(), given = 0, round;
+    uint64_t now = weir__ledger_now(), round;
+    struct weir_answers answers = {0};
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
     round = deadline > now ? (deadline - now) / 4 + 1 : 0;
-    count = survey(n, all, began, deadline, kept);
-    while (given < bytes && weir__ledger_now() < deadline) {
+    count = survey(n, all, began, deadline, &answers.kept);
+    while (answers.given < bytes && weir__ledger_now() < deadline) {
         struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
 
-        picked = pick(all, count, bytes - given, some, asks);
+        picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        given += ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round));
+        answers.given += ask_some(n, some, picked, asks,
+                                  smaller(deadline, weir__ledger_now() + round), &answers.late);
     }
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
-    n->entry.got += given;
+    n->entry.got += answers.given;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
-    return given;
+    return answers;
+}
+
+/* ---- who has what -------------------------------------------------------------------------------- */
+
+struct holder {
+    uint64_t pid, reserve, idle;
+    char command[WEIR_LEDGER_COMMAND];
+};
+
+static int by_reserve(const void *one, const void *other) {
+    const struct holder *a = one, *b = other;
+
+    return (a->reserve < b->reserve) - (a->reserve > b->reserve);
+}
+
+void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes) {
+    struct holder all[WEIR_LEDGER_SLOTS];
+    struct weir_ledger_entry entry;
+    size_t count = 0, length = 0;
+    char reserve[32], idle[32], name[64];
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
+            entry.reserve == 0)
+            continue;
+        all[count] = (struct holder){entry.pid, entry.reserve, entry.idle, ""};
+        memcpy(all[count++].command, entry.command, sizeof entry.command);
+    }
+    qsort(all, count, sizeof *all, by_reserve);
+    text[0] = '\0';
+    for (size_t i = 0; i < count && i < MOST_SHOWN && length < bytes; i++) {
+        weir__bytes_show(all[i].reserve, reserve, sizeof reserve);
+        weir__bytes_show(all[i].idle, idle, sizeof idle);
+        weir__quote(all[i].command, name, sizeof name);
+        length +=
+            (size_t)snprintf(text + length, bytes - length, "%sprocess %llu %s has %s, %s idle",
+                             i ? "; " : "", (unsigned long long)all[i].pid, name, reserve, idle);
+    }
 }
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */
