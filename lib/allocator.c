@@ -40,6 +40,8 @@
 enum { EXTENTS = 16 };
 /* Shares are multiples of it: what pools grow by. */
 #define PART_UNIT ((size_t)32 << 20)
+/* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
+enum { APART_PART = 64 };
 /* How long others have to give up what is above theirs. */
 #define SHARE_NS UINT64_C(100000000)
 /* Of a process that says nothing of shares, in millionths. */
@@ -196,9 +198,10 @@ static int has_share(const weir_options *o) {
     return o->limit.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_SHARE;
 }
 
-/* What a share of that weight comes to; 0 of 0: nothing. */
-static uint64_t part_of(const weir_allocator *a, uint64_t weight, uint64_t weights) {
-    double all = (double)(a->host.device_total - a->host.leave), part;
+/* What a share of that weight comes to, beside what is no share; 0 of 0: nothing. */
+static uint64_t part_of(const weir_allocator *a, uint64_t apart, uint64_t weight,
+                        uint64_t weights) {
+    double all = (double)(a->host.device_total - apart), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
     return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
@@ -247,12 +250,14 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
                       "the weights of all processes on the device sum to 0: give one of them a "
                       "share above 0");
+    host->apart = host->leave > 0 ? host->leave : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && is_fixed(o))
-        host->limit = part_of(a, o->limit.value, weights);
+        host->limit = part_of(a, host->leave, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* it can become that */
         host->limit = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
-        a->prealloc = weir__size_smaller(part_of(a, o->prealloc.value, weights), host->limit);
+        a->prealloc =
+            weir__size_smaller(part_of(a, host->apart, o->prealloc.value, weights), host->limit);
     return WEIR_OK;
 }
 
@@ -343,7 +348,7 @@ static int is_behind(const weir_allocator *a) {
 /* Others have more than their share, as long as they have not heard of this process. */
 static void ask_for_share(weir_allocator *a) {
     struct weir_host *host = &a->host;
-    uint64_t device_free, now = weir__ledger_now(), wanted = a->prealloc + host->leave;
+    uint64_t device_free, now = weir__ledger_now(), wanted = a->prealloc + host->apart;
 
     if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
         return;
@@ -1348,7 +1353,7 @@ static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
     uint64_t limit = atomic_load(&a->asked), before = host->limit, device_free;
 
     if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
-        limit = part_of(a, host->options.limit.value,
+        limit = part_of(a, host->leave, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
     atomic_store_explicit(&host->own_limit, weir__size_smaller(limit, a->most),
@@ -1563,7 +1568,7 @@ static void resize(void *allocator, uint64_t weights) {
     weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.reserve, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
-        weir__decay_lower_floor(&host->decay, part_of(a, prealloc->value, weights));
+        weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
     if (figures.reserve > host->limit && could_lend(a, 1) > 0)
         (void)relieve(a, figures.reserve - host->limit, WEIR_EVENT_YIELD, &released);
     weir__set_driver_result(result_before);

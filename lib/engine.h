@@ -71,6 +71,7 @@ struct weir_host {
     weir_detours detours;   /* why requests do not go straight to the front */
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
+    uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
     uint64_t threshold;         /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;

@@ -27,6 +27,7 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "size.h"
 
 #define PAUSE_NS UINT64_C(1000000)
 #define LOCK_PAUSE_NS UINT64_C(10000000)
@@ -69,7 +70,7 @@ static void name_device(const struct weir_priming *p, char name[33]) {
         snprintf(name + 2 * i, 3, "%02x", ((const unsigned char *)&uuid)[i]);
 }
 
-/* Limits by what is free, and shares of it, taken now: others may have given meanwhile.  What is ours already is as good
+/* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
 static void look_again(struct weir_priming *p) {
     const weir_amount *amount = &p->host->options.prealloc;
@@ -78,15 +79,18 @@ static void look_again(struct weir_priming *p) {
 
     if (p->host->relimit)
         (void)p->host->relimit(p->host);
-    if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX)
+    if (amount->kind != WEIR_AMOUNT_OF_FREE && amount->kind != WEIR_AMOUNT_MAX &&
+        amount->kind != WEIR_AMOUNT_SHARE)
         return;
     memory.free = weir__engine_device_free(p->host);
     if (memory.free == UINT64_MAX)
         return;
     memory.free += reserve_of(p);
-    target = weir__budget_bytes(amount, &memory, 0);
-    if (target > memory.free)
-        target = memory.free;
+    if (amount->kind == WEIR_AMOUNT_SHARE)
+        target = weir__size_smaller(
+            p->target, weir__size_larger(p->least, weir__size_less(memory.free, p->host->apart)));
+    else
+        target = weir__size_smaller(weir__budget_bytes(amount, &memory, 0), memory.free);
     p->target = target < p->host->limit ? target : p->host->limit;
 }
 
