@@ -1527,10 +1527,10 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     };
 }
 
-/* At first what nobody need be waited for, and then more than is wanted, where it lies in pieces that are larger. */
-static uint64_t give_way(void *allocator, uint64_t wanted) {
-    weir_allocator *a = allocator;
-    int result_before = weir__driver_result, has_waited = a->ops->trim_waits;
+/* Bytes that went: at first what nobody need be waited for, if `may_wait` then behind a wait for the device, and more
+ * than is wanted, where it lies in pieces that are larger. */
+static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
+    int has_waited = !may_wait || a->ops->trim_waits;
     uint64_t given = 0, more = wanted, idle;
     size_t released = 0;
 
@@ -1550,6 +1550,13 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
             more *= 2;
         has_waited = 1;
     }
+    return given;
+}
+
+static uint64_t give_way(void *allocator, uint64_t wanted) {
+    int result_before = weir__driver_result;
+    uint64_t given = give(allocator, wanted, 1);
+
     weir__set_driver_result(result_before);
     return given;
 }
@@ -1561,7 +1568,6 @@ static void resize(void *allocator, uint64_t weights) {
     const weir_amount *prealloc = &host->options.prealloc;
     weir_statistics figures;
     int result_before = weir__driver_result;
-    size_t released;
 
     if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST))
         return;
@@ -1569,8 +1575,7 @@ static void resize(void *allocator, uint64_t weights) {
     (void)limit_anew(a, figures.reserve, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
         weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
-    if (figures.reserve > host->limit && could_lend(a, 1) > 0)
-        (void)relieve(a, figures.reserve - host->limit, WEIR_EVENT_YIELD, &released);
+    (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
     weir__set_driver_result(result_before);
 }
 
