@@ -42,6 +42,8 @@ enum { EXTENTS = 16 };
 #define PART_UNIT ((size_t)32 << 20)
 /* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
 enum { APART_PART = 64 };
+/* Of two figures that belong together, how often they are read at most. */
+enum { READS = 4 };
 /* How long others have to give up what is above theirs. */
 #define SHARE_NS UINT64_C(100000000)
 /* Of a process that says nothing of shares, in millionths. */
@@ -1283,6 +1285,8 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
 
     if (status != WEIR_OK)
         return status;
+    if (a->host.relimit)
+        (void)a->host.relimit(&a->host);
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
     if (status == WEIR_OK) {
         weir__decay_raise_floor(&a->host.decay, bytes);
@@ -1345,12 +1349,32 @@ static void apply_limit(weir_allocator *a, uint64_t bytes) {
         a->ops->limited(a->engine);
 }
 
+/* What the reserve may be so that as much as is to be is left on the device.  The figures are of two sides: where the
+ * reserve has become another between, they are taken again. */
+static uint64_t limit_by_device(weir_allocator *a) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    uint64_t device_free;
+
+    a->ops->figures(a->engine, &after);
+    for (int i = 0; i < READS; i++) {
+        before.reserve = after.reserve;
+        device_free = weir__engine_device_free(&a->host);
+        if (device_free == UINT64_MAX)
+            return UINT64_MAX;
+        a->ops->figures(a->engine, &after);
+        if (after.reserve == before.reserve)
+            break;
+    }
+    return weir__size_smaller(before.reserve, after.reserve) +
+           weir__size_less(device_free, a->host.leave);
+}
+
 /* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
  * before. */
-static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
+static int limit_anew(weir_allocator *a, uint64_t in_use) {
     struct weir_host *host = &a->host;
     int result_before = weir__driver_result;
-    uint64_t limit = atomic_load(&a->asked), before = host->limit, device_free;
+    uint64_t limit = atomic_load(&a->asked), before = host->limit;
 
     if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
         limit = part_of(a, host->leave, host->options.limit.value,
@@ -1358,9 +1382,8 @@ static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
                                          : weight_of(&host->options));
     atomic_store_explicit(&host->own_limit, weir__size_smaller(limit, a->most),
                           memory_order_relaxed);
-    device_free = host->leave > 0 ? weir__engine_device_free(host) : UINT64_MAX;
-    if (device_free != UINT64_MAX)
-        limit = weir__size_smaller(limit, reserve + weir__size_less(device_free, host->leave));
+    if (host->leave > 0)
+        limit = weir__size_smaller(limit, limit_by_device(a));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, a->ops->least_limit);
     apply_limit(a, weir__size_smaller(limit, a->most));
@@ -1374,7 +1397,7 @@ static int relimit(struct weir_host *host) {
     weir_statistics figures = {.size = sizeof figures};
 
     a->ops->figures(a->engine, &figures);
-    return limit_anew(a, figures.reserve, figures.in_use);
+    return limit_anew(a, figures.in_use);
 }
 
 weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
@@ -1572,7 +1595,7 @@ static void resize(void *allocator, uint64_t weights) {
     if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST))
         return;
     weir__stats_read(a, &figures);
-    (void)limit_anew(a, figures.reserve, figures.in_use);
+    (void)limit_anew(a, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
         weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
     (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
