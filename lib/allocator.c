@@ -44,8 +44,10 @@ enum { EXTENTS = 16 };
 enum { APART_PART = 64 };
 /* Of two figures that belong together, how often they are read at most. */
 enum { READS = 4 };
-/* How long others have to give up what is above theirs. */
+/* How long others have to answer who wants its share, and how long nothing may come of that: a process that gives all
+ * of an H200 takes 0.2 s for it. */
 #define SHARE_NS UINT64_C(100000000)
+#define STILL_NS UINT64_C(1000000000)
 /* Of a process that says nothing of shares, in millionths. */
 #define WEIGHT UINT64_C(1000000)
 /* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
@@ -347,23 +349,35 @@ static int is_behind(const weir_allocator *a) {
     return a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND && a->host.pace > 0;
 }
 
-/* Others have more than their share, as long as they have not heard of this process. */
-static void ask_for_share(weir_allocator *a) {
-    struct weir_host *host = &a->host;
-    uint64_t device_free, now = weir__ledger_now(), wanted = a->prealloc + host->apart;
+/* Others have more than their share, until they have heard of this process and have given it. */
+static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
+    uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
+    struct weir_answers answers;
 
-    if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
-        return;
-    device_free = weir__engine_device_free(host);
-    if (device_free < wanted)
-        (void)weir__neighbours_ask(host->neighbours, wanted - device_free, now, now + SHARE_NS);
+    if (device_free == UINT64_MAX || device_free >= enough + host->apart) {
+        *s = (struct weir_appeal){0};
+        return 1;
+    }
+    if (s->began_ns == 0)
+        s->began_ns = now;
+    if (s->moved_ns == 0 || device_free > s->most_free) {
+        s->moved_ns = now;
+        s->most_free = device_free;
+    }
+    if (now - s->moved_ns > STILL_NS)
+        return 1;
+    answers = weir__neighbours_ask(host->neighbours, wanted + host->apart - device_free,
+                                   s->began_ns, now + SHARE_NS);
+    if (answers.given > 0)
+        s->moved_ns = weir__ledger_now();
+    s->late |= answers.late;
+    return answers.given == 0 && !s->late;
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
 static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = WEIR_OK;
 
-    ask_for_share(a);
     weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
     if (!is_behind(a) || a->prealloc_min > 0)
         status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
@@ -673,6 +687,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
+    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
+        host->appeal = appeal;
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
     at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)

@@ -135,6 +135,9 @@ static void obey(const char *line) {
     } else if (sscanf(line, "work %zu", &mib) ==
                1) { /* ms, behind which what is freed is pending */
         printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
+    } else if (sscanf(line, "later %zu", &mib) == 1) { /* ms, and a request that no cache serves */
+        weir__model_advance(mib * MS);
+        printf("%s\n", weir_status_name(take(2 * MIB)));
     } else if (strcmp(line, "fail\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemPoolTrimTo, 1, CUDA_ERROR_UNKNOWN, 0);
         printf("it will\n");
@@ -1056,6 +1059,58 @@ START_TEST(test_preallocated_shares) {
 }
 END_TEST
 
+/* A thread takes it, whose turns requests play here: nobody waits, and others give as it goes on. */
+START_TEST(test_preallocated_shares_in_the_background) {
+    static const struct {
+        int kind;
+        const char *one, *two;
+        unsigned reserve;
+    } ways[] = {
+        {KIND_POOL, "share", "share", 480},
+        {KIND_MAPPED, "share", "share", 480},
+        {KIND_POOL, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
+        {KIND_MAPPED, "share:4 leave 128MiB", "share:3 leave 128MiB", 384},
+    };
+    struct child one, two;
+    char words[96];
+
+    snprintf(words, sizeof words, "%d prealloc %s", ways[_i].kind, ways[_i].one);
+    start(&one, words);
+    snprintf(words, sizeof words, "%d prealloc %s prealloc-mode background", ways[_i].kind,
+             ways[_i].two);
+    start(&two, words);
+    ck_assert_uint_eq(figures_of(&two).reserve, 0);
+    for (int i = 0; i < 100 && figures_of(&two).reserve < ways[_i].reserve; i++)
+        expect(&two, "later 20", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&two).reserve, ways[_i].reserve);
+    ck_assert_uint_le(figures_of(&one).reserve, 512);
+}
+END_TEST
+
+/* As one that has much to give. */
+START_TEST(test_a_share_waits_for_those_that_are_slow) {
+    struct weir_ledger_entry asks = {0};
+    char name[WEIR_NEIGHBOURS_DEVICE_BYTES];
+    struct child slow, two;
+
+    start(&slow, "0 prealloc share");
+    start_model(CAPACITY);
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_look(&ledger, name), 0);
+    stop(&slow);
+    begin(&two, "0 prealloc share prealloc-deadline 20s");
+    for (int slot = 0; asks.until_ns == 0; slot = (slot + 1) % 2)
+        if (weir__ledger_read(&ledger, slot, &asks) && asks.pid != (uint64_t)two.pid)
+            asks.until_ns = 0;
+    nap(150);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+    hear(&two);
+    ck_assert_str_eq(two.reply, "ready");
+    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+    weir__ledger_close(&ledger);
+}
+END_TEST
+
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
 START_TEST(test_preallocated_shares_leave_room) {
@@ -1292,6 +1347,8 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_a_share_is_never_below_what_is_in_use);
     tcase_add_loop_test(shares, test_reserve_above_a_share_goes, 0, 2);
     tcase_add_test(shares, test_preallocated_shares);
+    tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
+    tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_test(shares, test_reserve_that_was_promised_stays);
