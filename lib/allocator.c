@@ -127,13 +127,17 @@ static weir_status find_device(struct weir_host *host, int ordinal, const struct
     return WEIR_OK;
 }
 
-int weir__allocator_admit(struct weir_neighbours *n, uint64_t began) {
-    uint64_t until = began + CONTEXT_NS;
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission) {
+    uint64_t now = weir__ledger_now();
     struct weir_answers answers;
 
-    if (!n || weir__ledger_now() >= until)
+    if (admission->began_ns == 0)
+        admission->began_ns = now;
+    if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
         return 0;
-    answers = weir__neighbours_ask(n, CONTEXT_BYTES, began, until);
+    answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
+                                   admission->began_ns + CONTEXT_NS);
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.late;
     return answers.given > 0 || answers.late;
 }
 
@@ -150,14 +154,15 @@ void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t 
 
 /* Retains the primary context, for which there is no room while others hold all of the device. */
 static weir_status open_context(struct weir_host *host, const struct message *message) {
-    uint64_t began = weir__ledger_now();
+    struct weir_admission admission = {0};
     weir_status status;
     CUresult result;
     char why[480];
 
     do
         result = host->driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
-    while (result == CUDA_ERROR_OUT_OF_MEMORY && weir__allocator_admit(host->neighbours, began));
+    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+           weir__allocator_admit(host->neighbours, &admission));
     if (result == CUDA_SUCCESS)
         return WEIR_OK;
     if (result != CUDA_ERROR_OUT_OF_MEMORY || !host->neighbours)
@@ -368,10 +373,7 @@ static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough
         return 1;
     answers = weir__neighbours_ask(host->neighbours, wanted + host->apart - device_free,
                                    s->began_ns, now + SHARE_NS);
-    if (answers.given > 0)
-        s->moved_ns = weir__ledger_now();
-    s->late |= answers.late;
-    return answers.given == 0 && !s->late;
+    return !answers.awaited;
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */

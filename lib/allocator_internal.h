@@ -51,9 +51,9 @@ struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, C
 /* What an allocator with these options, which are complete, counts for among all on its device. */
 struct weir_claim weir__allocator_claim(const weir_options *options);
 
-/* The device had no room for a context, at `began' for the first time: others are asked for it.  1: the driver is to be
- * asked again, since somebody gave or may have; 0: it is not.  NULL: nobody is known of. */
-int weir__allocator_admit(struct weir_neighbours *n, uint64_t began);
+/* The device had no room for a context: others are asked for it.  1: the driver is to be asked again, since somebody
+ * gave or may have; 0: it is not.  NULL: nobody is known of. */
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission);
 /* Who has the memory, and what would have helped. */
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
 

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 #include "allocator_internal.h"
-#include "ledger.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"
@@ -127,7 +126,7 @@ static void tell_why(struct weir_neighbours *n, CUdevice device, int log) {
 }
 
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, uint64_t *began) {
+                         const weir_options *options, struct weir_admission *admission) {
     int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
     _Atomic uint64_t nothing_yet = 0;
     struct weir_neighbours *n;
@@ -137,21 +136,19 @@ int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
     if (device < 0 || device >= MOST_DEVICES ||
         weir__options_complete(options, &complete, NULL, 0) != WEIR_OK)
         return 0;
-    if (*began == 0)
-        *began = weir__ledger_now();
     n = complete.ledger == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
     if (!n)
         return 0;
     claim = weir__allocator_claim(&complete);
     (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
-    any = weir__allocator_admit(n, *began);
+    any = weir__allocator_admit(n, admission);
     if (!any)
         tell_why(n, device, log);
     weir__neighbours_leave(n, &claim, &nothing_yet);
     return any;
 }
 
-int weir__drop_in_ask_for_context(CUdevice device, uint64_t *began) {
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
     weir_options options;
@@ -159,5 +156,5 @@ int weir__drop_in_ask_for_context(CUdevice device, uint64_t *began) {
 
     weir_options_init(&options);
     return driver && weir_options_from_env(&options, why, sizeof why) == WEIR_OK &&
-           weir__drop_in_ask_on(driver, device, &options, began);
+           weir__drop_in_ask_on(driver, device, &options, admission);
 }

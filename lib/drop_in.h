@@ -14,6 +14,7 @@
 #include <weir/weir.h>
 
 #include "driver.h"
+#include "neighbours.h"
 
 /* 1 in a child of fork: see driver.h. */
 static inline int weir__drop_in_forked(void) {
@@ -73,12 +74,12 @@ int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
 /* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
  * unless the environment has turned the ledger off.  1: the driver is to be asked again, since somebody gave or may
- * have.  0: that was all; a line of the log says once who has the memory.  *began: 0 before the first time, and left
- * alone between.  No longer than a second in all. */
-int weir__drop_in_ask_for_context(CUdevice device, uint64_t *began);
+ * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
+ * in all. */
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
 /* The same of that driver, with these options. */
 int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
-                         const weir_options *options, uint64_t *began);
+                         const weir_options *options, struct weir_admission *admission);
 
 /* Waits until the device has finished all work, and harms no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);

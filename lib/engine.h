@@ -62,9 +62,8 @@ typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t strea
 
 /* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
 struct weir_appeal {
-    uint64_t began_ns, moved_ns; /* somebody gave, or more was free than ever before */
+    uint64_t began_ns, moved_ns; /* more was free than ever before */
     uint64_t most_free;          /* bytes */
-    int late;                    /* somebody may still give */
 };
 
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */

@@ -329,17 +329,17 @@ static int in_turn(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as
- * answers have it. */
+/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
+ * is known of answers before anybody is asked. */
 static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
-                      uint64_t began, size_t *missing, uint64_t *kept) {
+                      uint64_t began, size_t *missing, struct weir_answers *answers) {
     int own = weir__ledger_slot(&n->ledger);
     struct weir_ledger_entry entry;
     const struct silent *silent;
     size_t count = 0;
 
     *missing = 0;
-    *kept = UINT64_MAX;
+    *answers = (struct weir_answers){.kept = UINT64_MAX};
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         struct candidate *c = &out[count];
 
@@ -352,13 +352,17 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .priority = entry.priority,
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
-        *kept = *kept == UINT64_MAX ? 0 : *kept;
+        answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silence_of(n, c);
-        if (silent) {
-            *kept += silent->until_ns - SILENCE_NS < began ? entry.reserve : 0; /* it still may */
+        if (silent && silent->until_ns - SILENCE_NS >= began) {
+            answers->awaited = 1;
             continue;
         }
-        *kept += c->is_late ? 0 : entry.in_use;
+        if (silent) {
+            answers->kept += entry.reserve;
+            continue;
+        }
+        answers->kept += c->is_late ? 0 : entry.in_use;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
     }
@@ -377,7 +381,7 @@ static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until
 
 /* Has all say what they have. */
 static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t began,
-                     uint64_t deadline, uint64_t *kept) {
+                     uint64_t deadline, struct weir_answers *answers) {
     uint64_t now = weir__ledger_now(), until;
     size_t count, missing;
 
@@ -387,7 +391,7 @@ static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t 
     pthread_mutex_unlock(&n->lock);
     weir__ledger_ring(&n->ledger);
     for (;;) { /* who only says what it has does not ring */
-        count = collect(n, out, now, began, &missing, kept);
+        count = collect(n, out, now, began, &missing, answers);
         if (missing == 0 || weir__ledger_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -476,12 +480,12 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
                                          uint64_t deadline) {
     struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
     uint64_t now = weir__ledger_now(), round;
-    struct weir_answers answers = {0};
+    struct weir_answers answers;
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
     round = deadline > now ? (deadline - now) / 4 + 1 : 0;
-    count = survey(n, all, began, deadline, &answers.kept);
+    count = survey(n, all, began, deadline, &answers);
     while (answers.given < bytes && weir__ledger_now() < deadline) {
         struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
 
@@ -491,6 +495,7 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
         answers.given += ask_some(n, some, picked, asks,
                                   smaller(deadline, weir__ledger_now() + round), &answers.late);
     }
+    answers.awaited |= answers.late;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
     n->entry.got += answers.given;

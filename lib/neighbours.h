@@ -60,7 +60,14 @@ struct weir_answers {
     /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
      * one began; UINT64_MAX: there are no others. */
     uint64_t kept;
-    int late; /* somebody has not answered yet, and may still give */
+    int late;    /* somebody has not answered, */
+    int awaited; /* nor another request since this one began: it may still give */
+};
+
+/* Of who asks for a context; zeroed: it has not yet. */
+struct weir_admission {
+    uint64_t began_ns;
+    int is_over; /* all have given what they could */
 };
 
 /* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until

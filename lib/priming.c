@@ -31,7 +31,7 @@
 
 #define PAUSE_NS UINT64_C(1000000)
 #define LOCK_PAUSE_NS UINT64_C(10000000)
-#define APPEAL_PAUSE_NS UINT64_C(2000000)
+#define APPEAL_PAUSE_NS UINT64_C(10000000)
 /* For the lock, without a deadline. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */

@@ -209,6 +209,7 @@ END_TEST
 /* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
 START_TEST(the_silent_are_left_alone) {
     struct weir_answers said;
+    uint64_t began = weir__ledger_now();
 
     own = join(driver, 0);
     comes(0, 10, 5);
@@ -217,9 +218,15 @@ START_TEST(the_silent_are_left_alone) {
     ANSWERS(0, ask(MIB, 100, &said));
     MUST_EQ(said.kept, 0);
     MUST_EQ(said.late, 1);
+    MUST_EQ(said.awaited, 1);
+    said = weir__neighbours_ask(own, MIB, began, ms_from_now(100)); /* the same request goes on */
+    MUST_EQ(said.kept, 0);
+    MUST_EQ(said.late, 0);
+    MUST_EQ(said.awaited, 1);
     ANSWERS(0, ask(MIB, 100, &said));
     MUST_EQ(said.kept, 70); /* what they have cannot be asked for */
     MUST_EQ(said.late, 0);
+    MUST_EQ(said.awaited, 0);
     has_idle(1, 20, 1);
     ANSWERS(0, ask(MIB, 100, &said));
     MUST_EQ(said.kept, 50);

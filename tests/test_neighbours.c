@@ -143,8 +143,9 @@ static void obey(const char *line) {
         printf("it will\n");
     } else if (strcmp(line, "context\n") == 0) { /* for which there is no room */
         weir_options options = options_of(KIND_POOL, "model", 0);
-        uint64_t began = now_ms(), since = 0;
-        int any = weir__drop_in_ask_on(driver, 0, &options, &since);
+        struct weir_admission admission = {0};
+        uint64_t began = now_ms();
+        int any = weir__drop_in_ask_on(driver, 0, &options, &admission);
 
         printf("%d %llu\n", any, (unsigned long long)(now_ms() - began));
     } else if (strcmp(line, "share\n") == 0) { /* the first allocator, with a share */
@@ -217,12 +218,12 @@ static int work(const char *turns, size_t low, size_t peak) {
 /* As in a program under `weir run', of whose contexts weir knows. */
 static void open_as_a_program(void) {
     weir_options options = options_of(KIND_POOL, "model", 0);
-    uint64_t began = 0;
+    struct weir_admission admission = {0};
 
     if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
         return;
     printf("CUDA_ERROR_OUT_OF_MEMORY\n");
-    while (weir__drop_in_ask_on(driver, 0, &options, &began))
+    while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
 }
@@ -1111,6 +1112,30 @@ START_TEST(test_a_share_waits_for_those_that_are_slow) {
 }
 END_TEST
 
+/* Who grows again by what it gave is not asked for ever. */
+START_TEST(test_a_share_beside_one_that_grows_again) {
+    struct weir_ledger_entry two_says = {0};
+    char name[WEIR_NEIGHBOURS_DEVICE_BYTES], words[96];
+    struct child one, two;
+
+    start_model(CAPACITY);
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 700 * MIB), 0);
+    snprintf(words, sizeof words, "3 work %s/turns 96 96", folder);
+    start(&one, words);
+    start(&two, "0 prealloc share");
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_look(&ledger, name), 0);
+    for (int slot = 0; two_says.pid != (uint64_t)two.pid; slot++) {
+        ck_assert_int_lt(slot, WEIR_LEDGER_SLOTS);
+        (void)weir__ledger_read(&ledger, slot, &two_says);
+    }
+    ck_assert_uint_ge(two_says.asked, 64 * MIB);
+    ck_assert_uint_le(two_says.asked, 1024 * MIB);
+    weir__ledger_close(&ledger);
+    weir__model_shared_give(0, 700 * MIB);
+}
+END_TEST
+
 /* The room on the device is none of the shares', and what others gave for one counts.  A mapped arena gives whole
  * handles: here the first one has two, the larger of which is its share. */
 START_TEST(test_preallocated_shares_leave_room) {
@@ -1349,6 +1374,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
     tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
+    tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_test(shares, test_reserve_that_was_promised_stays);
