@@ -44,27 +44,28 @@ static int fail(const char *what) {
     return 2;
 }
 
+/* The allocator first: where the device is full, it asks others for room for a context. */
 static int open_all(const char *device, size_t *total) {
     struct weir_driver_failure failure;
     weir_options options;
     CUcontext context;
     size_t device_free;
-    char message[320];
+    char message[640];
 
     driver = weir__driver_open(device, &failure);
     if (!driver)
         return fail(failure.text);
-    if (driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
-        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
-        driver->cuMemGetInfo(&device_free, total) != CUDA_SUCCESS)
-        return fail("the device cannot be used");
     weir_options_init(&options);
     if (weir_options_from_env(&options, message, sizeof message) != WEIR_OK)
         return fail(message);
     options.device = device;
     if (weir__allocator_create_on(driver, &options, &own, message, sizeof message) != WEIR_OK)
         return fail(message);
+    if (driver->cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        driver->cuCtxPushCurrent(context) != CUDA_SUCCESS ||
+        driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
+        driver->cuMemGetInfo(&device_free, total) != CUDA_SUCCESS)
+        return fail("the device cannot be used");
     return 0;
 }
 

@@ -40,10 +40,20 @@
 enum { EXTENTS = 16 };
 /* Shares are multiples of it: what pools grow by. */
 #define PART_UNIT ((size_t)32 << 20)
-/* How long others have to give up what is above theirs. */
+/* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
+enum { APART_PART = 64 };
+/* Of two figures that belong together, how often they are read at most. */
+enum { READS = 4 };
+/* How long others have to answer who wants its share, and how long nothing may come of that: a process that gives all
+ * of an H200 takes 0.2 s for it. */
 #define SHARE_NS UINT64_C(100000000)
+#define STILL_NS UINT64_C(1000000000)
 /* Of a process that says nothing of shares, in millionths. */
 #define WEIGHT UINT64_C(1000000)
+/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it; and how long others have to make room for
+ * one: a program that gets none ends. */
+#define CONTEXT_BYTES ((uint64_t)1 << 30)
+#define CONTEXT_NS UINT64_C(1000000000)
 
 static weir_allocator *allocator_of(struct weir_host *host) {
     return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
@@ -63,7 +73,7 @@ struct message {
 /* A creation that cannot be: the reason goes to the message and to the log. */
 __attribute__((format(printf, 4, 5))) static weir_status
 cannot(const struct message *message, int log, weir_status status, const char *format, ...) {
-    char text[320];
+    char text[640];
     va_list arguments;
 
     va_start(arguments, format);
@@ -93,8 +103,7 @@ static const char *why_not(const struct weir_host *host, weir_status status, cha
     return text;
 }
 
-/* Finds the device, retains its primary context. */
-static weir_status take_device(struct weir_host *host, int ordinal, const struct message *message) {
+static weir_status find_device(struct weir_host *host, int ordinal, const struct message *message) {
     const struct weir_driver *driver = host->driver;
     int count = 0, pools = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
@@ -115,10 +124,54 @@ static weir_status take_device(struct weir_host *host, int ordinal, const struct
         return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NO_DEVICE),
                       "device '%s' has no memory pools: choose engine arena or platform",
                       host->options.device);
-    result = driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
-    if (result != CUDA_SUCCESS)
-        return driver_refused(host, message, "cannot open the device's context", result);
     return WEIR_OK;
+}
+
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission) {
+    uint64_t now = weir__ledger_now();
+    struct weir_answers answers;
+
+    if (admission->began_ns == 0)
+        admission->began_ns = now;
+    if (!n || admission->is_over || now - admission->began_ns >= CONTEXT_NS)
+        return 0;
+    answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
+                                   admission->began_ns + CONTEXT_NS);
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.late;
+    return answers.given > 0 || answers.late;
+}
+
+void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
+    char holders[400];
+
+    weir__neighbours_show(n, holders, sizeof holders);
+    if (holders[0])
+        snprintf(text, bytes, "start these with leave 1GiB (--leave) to keep room for it: %s",
+                 holders);
+    else
+        snprintf(text, bytes, "weir knows of no other process that has memory there");
+}
+
+/* Retains the primary context, for which there is no room while others hold all of the device. */
+static weir_status open_context(struct weir_host *host, const struct message *message) {
+    struct weir_admission admission = {0};
+    weir_status status;
+    CUresult result;
+    char why[480];
+
+    do
+        result = host->driver->cuDevicePrimaryCtxRetain(&host->context, host->device);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY &&
+           weir__allocator_admit(host->neighbours, &admission));
+    if (result == CUDA_SUCCESS)
+        return WEIR_OK;
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || !host->neighbours)
+        return driver_refused(host, message, "cannot open the device's context", result);
+    status = weir__engine_status(host, result);
+    weir__allocator_not_admitted(host->neighbours, why, sizeof why);
+    return cannot(message, host->options.log, status,
+                  "cannot open the device's context: the driver answered %s; %s",
+                  weir__driver_error_name(host->driver, result), why);
 }
 
 static weir_status read_memory(struct weir_host *host, struct weir_device_memory *memory,
@@ -154,9 +207,10 @@ static int has_share(const weir_options *o) {
     return o->limit.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_SHARE;
 }
 
-/* What a share of that weight comes to; 0 of 0: nothing. */
-static uint64_t part_of(const weir_allocator *a, uint64_t weight, uint64_t weights) {
-    double all = (double)(a->host.device_total - a->host.leave), part;
+/* What a share of that weight comes to, beside what is no share; 0 of 0: nothing. */
+static uint64_t part_of(const weir_allocator *a, uint64_t apart, uint64_t weight,
+                        uint64_t weights) {
+    double all = (double)(a->host.device_total - apart), part;
 
     part = weights > 0 ? all * (double)weight / (double)weights : 0;
     return weir__size_round_down((size_t)(part < all ? part : all), PART_UNIT);
@@ -205,12 +259,14 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
         return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
                       "the weights of all processes on the device sum to 0: give one of them a "
                       "share above 0");
+    host->apart = host->leave > 0 ? host->leave : memory->total / APART_PART;
     if (o->limit.kind == WEIR_AMOUNT_SHARE && is_fixed(o))
-        host->limit = part_of(a, o->limit.value, weights);
+        host->limit = part_of(a, host->leave, o->limit.value, weights);
     else if (o->limit.kind == WEIR_AMOUNT_SHARE) /* it can become that */
         host->limit = memory->total;
     if (o->prealloc.kind == WEIR_AMOUNT_SHARE)
-        a->prealloc = weir__size_smaller(part_of(a, o->prealloc.value, weights), host->limit);
+        a->prealloc =
+            weir__size_smaller(part_of(a, host->apart, o->prealloc.value, weights), host->limit);
     return WEIR_OK;
 }
 
@@ -298,24 +354,32 @@ static int is_behind(const weir_allocator *a) {
     return a->host.options.prealloc_mode == WEIR_PREALLOC_BACKGROUND && a->host.pace > 0;
 }
 
-/* Others have more than their share, as long as they have not heard of this process. */
-static void ask_for_share(weir_allocator *a) {
-    struct weir_host *host = &a->host;
-    uint64_t device_free, kept, now = weir__ledger_now(), wanted = a->prealloc + host->leave;
+/* Others have more than their share, until they have heard of this process and have given it. */
+static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
+    uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
+    struct weir_answers answers;
 
-    if (!host->neighbours || host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
-        return;
-    device_free = weir__engine_device_free(host);
-    if (device_free < wanted)
-        (void)weir__neighbours_ask(host->neighbours, wanted - device_free, now, now + SHARE_NS,
-                                   &kept);
+    if (device_free == UINT64_MAX || device_free >= enough + host->apart) {
+        *s = (struct weir_appeal){0};
+        return 1;
+    }
+    if (s->began_ns == 0)
+        s->began_ns = now;
+    if (s->moved_ns == 0 || device_free > s->most_free) {
+        s->moved_ns = now;
+        s->most_free = device_free;
+    }
+    if (now - s->moved_ns > STILL_NS)
+        return 1;
+    answers = weir__neighbours_ask(host->neighbours, wanted + host->apart - device_free,
+                                   s->began_ns, now + SHARE_NS);
+    return !answers.awaited;
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
 static weir_status preallocate(weir_allocator *a, char *text, size_t text_bytes) {
     weir_status status = WEIR_OK;
 
-    ask_for_share(a);
     weir__ahead_hold(a->host.ahead); /* what it adds is not to be counted here */
     if (!is_behind(a) || a->prealloc_min > 0)
         status = weir__priming_run(&a->priming, !is_behind(a), text, text_bytes);
@@ -626,6 +690,8 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
+    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
+        host->appeal = appeal;
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
     at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)
@@ -688,7 +754,9 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         return status;
     need_ids_for_front(&a->host);
     a->ops = engine_of(&a->host.options);
-    status = take_device(&a->host, ordinal, &to);
+    status = find_device(&a->host, ordinal, &to);
+    if (status == WEIR_OK)
+        status = open_context(&a->host, &to);
     if (status == WEIR_OK) {
         int result;
 
@@ -754,13 +822,16 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         status = weir__engine_refuse(WEIR_E_HOST_MEMORY);
         goto free_allocator;
     }
-    status = take_device(&a->host, ordinal, &to);
+    status = find_device(&a->host, ordinal, &to);
     if (status != WEIR_OK)
         goto close_books;
-    join_neighbours(a);
-    status = furnish(a, options, &to);
+    join_neighbours(a); /* before there is a context: others make room for it */
+    status = open_context(&a->host, &to);
     if (status != WEIR_OK)
         goto leave_neighbours;
+    status = furnish(a, options, &to);
+    if (status != WEIR_OK)
+        goto release_context;
     weir__uses_open(&a->uses, &a->host.detours);
     pthread_mutex_init(&a->first, NULL);
     a->sibling.driver = driver;
@@ -771,9 +842,10 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     *allocator = a;
     return WEIR_OK;
 
+release_context:
+    driver->cuDevicePrimaryCtxRelease(a->host.device);
 leave_neighbours:
     leave_neighbours(a);
-    driver->cuDevicePrimaryCtxRelease(a->host.device);
 close_books:
     weir__books_close(&a->books);
 free_allocator:
@@ -1250,6 +1322,8 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
 
     if (status != WEIR_OK)
         return status;
+    if (a->host.relimit)
+        (void)a->host.relimit(&a->host);
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
     if (status == WEIR_OK) {
         weir__decay_raise_floor(&a->host.decay, bytes);
@@ -1312,22 +1386,41 @@ static void apply_limit(weir_allocator *a, uint64_t bytes) {
         a->ops->limited(a->engine);
 }
 
+/* What the reserve may be so that as much as is to be is left on the device.  The figures are of two sides: where the
+ * reserve has become another between, they are taken again. */
+static uint64_t limit_by_device(weir_allocator *a) {
+    weir_statistics before = {.size = sizeof before}, after = {.size = sizeof after};
+    uint64_t device_free;
+
+    a->ops->figures(a->engine, &after);
+    for (int i = 0; i < READS; i++) {
+        before.reserve = after.reserve;
+        device_free = weir__engine_device_free(&a->host);
+        if (device_free == UINT64_MAX)
+            return UINT64_MAX;
+        a->ops->figures(a->engine, &after);
+        if (after.reserve == before.reserve)
+            break;
+    }
+    return weir__size_smaller(before.reserve, after.reserve) +
+           weir__size_less(device_free, a->host.leave);
+}
+
 /* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
  * before. */
-static int limit_anew(weir_allocator *a, uint64_t reserve, uint64_t in_use) {
+static int limit_anew(weir_allocator *a, uint64_t in_use) {
     struct weir_host *host = &a->host;
     int result_before = weir__driver_result;
-    uint64_t limit = atomic_load(&a->asked), before = host->limit, device_free;
+    uint64_t limit = atomic_load(&a->asked), before = host->limit;
 
     if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
-        limit = part_of(a, host->options.limit.value,
+        limit = part_of(a, host->leave, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
     atomic_store_explicit(&host->own_limit, weir__size_smaller(limit, a->most),
                           memory_order_relaxed);
-    device_free = host->leave > 0 ? weir__engine_device_free(host) : UINT64_MAX;
-    if (device_free != UINT64_MAX)
-        limit = weir__size_smaller(limit, reserve + weir__size_less(device_free, host->leave));
+    if (host->leave > 0)
+        limit = weir__size_smaller(limit, limit_by_device(a));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, a->ops->least_limit);
     apply_limit(a, weir__size_smaller(limit, a->most));
@@ -1341,7 +1434,7 @@ static int relimit(struct weir_host *host) {
     weir_statistics figures = {.size = sizeof figures};
 
     a->ops->figures(a->engine, &figures);
-    return limit_anew(a, figures.reserve, figures.in_use);
+    return limit_anew(a, figures.in_use);
 }
 
 weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
@@ -1494,10 +1587,10 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     };
 }
 
-/* At first what nobody need be waited for, and then more than is wanted, where it lies in pieces that are larger. */
-static uint64_t give_way(void *allocator, uint64_t wanted) {
-    weir_allocator *a = allocator;
-    int result_before = weir__driver_result, has_waited = a->ops->trim_waits;
+/* Bytes that went: at first what nobody need be waited for, if `may_wait` then behind a wait for the device, and more
+ * than is wanted, where it lies in pieces that are larger. */
+static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
+    int has_waited = !may_wait || a->ops->trim_waits;
     uint64_t given = 0, more = wanted, idle;
     size_t released = 0;
 
@@ -1517,6 +1610,13 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
             more *= 2;
         has_waited = 1;
     }
+    return given;
+}
+
+static uint64_t give_way(void *allocator, uint64_t wanted) {
+    int result_before = weir__driver_result;
+    uint64_t given = give(allocator, wanted, 1);
+
     weir__set_driver_result(result_before);
     return given;
 }
@@ -1528,16 +1628,14 @@ static void resize(void *allocator, uint64_t weights) {
     const weir_amount *prealloc = &host->options.prealloc;
     weir_statistics figures;
     int result_before = weir__driver_result;
-    size_t released;
 
     if (!host->relimit || weir__detour_is(&host->detours, WEIR_DETOUR_LOST))
         return;
     weir__stats_read(a, &figures);
-    (void)limit_anew(a, figures.reserve, figures.in_use);
+    (void)limit_anew(a, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE)
-        weir__decay_lower_floor(&host->decay, part_of(a, prealloc->value, weights));
-    if (figures.reserve > host->limit && could_lend(a, 1) > 0)
-        (void)relieve(a, figures.reserve - host->limit, WEIR_EVENT_YIELD, &released);
+        weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
+    (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
     weir__set_driver_result(result_before);
 }
 
@@ -1554,13 +1652,17 @@ struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, C
     return n;
 }
 
+struct weir_claim weir__allocator_claim(const weir_options *o) {
+    return (struct weir_claim){.priority = o->priority,
+                               .weight = weight_of(o),
+                               .shares = has_share(o) || o->leave.value > 0};
+}
+
 static void join_neighbours(weir_allocator *a) {
     struct weir_host *host = &a->host;
     const weir_options *o = &host->options;
 
-    a->claim = (struct weir_claim){.priority = o->priority,
-                                   .weight = weight_of(o),
-                                   .shares = has_share(o) || o->leave.value > 0};
+    a->claim = weir__allocator_claim(o);
     if (o->ledger == WEIR_SWITCH_ON)
         host->neighbours = weir__allocator_join(host->driver, host->device, &a->claim, o->log);
 }

@@ -48,6 +48,15 @@ struct weir_allocator {
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                              struct weir_claim *claim, int log);
 
+/* What an allocator with these options, which are complete, counts for among all on its device. */
+struct weir_claim weir__allocator_claim(const weir_options *options);
+
+/* The device had no room for a context: others are asked for it.  1: the driver is to be asked again, since somebody
+ * gave or may have; 0: it is not.  NULL: nobody is known of. */
+int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admission);
+/* Who has the memory, and what would have helped. */
+void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
+
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,

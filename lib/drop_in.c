@@ -3,10 +3,12 @@
 #include "drop_in.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "allocator_internal.h"
-#include "ledger.h"
+#include "log.h"
 #include "result.h"
+#include "settings.h"
 #include "verdict.h"
 
 void weir__drop_in_begin(weir_allocator *a) {
@@ -93,30 +95,60 @@ CUresult weir__drop_in_wait(weir_allocator *a) {
     return weir__engine_wait_for_device(&a->host);
 }
 
-/* On an H200 a context takes 0.5 GiB, and kernels are loaded into it. */
-#define CONTEXT_BYTES ((uint64_t)1 << 30)
-#define CONTEXT_NS UINT64_C(200000000)
 enum { MOST_DEVICES = 64 };
 
 /* It takes part from the first time on, so that who did not answer is left alone the next time. */
-int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int log) {
+static struct weir_neighbours *take_part(const struct weir_driver *driver, CUdevice device,
+                                         int log) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct weir_neighbours *joined[MOST_DEVICES];
     static struct weir_claim nothing[MOST_DEVICES];
     struct weir_neighbours *n;
-    uint64_t kept, now = weir__ledger_now();
 
-    if (device < 0 || device >= MOST_DEVICES)
-        return 0;
     pthread_mutex_lock(&lock);
     if (!joined[device])
         joined[device] = weir__allocator_join(driver, device, &nothing[device], log);
     n = joined[device];
     pthread_mutex_unlock(&lock);
-    return n && weir__neighbours_ask(n, CONTEXT_BYTES, now, now + CONTEXT_NS, &kept) > 0;
+    return n;
 }
 
-int weir__drop_in_ask_for_context(CUdevice device) {
+/* Once for each device. */
+static void tell_why(struct weir_neighbours *n, CUdevice device, int log) {
+    static atomic_int is_told[MOST_DEVICES];
+    char why[480];
+
+    if (atomic_exchange(&is_told[device], 1))
+        return;
+    weir__allocator_not_admitted(n, why, sizeof why);
+    weir__log(log, WEIR_LOG_ERROR, "device %d has no room for this program's context; %s", device,
+              why);
+}
+
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
+                         const weir_options *options, struct weir_admission *admission) {
+    int log = options->log == WEIR_LOG_DEFAULT ? WEIR_LOG_WARNING : options->log, any;
+    _Atomic uint64_t nothing_yet = 0;
+    struct weir_neighbours *n;
+    struct weir_claim claim;
+    weir_options complete;
+
+    if (device < 0 || device >= MOST_DEVICES ||
+        weir__options_complete(options, &complete, NULL, 0) != WEIR_OK)
+        return 0;
+    n = complete.ledger == WEIR_SWITCH_ON ? take_part(driver, device, log) : NULL;
+    if (!n)
+        return 0;
+    claim = weir__allocator_claim(&complete);
+    (void)weir__allocator_join(driver, device, &claim, log); /* shares fall for it */
+    any = weir__allocator_admit(n, admission);
+    if (!any)
+        tell_why(n, device, log);
+    weir__neighbours_leave(n, &claim, &nothing_yet);
+    return any;
+}
+
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
     weir_options options;
@@ -124,5 +156,5 @@ int weir__drop_in_ask_for_context(CUdevice device) {
 
     weir_options_init(&options);
     return driver && weir_options_from_env(&options, why, sizeof why) == WEIR_OK &&
-           options.ledger != WEIR_SWITCH_OFF && weir__drop_in_ask_on(driver, device, options.log);
+           weir__drop_in_ask_on(driver, device, &options, admission);
 }

@@ -14,6 +14,7 @@
 #include <weir/weir.h>
 
 #include "driver.h"
+#include "neighbours.h"
 
 /* 1 in a child of fork: see driver.h. */
 static inline int weir__drop_in_forked(void) {
@@ -71,11 +72,14 @@ void weir__drop_in_renew_peak(weir_allocator *allocator);
  * is 1 with the verdict.  0: it is none, or nothing is to be told. */
 int weir__drop_in_tell(weir_allocator *allocator, weir_verdict *out);
 
-/* A context of the device was out of memory: asks other processes for room for one, unless the environment has
- * turned the ledger off.  1 if somebody gave.  May take as long as an allocation that is refused. */
-int weir__drop_in_ask_for_context(CUdevice device);
-/* The same of that driver, whatever the environment says. */
-int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device, int log);
+/* A context of the device was out of memory: asks other processes for room for one, as one that counts like them,
+ * unless the environment has turned the ledger off.  1: the driver is to be asked again, since somebody gave or may
+ * have.  0: that was all; a line of the log says once who has the memory.  No longer than a second
+ * in all. */
+int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admission);
+/* The same of that driver, with these options. */
+int weir__drop_in_ask_on(const struct weir_driver *driver, CUdevice device,
+                         const weir_options *options, struct weir_admission *admission);
 
 /* Waits until the device has finished all work, and harms no capture. */
 CUresult weir__drop_in_wait(weir_allocator *allocator);

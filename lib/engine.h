@@ -61,6 +61,12 @@ struct weir_survey {
 /* A live block: its bytes as asked, and the id of the stream that it was fetched for, 0 if not known. */
 typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t stream);
 
+/* What is known of others while they are asked for more than one round; zeroed: they were not yet. */
+struct weir_appeal {
+    uint64_t began_ns, moved_ns; /* more was free than ever before */
+    uint64_t most_free;          /* bytes */
+};
+
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
 struct weir_host {
     uint64_t number; /* fixed: no other of the process has it or had it; an address comes again */
@@ -72,6 +78,7 @@ struct weir_host {
     weir_detours detours;   /* why requests do not go straight to the front */
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
+    uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
     uint64_t threshold;         /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;
@@ -90,6 +97,10 @@ struct weir_host {
     /* Fixed: sets the limit anew, where it is a share, or something is to be left on the device; 1 if it is higher
      * than before.  NULL: it stays as it is.  Called without a lock. */
     int (*relimit)(struct weir_host *host);
+    /* Has other processes give, until on the device `enough' bytes are free beside what stays there, or it is of no use
+     * to go on: 1.  0: it is to be called again, after a pause.  NULL: what others hold idle is theirs.  Fixed. */
+    int (*appeal)(struct weir_host *host, struct weir_appeal *appeal, uint64_t enough,
+                  uint64_t wanted);
     struct weir_neighbours
         *neighbours;        /* the device's other processes; NULL: none are known of.  Fixed */
     _Atomic uint64_t shown; /* the reserve, as they were told */

@@ -28,7 +28,9 @@
 
 #include "ledger.h"
 #include "result.h"
+#include "settings.h"
 #include "siblings.h"
+#include "text.h"
 #include "thread.h"
 #include "who.h"
 
@@ -38,6 +40,8 @@
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
  * process that was killed does not end. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
+/* Of those that have memory, how many are named. */
+enum { MOST_SHOWN = 3 };
 
 struct silent {
     uint64_t start; /* of the process */
@@ -319,17 +323,17 @@ static int in_turn(const void *one, const void *other) {
     return (a->idle < b->idle) - (a->idle > b->idle);
 }
 
-/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  *kept: as
- * weir__neighbours_ask has it. */
+/* The others, in the order in which they are to give; *missing: how many have not been heard of since.  What
+ * is known of answers before anybody is asked. */
 static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t since,
-                      uint64_t began, size_t *missing, uint64_t *kept) {
+                      uint64_t began, size_t *missing, struct weir_answers *answers) {
     int own = weir__ledger_slot(&n->ledger);
     struct weir_ledger_entry entry;
     const struct silent *silent;
     size_t count = 0;
 
     *missing = 0;
-    *kept = UINT64_MAX;
+    *answers = (struct weir_answers){.kept = UINT64_MAX};
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         struct candidate *c = &out[count];
 
@@ -342,13 +346,17 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .priority = entry.priority,
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
-        *kept = *kept == UINT64_MAX ? 0 : *kept;
+        answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
         silent = silence_of(n, c);
-        if (silent) {
-            *kept += silent->until_ns - SILENCE_NS < began ? entry.reserve : 0; /* it still may */
+        if (silent && silent->until_ns - SILENCE_NS >= began) {
+            answers->awaited = 1;
             continue;
         }
-        *kept += c->is_late ? 0 : entry.in_use;
+        if (silent) {
+            answers->kept += entry.reserve;
+            continue;
+        }
+        answers->kept += c->is_late ? 0 : entry.in_use;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
     }
@@ -367,7 +375,7 @@ static void sleep_until(struct weir_neighbours *n, uint32_t bell, uint64_t until
 
 /* Has all say what they have. */
 static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t began,
-                     uint64_t deadline, uint64_t *kept) {
+                     uint64_t deadline, struct weir_answers *answers) {
     uint64_t now = weir__ledger_now(), until;
     size_t count, missing;
 
@@ -377,7 +385,7 @@ static size_t survey(struct weir_neighbours *n, struct candidate *out, uint64_t 
     pthread_mutex_unlock(&n->lock);
     weir__ledger_ring(&n->ledger);
     for (;;) { /* who only says what it has does not ring */
-        count = collect(n, out, now, began, &missing, kept);
+        count = collect(n, out, now, began, &missing, answers);
         if (missing == 0 || weir__ledger_now() >= until)
             return count;
         nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -411,9 +419,9 @@ static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks some of them, and waits for their answers: bytes that they gave. */
+/* Asks some of them, and waits for their answers: bytes that they gave; *late is set to 1 if not all have answered. */
 static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
-                         const struct weir_ledger_ask *asks, uint64_t until) {
+                         const struct weir_ledger_ask *asks, uint64_t until, int *late) {
     static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
     uint64_t sequence = weir__ledger_now(), given, bytes;
     size_t open;
@@ -440,6 +448,7 @@ static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, siz
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
             leave_alone(n, some[i]); /* if it has not been heard of since */
     put_question(n, nothing, sequence, 0);
+    *late |= open > 0;
     return given;
 }
 
@@ -461,29 +470,70 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     return picked;
 }
 
-uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
-                              uint64_t deadline, uint64_t *kept) {
+struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                                         uint64_t deadline) {
     struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
-    uint64_t now = weir__ledger_now(), given = 0, round;
+    uint64_t now = weir__ledger_now(), round;
+    struct weir_answers answers;
     size_t count, picked;
 
     pthread_mutex_lock(&n->asking);
     round = deadline > now ? (deadline - now) / 4 + 1 : 0;
-    count = survey(n, all, began, deadline, kept);
-    while (given < bytes && weir__ledger_now() < deadline) {
+    count = survey(n, all, began, deadline, &answers);
+    while (answers.given < bytes && weir__ledger_now() < deadline) {
         struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
 
-        picked = pick(all, count, bytes - given, some, asks);
+        picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
-        given += ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round));
+        answers.given += ask_some(n, some, picked, asks,
+                                  smaller(deadline, weir__ledger_now() + round), &answers.late);
     }
+    answers.awaited |= answers.late;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
-    n->entry.got += given;
+    n->entry.got += answers.given;
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_unlock(&n->asking);
-    return given;
+    return answers;
+}
+
+/* ---- who has what -------------------------------------------------------------------------------- */
+
+struct holder {
+    uint64_t pid, reserve, idle;
+    char command[WEIR_LEDGER_COMMAND];
+};
+
+static int by_reserve(const void *one, const void *other) {
+    const struct holder *a = one, *b = other;
+
+    return (a->reserve < b->reserve) - (a->reserve > b->reserve);
+}
+
+void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes) {
+    struct holder all[WEIR_LEDGER_SLOTS];
+    struct weir_ledger_entry entry;
+    size_t count = 0, length = 0;
+    char reserve[32], idle[32], name[64];
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
+            entry.reserve == 0)
+            continue;
+        all[count] = (struct holder){entry.pid, entry.reserve, entry.idle, ""};
+        memcpy(all[count++].command, entry.command, sizeof entry.command);
+    }
+    qsort(all, count, sizeof *all, by_reserve);
+    text[0] = '\0';
+    for (size_t i = 0; i < count && i < MOST_SHOWN && length < bytes; i++) {
+        weir__bytes_show(all[i].reserve, reserve, sizeof reserve);
+        weir__bytes_show(all[i].idle, idle, sizeof idle);
+        weir__quote(all[i].command, name, sizeof name);
+        length +=
+            (size_t)snprintf(text + length, bytes - length, "%sprocess %llu %s has %s, %s idle",
+                             i ? "; " : "", (unsigned long long)all[i].pid, name, reserve, idle);
+    }
 }
 
 /* ---- joining and leaving ------------------------------------------------------------------------- */

@@ -54,11 +54,29 @@ void weir__neighbours_leave(struct weir_neighbours *n, struct weir_claim *claim,
 /* An allocator's reserve has become another; `shown' is where it keeps what it said last. */
 void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, uint64_t reserve);
 
+/* What came of asking. */
+struct weir_answers {
+    uint64_t given; /* bytes */
+    /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
+     * one began; UINT64_MAX: there are no others. */
+    uint64_t kept;
+    int late;    /* somebody has not answered, */
+    int awaited; /* nor another request since this one began: it may still give */
+};
+
+/* Of who asks for a context; zeroed: it has not yet. */
+struct weir_admission {
+    uint64_t began_ns;
+    int is_over; /* all have given what they could */
+};
+
 /* Asks the others for bytes, those first whose priority is lower, then those that have most of it idle, until
- * `deadline', a time of CLOCK_MONOTONIC.  Bytes that were given.  *kept: bytes that others need themselves, or cannot
- * be asked for, since they did not answer another request before `began'; UINT64_MAX: there are no others. */
-uint64_t weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
-                              uint64_t deadline, uint64_t *kept);
+ * `deadline', which is a time of CLOCK_MONOTONIC as is `began'. */
+struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
+                                         uint64_t deadline);
+
+/* Who else has most of the device, as a person reads it; "" if nobody has any. */
+void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes);
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);

@@ -27,9 +27,11 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "size.h"
 
 #define PAUSE_NS UINT64_C(1000000)
 #define LOCK_PAUSE_NS UINT64_C(10000000)
+#define APPEAL_PAUSE_NS UINT64_C(10000000)
 /* For the lock, without a deadline. */
 #define LONGEST_WAIT_NS UINT64_C(10000000000)
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
@@ -55,11 +57,12 @@ static void begin(struct weir_priming *p) {
     if (p->has_begun)
         return;
     p->has_begun = 1;
+    p->appeal = (struct weir_appeal){0};
     p->begun_ticks = p->host->driver->ticks();
     p->begun_ns = weir__clock_ns();
 }
 
-/* Limits by what is free, and shares of it, taken now: others may have given meanwhile.  What is ours already is as good
+/* Limits by what is free, and parts of it, taken now: others may have given meanwhile.  What is ours already is as good
  * as free. */
 static void look_again(struct weir_priming *p) {
     const weir_amount *amount = &p->host->options.prealloc;
@@ -78,6 +81,19 @@ static void look_again(struct weir_priming *p) {
     if (target > memory.free)
         target = memory.free;
     p->target = target < p->host->limit ? target : p->host->limit;
+}
+
+/* As much of a reserve as leaves what a share does not take. */
+static uint64_t beside_others(const struct weir_priming *p, uint64_t reserve) {
+    uint64_t device_free;
+
+    if (p->host->options.prealloc.kind != WEIR_AMOUNT_SHARE)
+        return reserve;
+    device_free = weir__engine_device_free(p->host);
+    if (device_free == UINT64_MAX)
+        return reserve;
+    device_free = reserve_of(p) + weir__size_less(device_free, p->host->apart);
+    return weir__size_smaller(reserve, weir__size_larger(device_free, p->least));
 }
 
 /* 1: it is our turn, with the lock or without; 0: not yet. */
@@ -104,6 +120,15 @@ static int is_our_turn(struct weir_priming *p) {
     p->has_turn = 1;
     look_again(p);
     return 1;
+}
+
+/* What others are to give, until the deadline. */
+static void wait_for_others(struct weir_priming *p, uint64_t goal) {
+    uint64_t lacks = weir__size_less(goal, reserve_of(p));
+
+    while (p->host->appeal && !p->host->appeal(p->host, &p->appeal, lacks, lacks) &&
+           weir__clock_ns() - p->begun_ns < deadline_ns(p))
+        nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
 }
 
 static void wait_for_turn(struct weir_priming *p) {
@@ -212,7 +237,10 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
 
     text[0] = '\0';
     begin(p);
+    wait_for_others(p, all ? p->target : p->least);
     wait_for_turn(p);
+    if (all)
+        p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
     started = p->host->driver->ticks();
     weir__books_read(p->host->books, &before);
@@ -265,6 +293,15 @@ uint64_t weir__priming_turn(struct weir_priming *p) {
     if (reserve >= p->target || is_late(p))
         return over(p, reserve, reserve < p->target);
     step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
+    if (p->host->appeal && !p->host->appeal(p->host, &p->appeal, step, p->target - reserve)) {
+        note(p, reserve, 0);
+        return APPEAL_PAUSE_NS;
+    }
+    if (p->host->relimit)
+        (void)p->host->relimit(p->host);
+    step = weir__size_less(beside_others(p, reserve + step), reserve);
+    if (step == 0)
+        return over(p, reserve, 0);
     weir__books_read(p->host->books, &before);
     status = p->ops->grow(p->engine, reserve + step, WEIR_EVENT_BACKGROUND);
     weir__books_read(p->host->books, &after);

@@ -18,6 +18,7 @@ struct weir_priming {
     uint64_t got, took_ns;
     uint64_t begun_ticks, begun_ns; /* now, by the device's clock and by the host's */
     int has_begun, has_turn;
+    struct weir_appeal appeal;
     struct weir_process_lock lock;
 };
 

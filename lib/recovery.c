@@ -175,9 +175,10 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
-    uint64_t now, given, kept, missing, first = began, alone = began + ALONE_NS,
-                                        all = host->device_total - host->leave;
+    uint64_t now, missing, first = began, alone = began + ALONE_NS,
+                           all = host->device_total - host->leave;
     int result_before = weir__driver_result, has_asked = 0;
+    struct weir_answers answers;
     weir_refusal figures;
 
     for (; host->neighbours && is_short(host, why) && began < until; began = now) {
@@ -188,16 +189,17 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             break;
         missing = weir__size_less(bytes, usable(host, figures.device_free)) + UNIT;
         most = weir__size_larger(most, weir__size_smaller(missing, host->device_total));
-        given = weir__neighbours_ask(host->neighbours, most, first, until, &kept);
+        answers = weir__neighbours_ask(host->neighbours, most, first, until);
         now = weir__ledger_now();
-        if (kept != UINT64_MAX && (given > 0 || !has_asked))
-            weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, given, now - began,
+        if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
+            weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
-        if (given == 0 &&
-            (kept == UINT64_MAX ? now > alone
-                                : weir__size_less(all, figures.in_use + bytes) < kept))
+        if (answers.given == 0 &&
+            (answers.kept == UINT64_MAX
+                 ? now > alone
+                 : weir__size_less(all, figures.in_use + bytes) < answers.kept))
             break;
-        if (given == 0)
+        if (answers.given == 0)
             wait_for_neighbours();
         else /* it was in parts of units, or others were first */
             most = weir__size_smaller(most * 2, host->device_total);

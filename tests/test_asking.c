@@ -171,8 +171,9 @@ static struct weir_ledger_entry own_entry(void) {
     return e;
 }
 
-static uint64_t ask(uint64_t bytes, uint64_t ms, uint64_t *kept) {
-    return weir__neighbours_ask(own, bytes, weir__ledger_now(), ms_from_now(ms), kept);
+static uint64_t ask(uint64_t bytes, uint64_t ms, struct weir_answers *said) {
+    *said = weir__neighbours_ask(own, bytes, weir__ledger_now(), ms_from_now(ms));
+    return said->given;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -191,53 +192,65 @@ START_TEST(devices_without_a_name) {
 END_TEST
 
 START_TEST(nobody_is_there_or_no_time) {
-    uint64_t kept;
+    struct weir_answers said;
 
     own = join(driver, 0);
-    ANSWERS(0, ask(MIB, 1, &kept));
-    MUST_EQ(kept, UINT64_MAX);
+    ANSWERS(0, ask(MIB, 1, &said));
+    MUST_EQ(said.kept, UINT64_MAX);
     comes(0, 10 * MIB, 0);
-    ANSWERS(0, weir__neighbours_ask(own, MIB, 0, 0, &kept));
-    MUST_EQ(kept, 0);
+    said = weir__neighbours_ask(own, MIB, 0, 0);
+    MUST_EQ(said.given, 0);
+    MUST_EQ(said.kept, 0);
+    MUST_EQ(said.late, 0); /* it was not asked */
     leave(own);
 }
 END_TEST
 
 /* Who has not answered is left alone for a while; not who has been heard of since, or has its slot. */
 START_TEST(the_silent_are_left_alone) {
-    uint64_t kept;
+    struct weir_answers said;
+    uint64_t began = weir__ledger_now();
 
     own = join(driver, 0);
     comes(0, 10, 5);
     comes(1, 20, 1);
     comes(2, 40, 3);
-    ANSWERS(0, ask(MIB, 100, &kept));
-    MUST_EQ(kept, 0);
-    ANSWERS(0, ask(MIB, 100, &kept));
-    MUST_EQ(kept, 70); /* what they have cannot be asked for */
+    ANSWERS(0, ask(MIB, 100, &said));
+    MUST_EQ(said.kept, 0);
+    MUST_EQ(said.late, 1);
+    MUST_EQ(said.awaited, 1);
+    said = weir__neighbours_ask(own, MIB, began, ms_from_now(100)); /* the same request goes on */
+    MUST_EQ(said.kept, 0);
+    MUST_EQ(said.late, 0);
+    MUST_EQ(said.awaited, 1);
+    ANSWERS(0, ask(MIB, 100, &said));
+    MUST_EQ(said.kept, 70); /* what they have cannot be asked for */
+    MUST_EQ(said.late, 0);
+    MUST_EQ(said.awaited, 0);
     has_idle(1, 20, 1);
-    ANSWERS(0, ask(MIB, 100, &kept));
-    MUST_EQ(kept, 50);
+    ANSWERS(0, ask(MIB, 100, &said));
+    MUST_EQ(said.kept, 50);
     other[2].start++;
     has_idle(2, 40, 3);
-    ANSWERS(0, ask(MIB, 100, &kept));
-    MUST_EQ(kept, 30);
+    ANSWERS(0, ask(MIB, 100, &said));
+    MUST_EQ(said.kept, 30);
     leave(own);
 }
 END_TEST
 
 /* So many at once, and then the rest. */
 START_TEST(more_than_are_asked_at_once) {
-    uint64_t kept, sum = 0;
+    struct weir_answers said;
+    uint64_t sum = 0;
 
     own = join(driver, 0);
     for (int i = 0; i < OTHERS; i++) {
         comes(i, (uint64_t)i + 1, 0);
         sum += (uint64_t)i + 1;
     }
-    ANSWERS(0, ask(MIB, 200, &kept));
-    ANSWERS(0, ask(MIB, 200, &kept));
-    MUST_EQ(kept, sum);
+    ANSWERS(0, ask(MIB, 200, &said));
+    ANSWERS(0, ask(MIB, 200, &said));
+    MUST_EQ(said.kept, sum);
     leave(own);
 }
 END_TEST
@@ -279,13 +292,13 @@ static void *act(void *way) {
 START_TEST(what_counts_as_an_answer) {
     static const uint64_t given[WAYS] = {7, 10, 10, 10, 0};
     pthread_t thread;
-    uint64_t kept;
+    struct weir_answers said;
 
     own = join(driver, 0);
     comes(0, 10, 0);
     comes(1, 20, 1); /* which is silent */
     ANSWERS(0, pthread_create(&thread, NULL, act, &_i));
-    ANSWERS(given[_i], ask(MIB, 200, &kept));
+    ANSWERS(given[_i], ask(MIB, 200, &said));
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(own_entry().until_ns, 0);
     leave(own);

@@ -304,7 +304,7 @@ START_TEST(a_share_of_nothing_and_one_beforehand) {
     options.limit = (weir_amount){.kind = WEIR_AMOUNT_DEFAULT};
     options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_SHARE};
     OK(weir_allocator_create(&options, &a));
-    MUST_EQ(stats_of(a).reserve, 256 * MIB);
+    MUST_EQ(stats_of(a).reserve, 224 * MIB); /* of units; a 64th is left */
     end();
 }
 END_TEST
@@ -454,6 +454,90 @@ START_TEST(what_is_undone_breaks_no_capture) {
 }
 END_TEST
 
+/* ---- a limit by what the device has free ----------------------------------------------------------- */
+
+static void (*between)(void); /* once, before the device says what it has free */
+
+static CUresult look_and_act(size_t *free_bytes, size_t *total) {
+    void (*act)(void) = between;
+
+    between = NULL;
+    if (act)
+        act();
+    return driver->cuMemGetInfo(free_bytes, total);
+}
+
+/* A GiB of 8 is left. */
+static void begin_leaving(int world, int kind) {
+    static struct weir_driver watched;
+    weir_options options = options_of(kind, "model", 0);
+
+    start_model(8 * GIB);
+    watched = *driver;
+    watched.cuMemGetInfo = look_and_act;
+    options.front = worlds[world].front;
+    options.leave = bytes_amount(GIB);
+    OK(weir__allocator_create_on(&watched, &options, &a, NULL, 0));
+}
+
+static const int kinds_leaving[] = {KIND_POOL, KIND_REGIONS, KIND_MAPPED};
+
+/* Memory that has come free since is there at once. */
+START_TEST(preallocation_beside_what_is_free_now) {
+    CUdeviceptr others;
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    CU(driver->cuMemAlloc(&others, 6 * GIB));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 4 * GIB, &reserve));
+    MUST_LE(GIB, device_free());
+    CU(driver->cuMemFree(others));
+    OK(weir_preallocate(a, 4 * GIB, &reserve));
+    MUST_EQ(reserve, 4 * GIB);
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 6 * GIB, &reserve));
+    MUST_LE(GIB, device_free());
+    CU(driver->cuMemFree(others));
+    end();
+}
+END_TEST
+
+static void *grown;
+
+static void grow_between(void) {
+    grown = take(3 * GIB);
+}
+
+static void shrink_between(void) {
+    OK(weir_trim(a, 0, NULL));
+}
+
+START_TEST(growth_between_the_figures) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = grow_between;
+    OK(weir_preallocate(a, 6 * GIB, &reserve));
+    MUST(between == NULL);
+    MUST_LE(6 * GIB, reserve);
+    give(grown);
+    end();
+}
+END_TEST
+
+START_TEST(a_trim_between_the_figures) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    OK(weir_preallocate(a, 3 * GIB, &reserve));
+    between = shrink_between;
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
+    MUST(between == NULL);
+    MUST_LE(GIB, device_free());
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("limit");
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
@@ -473,5 +557,8 @@ int main(void) {
     tcase_add_loop_test(tests, with_older_drivers, 0, 2);
     tcase_add_test(tests, what_is_undone_goes_at_once);
     tcase_add_test(tests, what_is_undone_goes_in_the_end);
+    tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
+    tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
+    tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -813,11 +813,11 @@ static CUresult note_context(CUresult result) {
 
 /* A program that comes to a device which others have filled with idle memory has nothing yet by which to ask for
  * it, and its context does not fit. */
-static int may_have_context(CUresult result, CUdevice device) {
+static int may_have_context(CUresult result, CUdevice device, struct weir_admission *admission) {
     int any = 0;
 
     if (result == CUDA_ERROR_OUT_OF_MEMORY && enter()) {
-        any = weir__drop_in_ask_for_context(device);
+        any = weir__drop_in_ask_for_context(device, admission);
         leave();
     }
     return any;
@@ -825,15 +825,18 @@ static int may_have_context(CUresult result, CUdevice device) {
 
 CUresult weir__serve_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     CUresult result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    struct weir_admission admission = {0};
 
-    return may_have_context(result, device) ? REAL(cuDevicePrimaryCtxRetain)(context, device)
-                                            : result;
+    while (may_have_context(result, device, &admission))
+        result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+    return result;
 }
 
 CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
     CUresult result = REAL(cuCtxCreate_v2)(context, flags, device);
+    struct weir_admission admission = {0};
 
-    if (may_have_context(result, device))
+    while (may_have_context(result, device, &admission))
         result = REAL(cuCtxCreate_v2)(context, flags, device);
     return note_context(result);
 }
@@ -841,8 +844,9 @@ CUresult weir__serve_cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUde
 CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int count,
                                     unsigned int flags, CUdevice device) {
     CUresult result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
+    struct weir_admission admission = {0};
 
-    if (may_have_context(result, device))
+    while (may_have_context(result, device, &admission))
         result = REAL(cuCtxCreate_v3)(context, affinities, count, flags, device);
     return note_context(result);
 }
@@ -850,8 +854,9 @@ CUresult weir__serve_cuCtxCreate_v3(CUcontext *context, void *affinities, int co
 CUresult weir__serve_cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags,
                                     CUdevice device) {
     CUresult result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
+    struct weir_admission admission = {0};
 
-    if (may_have_context(result, device))
+    while (may_have_context(result, device, &admission))
         result = REAL(cuCtxCreate_v4)(context, parameters, flags, device);
     return note_context(result);
 }
