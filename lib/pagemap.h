@@ -6,7 +6,7 @@
  * entry.  Tables are made as addresses come up and stay until the end, so what a reader holds cannot
  * go: 2 MiB of host memory for every 4 GiB of addresses of which any was ever in use, mapped at once, as
  * a page that is first touched in a hit would cost as much as ten (a virtual machine that has to ask its host for them
- * takes 0.4 ms).
+ * takes 0.4 ms).  Not so where a large block came first: what small ones need of such a table is mapped as they come.
  *
  * Blocks that are large, so that no two of them begin within 512 KiB, have words of their own, one for each 512 KiB:
  * 14 GiB take 224 KiB of them, which stay in a processor's cache, as single words that lie anywhere in 7 MiB do

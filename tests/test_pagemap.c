@@ -77,7 +77,6 @@ START_TEST(values_stand_where_they_were_set) {
 }
 END_TEST
 
-/* Tables are made once for what lies in them. */
 /* Large blocks' words are beside those of pages, and need them not. */
 START_TEST(words_of_large_blocks) {
     uint64_t place = 3 * LEAF_BYTES - WEIR_PAGE;
@@ -102,6 +101,7 @@ START_TEST(words_of_large_blocks) {
 }
 END_TEST
 
+/* Tables are made once for what lies in them. */
 START_TEST(reserving_again_takes_nothing) {
     size_t leaf = sizeof(struct weir__pagemap_leaf), node = sizeof(struct weir__pagemap_node);
 
@@ -219,7 +219,7 @@ static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
     return touched;
 }
 
-/* Where only a large block lies, little of a table is; where a slab came, all of it. */
+/* Where only a large block lies, little of a table is; where a slab came first, all of it. */
 START_TEST(a_large_block_touches_little_of_its_table) {
     size_t all = sizeof(struct weir__pagemap_leaf) / (size_t)sysconf(_SC_PAGESIZE);
     uint64_t base = 5 * LEAF_BYTES + LEAF_BYTES / 2, slab = 9 * LEAF_BYTES;

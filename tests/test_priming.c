@@ -402,8 +402,8 @@ START_TEST(a_mapped_arena_has_tables_from_the_start) {
 }
 END_TEST
 
-/* A 2048th of what was preallocated, and no more for more than 32 GiB; 2 MiB for 128 GiB.   Not of a mapped arena, whose addresses
- * ThreadSanitizer has no room for on such a device. */
+/* A 2048th of what was preallocated, and no more for more than 32 GiB; 2 MiB for 128 GiB.  Not of a mapped arena, whose
+ * addresses ThreadSanitizer has no room for on such a device. */
 START_TEST(tables_have_a_bound) {
     weir_options options = options_for(_i, 100 * GIB);
     weir_allocator *a;
