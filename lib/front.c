@@ -1262,15 +1262,18 @@ static weir_status free_slot(struct weir_front *f, struct weir_span *s, uint64_t
 }
 
 /* Gives a whole block to the engine, which orders its reuse. */
-static weir_status free_whole(struct weir_front *f, struct weir_span *s, weir_stream stream,
-                              struct weir_use_list *uses) {
-    CUdeviceptr base = weir__span_base(s);
+static weir_status free_whole(struct weir_front *f, struct weir_span *s, CUdeviceptr base,
+                              weir_stream stream, struct weir_use_list *uses) {
     size_t bytes = weir__span_bytes(s);
     uint64_t asked = atomic_exchange_explicit(&s->asked, 0, memory_order_relaxed);
     weir_status status;
 
-    if (asked == 0) /* unreached: freed meanwhile, for which two threads must free it at once */
+    /* unreached: freed meanwhile, for which two threads must free it at once, and the record another block's */
+    if (asked == 0 || weir__span_base(s) != base) {
+        if (asked > 0) /* unreached: likewise */
+            atomic_store_explicit(&s->asked, asked, memory_order_relaxed);
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
+    }
     weir__records_end(&f->records, s);
     status = f->ops->free(f->engine, base, stream, uses);
     if (status == WEIR_OK)
@@ -1293,7 +1296,7 @@ static weir_status free_past(struct weir_front *f, struct weir_span *s, uint64_t
     if (uses && captured)
         return weir__engine_refuse(WEIR_E_CAPTURE);
     status = s->slot_units ? free_slot(f, s, address, stream, uses, captured)
-                           : free_whole(f, s, stream, uses);
+                           : free_whole(f, s, address, stream, uses);
     if (status != WEIR_OK)
         return status;
     account(f->loose, -requested, -in_use);

@@ -48,7 +48,7 @@ typedef struct weir_statistics {
     uint64_t reserve_peak;
     uint64_t extent;         /* arena: highest address ever used less base, over all regions */
     uint64_t prealloc_asked; /* preallocation: asked, */
-    uint64_t prealloc_got;   /* really added to the reserve, */
+    uint64_t prealloc_got;   /* really added to the reserve, by tries that gave it back too, */
     uint64_t prealloc_kept;  /* still there after the release threshold had its say, */
     uint64_t prealloc_ns;    /* and the time it took, waits for other processes left out */
     uint64_t host_bytes;     /* host memory that the engine's and the front's records take */

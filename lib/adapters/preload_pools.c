@@ -475,7 +475,9 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
     if (s)
         result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
                                                : change_access(p, s, access, count);
-    else if (is_the_drivers(access, count)) /* so is what it will have */
+    else if (is_the_drivers(access, count) &&
+             atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN)
+        /* so is what it will have */
         atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
@@ -568,13 +570,18 @@ struct weir_served *weir__served_plain(int device, int *state) {
         return NULL;
     begin_making();
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
-    if (!s && (s = make(device, 0, state))) {
-        s->is_plain = 1;
-        atomic_store_explicit(&plain[device], s, memory_order_release);
+    *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
+    if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has made it meanwhile */
+        s = make(device, 0, state);
+        if (s) {
+            s->is_plain = 1;
+            atomic_store_explicit(&plain[device], s, memory_order_release);
+        } else {
+            atomic_store_explicit(&plain_state[device], *state, memory_order_relaxed);
+            say_not_served("plain memory", device, *state);
+        }
     }
     end_making();
-    if (!s && atomic_exchange(&plain_state[device], *state) == WEIR_POOL_OPEN)
-        say_not_served("plain memory", device, *state);
     return s;
 }
 
