@@ -248,24 +248,32 @@ static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledg
     return 0;
 }
 
-/* Everything that somebody may have rung for.  The caller holds `stepping`. */
-static void look(struct weir_neighbours *n) {
+/* Shares fall for who has come, and rise after who has gone. */
+static void fit_shares(struct weir_neighbours *n) {
+    uint64_t weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
     struct weir_sibling *s = NULL;
-    struct weir_ledger_entry entry;
-    uint64_t weights, bytes;
-    int own;
 
-    weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
     while (weights > 0 && (s = weir__siblings_next(&n->own, s)))
         n->calls.resize(s->owner, weights);
+}
+
+/* Everything that somebody may have rung for.  The caller holds `stepping`. */
+static void look(struct weir_neighbours *n) {
+    struct weir_ledger_entry entry;
+    uint64_t bytes;
+    int own;
+
+    fit_shares(n);
     refresh(n);
     own = weir__ledger_slot(&n->ledger);
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         if (!weir__ledger_read(&n->ledger, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
-        if (bytes > 0)
-            answer(n, entry.sequence, bytes);
+        if (bytes == 0)
+            continue;
+        fit_shares(n); /* it may have come just now */
+        answer(n, entry.sequence, bytes);
     }
 }
 
