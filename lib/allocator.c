@@ -142,9 +142,9 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
 }
 
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
-    char holders[400];
+    char holders[WEIR_NEIGHBOURS_SHOWN];
 
-    weir__neighbours_show(n, holders, sizeof holders);
+    weir__neighbours_show(n, holders);
     if (holders[0])
         snprintf(text, bytes, "start these with leave 1GiB (--leave) to keep room for it: %s",
                  holders);
@@ -157,7 +157,7 @@ static weir_status open_context(struct weir_host *host, const struct message *me
     struct weir_admission admission = {0};
     weir_status status;
     CUresult result;
-    char why[480];
+    char why[WEIR_NEIGHBOURS_SHOWN + 80];
 
     do
         result = host->driver->cuDevicePrimaryCtxRetain(&host->context, host->device);

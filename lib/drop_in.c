@@ -116,7 +116,7 @@ static struct weir_neighbours *take_part(const struct weir_driver *driver, CUdev
 /* Once for each device. */
 static void tell_why(struct weir_neighbours *n, CUdevice device, int log) {
     static atomic_int is_told[MOST_DEVICES];
-    char why[480];
+    char why[WEIR_NEIGHBOURS_SHOWN + 80];
 
     if (atomic_exchange(&is_told[device], 1))
         return;

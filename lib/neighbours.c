@@ -519,7 +519,7 @@ static int by_reserve(const void *one, const void *other) {
     return (a->reserve < b->reserve) - (a->reserve > b->reserve);
 }
 
-void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes) {
+void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
     struct holder all[WEIR_LEDGER_SLOTS];
     struct weir_ledger_entry entry;
     size_t count = 0, length = 0;
@@ -534,13 +534,13 @@ void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes) 
     }
     qsort(all, count, sizeof *all, by_reserve);
     text[0] = '\0';
-    for (size_t i = 0; i < count && i < MOST_SHOWN && length < bytes; i++) {
+    for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
         weir__bytes_show(all[i].reserve, reserve, sizeof reserve);
         weir__bytes_show(all[i].idle, idle, sizeof idle);
         weir__quote(all[i].command, name, sizeof name);
-        length +=
-            (size_t)snprintf(text + length, bytes - length, "%sprocess %llu %s has %s, %s idle",
-                             i ? "; " : "", (unsigned long long)all[i].pid, name, reserve, idle);
+        length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
+                                   "%sprocess %llu %s has %s, %s idle", i ? "; " : "",
+                                   (unsigned long long)all[i].pid, name, reserve, idle);
     }
 }
 

@@ -76,7 +76,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
                                          uint64_t deadline);
 
 /* Who else has most of the device, as a person reads it; "" if nobody has any. */
-void weir__neighbours_show(struct weir_neighbours *n, char *text, size_t bytes);
+enum { WEIR_NEIGHBOURS_SHOWN = 600 };
+void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]);
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);

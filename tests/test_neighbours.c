@@ -876,17 +876,22 @@ END_TEST
 
 START_TEST(test_a_context_that_cannot_be) {
     char pid[32], said[1024], path[96];
-    struct child full, also, needy;
+    struct child full, also, less, least, none, needy;
     FILE *file;
     size_t length;
 
     charge_contexts();
     start(&full, "0");
     start(&also, "0");
-    for (int i = 0; i < 24; i++)
+    start(&less, "0");
+    start(&least, "0");
+    start(&none, "0");
+    for (int i = 0; i < 16; i++)
         expect(&full, "take 256", "WEIR_OK");
     for (int i = 0; i < 4; i++)
         expect(&also, "take 256", "WEIR_OK");
+    expect(&less, "take 64", "WEIR_OK");
+    expect(&least, "take 32", "WEIR_OK");
     snprintf(path, sizeof path, "%s/said", folder);
     ck_assert_ptr_nonnull(freopen(path, "w", stderr));
     begin(&needy, _i == 0 ? "0 log error" : "program");
@@ -905,10 +910,12 @@ START_TEST(test_a_context_that_cannot_be) {
     ck_assert_msg(strstr(said, "leave 1GiB (--leave)") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)full.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, "has 6GiB, 0B idle; process ") != NULL, "%s", said);
+    ck_assert_msg(strstr(said, "has 4GiB, 0B idle; process ") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)also.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_ptr_nonnull(strstr(said, "has 1GiB, 0B idle"));
+    ck_assert_ptr_nonnull(strstr(said, "has 1GiB, 0B idle; process "));
+    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, 0B idle"));
+    ck_assert_ptr_null(strstr(said, "32MiB"));
 }
 END_TEST
 

@@ -559,6 +559,26 @@ START_TEST(what_the_device_lacks_is_told) {
 }
 END_TEST
 
+/* A share leaves a 64th of the device, which is all that programs without weir have left of it. */
+START_TEST(in_the_background_a_share_may_be_nothing) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+    uint64_t before;
+
+    (void)leave(100 * MIB);
+    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(driver, &options);
+    before = stats_of(a).reserve;
+    weir__model_advance(1000 * MS);
+    OK(weir_free(a, take(a, 1000), A));
+    ck_assert(log_has("got and kept"));
+    ck_assert_uint_eq(stats_of(a).prealloc_pending, 0);
+    MUST_LE(stats_of(a).reserve, before + 32 * MIB); /* by the request */
+    destroy(a);
+}
+END_TEST
+
 /* ---- other processes ------------------------------------------------------------------------- */
 
 /* A process that holds the lock until it is told to end, or is killed. */
@@ -903,6 +923,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_requests_may_be_first, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
+    tcase_add_loop_test(tests, in_the_background_a_share_may_be_nothing, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_may_pass_in_the_queue, 0, WAYS);
     tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
     tcase_add_loop_test(tests, it_ends_with_the_allocator, 0, WAYS);
