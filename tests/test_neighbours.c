@@ -1095,6 +1095,25 @@ START_TEST(test_preallocated_shares_in_the_background) {
 }
 END_TEST
 
+/* The thread comes again until the other one answers. */
+START_TEST(test_a_share_in_the_background_beside_a_stopped_one) {
+    struct child slow, two;
+
+    start(&slow, "0 prealloc share");
+    start(&two, "0 prealloc share prealloc-mode background prealloc-deadline 60s");
+    stop(&slow);
+    say(&two, "later 20"); /* nobody gives: what a share leaves is had by the request itself */
+    hear(&two);
+    ck_assert_uint_le(figures_of(&two).reserve, 32);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+    for (int i = 0; i < 1000 && figures_of(&two).reserve < 480; i++) {
+        say(&two, "later 20");
+        hear(&two);
+    }
+    ck_assert_uint_ge(figures_of(&two).reserve, 480);
+}
+END_TEST
+
 /* As one that has much to give. */
 START_TEST(test_a_share_waits_for_those_that_are_slow) {
     struct weir_ledger_entry asks = {0};
@@ -1381,6 +1400,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
     tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
+    tcase_add_test(shares, test_a_share_in_the_background_beside_a_stopped_one);
     tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
