@@ -1095,6 +1095,18 @@ START_TEST(test_preallocated_shares_in_the_background) {
 }
 END_TEST
 
+/* Until the deadline, and no longer. */
+START_TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
+    struct child slow, two;
+
+    start(&slow, "0 prealloc share");
+    stop(&slow);
+    start(&two, "0 prealloc share prealloc-deadline 300ms");
+    ck_assert_uint_le(figures_of(&two).reserve, 32);
+    ck_assert_int_eq(kill(slow.pid, SIGCONT), 0);
+}
+END_TEST
+
 /* The thread comes again until the other one answers. */
 START_TEST(test_a_share_in_the_background_beside_a_stopped_one) {
     struct child slow, two;
@@ -1401,6 +1413,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
     tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
     tcase_add_test(shares, test_a_share_in_the_background_beside_a_stopped_one);
+    tcase_add_test(shares, test_a_share_beside_a_stopped_one_has_a_deadline);
     tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
