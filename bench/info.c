@@ -491,6 +491,9 @@ int weir_cmd_info(int argc, char **argv) {
     if (info.measures)
         return measure(&info);
     if (info.processes) {
+        code = weir_cli_settings_finish(&info.settings); /* nothing is ignored silently */
+        if (code != 0)
+            return code;
         holders_look(&holders, ANSWER_NS);
         if (!info.json || info.file)
             holders_print(stdout, &holders);

@@ -203,8 +203,8 @@ static weir_status create(weir_options *options, int device, weir_allocator **al
     return status;
 }
 
-/* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A part of
- * what is free is another a moment later.  What is not supported may be that there are no pools at all, and that there is
+/* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A limit
+ * that is a part of what is free is another a moment later.  What is not supported may be that there are no pools at all, and that there is
  * no device that weir can do nothing with the driver. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
@@ -214,8 +214,7 @@ static int is_of_settings(weir_status status, const weir_options *options) {
     case WEIR_E_INVALID:
         return 1;
     case WEIR_E_LIMIT:
-        return options->limit.kind != WEIR_AMOUNT_OF_FREE &&
-               options->prealloc.kind != WEIR_AMOUNT_OF_FREE;
+        return options->limit.kind != WEIR_AMOUNT_OF_FREE;
     case WEIR_E_NOT_SUPPORTED:
     case WEIR_E_NO_DEVICE:
         return options->peers || options->exportable == WEIR_SWITCH_ON ||
