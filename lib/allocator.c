@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <weir/weir.h>
 
@@ -54,6 +55,7 @@ enum { READS = 4 };
  * one: a program that gets none ends. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
+#define CONTEXT_PAUSE_NS 10000000
 
 static weir_allocator *allocator_of(struct weir_host *host) {
     return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
@@ -137,8 +139,10 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
         return 0;
     answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
                                    admission->began_ns + CONTEXT_NS);
-    admission->is_over = answers.given < CONTEXT_BYTES && !answers.late;
-    return answers.given > 0 || answers.late;
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
+    if (answers.given == 0 && answers.awaited) /* nor is it asked again */
+        nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
+    return answers.given > 0 || answers.awaited;
 }
 
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {

@@ -405,6 +405,22 @@ START_TEST(what_is_told_knows_of_who_was_there) {
 }
 END_TEST
 
+/* It has a second, in which one that has been asked once may still give. */
+START_TEST(a_context_waits_for_who_has_not_answered) {
+    struct weir_admission admission = {0};
+    uint64_t began = weir__ledger_now();
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    while (weir__allocator_admit(own, &admission))
+        ;
+    MUST_LE(1000 * MS, weir__ledger_now() - began);
+    admission = (struct weir_admission){0};
+    MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
+    leave(own);
+}
+END_TEST
+
 /* What somebody writes there does not make the sum any number. */
 START_TEST(weights_are_added_up) {
     own = join(driver, 0);
@@ -648,6 +664,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, only_who_is_asked_gives);
     tcase_add_test(tests, weights_are_added_up);
     tcase_add_test(tests, what_is_told_knows_of_who_was_there);
+    tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
     tcase_add_test(tests, claims_count_until_they_end);
     tcase_add_test(tests, a_step_that_was_counted_before);
     tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);
