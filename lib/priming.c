@@ -37,6 +37,8 @@
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
 #define CHUNK ((uint64_t)1 << 30)
 enum { CHUNKS = 32 };
+/* Of a deadline, what others have to give. */
+enum { OTHERS_PART = 4 };
 
 static uint64_t deadline_ns(const struct weir_priming *p) {
     uint32_t ms = p->host->options.prealloc_deadline_ms;
@@ -122,12 +124,20 @@ static int is_our_turn(struct weir_priming *p) {
     return 1;
 }
 
-/* What others are to give, until the deadline. */
+/* 0: others may still give what there is no room for.  They have a quarter of the deadline: what is free is to be taken
+ * before it has passed. */
+static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) {
+    const struct weir_appeal *s = &p->appeal;
+
+    return !p->host->appeal ||
+           (s->began_ns > 0 && weir__clock_ns() - s->began_ns >= deadline_ns(p) / OTHERS_PART) ||
+           p->host->appeal(p->host, &p->appeal, enough, wanted);
+}
+
 static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     uint64_t lacks = weir__size_less(goal, reserve_of(p));
 
-    while (p->host->appeal && !p->host->appeal(p->host, &p->appeal, lacks, lacks) &&
-           weir__clock_ns() - p->begun_ns < deadline_ns(p))
+    while (!have_given(p, lacks, lacks))
         nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
 }
 
@@ -293,7 +303,7 @@ uint64_t weir__priming_turn(struct weir_priming *p) {
     if (reserve >= p->target || is_late(p))
         return over(p, reserve, reserve < p->target);
     step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
-    if (p->host->appeal && !p->host->appeal(p->host, &p->appeal, step, p->target - reserve)) {
+    if (!have_given(p, step, p->target - reserve)) {
         note(p, reserve, 0);
         return APPEAL_PAUSE_NS;
     }

@@ -1150,6 +1150,18 @@ START_TEST(test_a_share_waits_for_those_that_are_slow) {
 }
 END_TEST
 
+/* What is free is taken before the deadline, though others do not answer until then. */
+START_TEST(test_a_share_is_not_waited_for_until_the_deadline) {
+    struct child stopped, two;
+
+    start(&stopped, "0");
+    fill(&stopped, 704);
+    stop(&stopped);
+    start(&two, "0 prealloc share prealloc-min 128MiB prealloc-deadline 800ms");
+    ck_assert_uint_ge(figures_of(&two).reserve, 256);
+}
+END_TEST
+
 /* Who grows again by what it gave is not asked for ever. */
 START_TEST(test_a_share_beside_one_that_grows_again) {
     struct weir_ledger_entry two_says = {0};
@@ -1414,6 +1426,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
     tcase_add_test(shares, test_a_share_in_the_background_beside_a_stopped_one);
     tcase_add_test(shares, test_a_share_beside_a_stopped_one_has_a_deadline);
+    tcase_add_test(shares, test_a_share_is_not_waited_for_until_the_deadline);
     tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
