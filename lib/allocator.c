@@ -694,6 +694,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
+    atomic_init(&host->share, UINT64_MAX);
     if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
         host->appeal = appeal;
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
@@ -1637,8 +1638,10 @@ static void resize(void *allocator, uint64_t weights) {
         return;
     weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.in_use);
-    if (prealloc->kind == WEIR_AMOUNT_SHARE)
-        weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
+    if (prealloc->kind == WEIR_AMOUNT_SHARE) {
+        atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
+        weir__decay_lower_floor(&host->decay, atomic_load(&host->share));
+    }
     (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
     weir__set_driver_result(result_before);
 }

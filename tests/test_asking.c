@@ -68,7 +68,7 @@ static void tear_down(void) {
 
 static struct weir_sibling sibling;
 static _Atomic uint64_t has_reserve, gives, was_asked;
-static void (*_Atomic in_give)(void); /* called there, if it is not NULL */
+static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
 static void (*_Atomic in_resize)(void); /* likewise, once */
 static _Atomic uint64_t last_weights;
 
