@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <weir/weir.h>
 
@@ -54,6 +55,7 @@ enum { READS = 4 };
  * one: a program that gets none ends. */
 #define CONTEXT_BYTES ((uint64_t)1 << 30)
 #define CONTEXT_NS UINT64_C(1000000000)
+#define CONTEXT_PAUSE_NS 10000000
 
 static weir_allocator *allocator_of(struct weir_host *host) {
     return (weir_allocator *)((char *)host - offsetof(weir_allocator, host));
@@ -137,8 +139,10 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
         return 0;
     answers = weir__neighbours_ask(n, CONTEXT_BYTES, admission->began_ns,
                                    admission->began_ns + CONTEXT_NS);
-    admission->is_over = answers.given < CONTEXT_BYTES && !answers.late;
-    return answers.given > 0 || answers.late;
+    admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
+    if (answers.given == 0 && answers.awaited) /* nor is it asked again */
+        nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
+    return answers.given > 0 || answers.awaited;
 }
 
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
@@ -690,6 +694,7 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         status = weir__harden_open(
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
+    atomic_init(&host->share, UINT64_MAX);
     if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
         host->appeal = appeal;
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
@@ -1633,8 +1638,10 @@ static void resize(void *allocator, uint64_t weights) {
         return;
     weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.in_use);
-    if (prealloc->kind == WEIR_AMOUNT_SHARE)
-        weir__decay_lower_floor(&host->decay, part_of(a, host->apart, prealloc->value, weights));
+    if (prealloc->kind == WEIR_AMOUNT_SHARE) {
+        atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
+        weir__decay_lower_floor(&host->decay, atomic_load(&host->share));
+    }
     (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
     weir__set_driver_result(result_before);
 }

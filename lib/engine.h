@@ -79,6 +79,7 @@ struct weir_host {
     _Atomic uint64_t limit; /* the most the reserve may be; UINT64_MAX: none; see `limited` */
     uint64_t leave; /* bytes on the device that are others': the limit is lowered for them */
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
+    _Atomic uint64_t share;     /* preallocated at most, since others came; UINT64_MAX: none have */
     _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
     uint64_t threshold;         /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;

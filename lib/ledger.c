@@ -400,7 +400,6 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
     entry->pid = (uint64_t)getpid();
     entry->start = l->start;
     entry->namespace = l->namespace;
-    entry->heartbeat_ns = now;
     slot.entry = *entry;
     slot.sum = sum_of(entry);
     if (l->file >= 0)

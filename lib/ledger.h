@@ -47,8 +47,8 @@ struct weir_ledger_answer {
 
 /* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_ledger_entry {
-    uint64_t pid, start, namespace;     /* the ledger fills these in, */
-    uint64_t heartbeat_ns;              /* and when the entry was written */
+    uint64_t pid, start, namespace;     /* the ledger fills these in */
+    uint64_t heartbeat_ns;              /* what stands here knows of what others had written by then */
     uint64_t priority;                  /* whose is lower gives first */
     uint64_t weight;                    /* of its share of the device, in millionths */
     uint64_t limit;                     /* bytes; UINT64_MAX: none */

@@ -100,8 +100,8 @@ static void add(struct weir_holding *sum, const struct weir_holding *h) {
     sum->device_free = h->device_free;
 }
 
-/* What the allocators have now. */
-static void refresh(struct weir_neighbours *n) {
+/* What the allocators have now, by shares that are of that time. */
+static void refresh(struct weir_neighbours *n, uint64_t looked_ns) {
     struct weir_holding sum = {0}, h;
     struct weir_sibling *s = NULL;
     int any = 0;
@@ -113,6 +113,7 @@ static void refresh(struct weir_neighbours *n) {
         any = 1;
     }
     pthread_mutex_lock(&n->lock);
+    n->entry.heartbeat_ns = looked_ns;
     n->entry.limit = sum.limit;
     if (any) { /* else the first is being made, or there is none: what stands there is still so */
         n->entry.reserve = sum.reserve;
@@ -222,12 +223,13 @@ static int has_answered(const struct weir_neighbours *n, uint64_t sequence) {
     return 0;
 }
 
-static void answer(struct weir_neighbours *n, uint64_t sequence, uint64_t bytes) {
+static void answer(struct weir_neighbours *n, uint64_t sequence, uint64_t bytes,
+                   uint64_t looked_ns) {
     unsigned at = n->answers++ % WEIR_LEDGER_ANSWERS;
     uint64_t given = give(n, bytes);
 
     n->seen[at] = sequence;
-    refresh(n);
+    refresh(n, looked_ns);
     pthread_mutex_lock(&n->lock);
     n->entry.answer[at] = (struct weir_ledger_answer){sequence, given};
     n->entry.given += given;
@@ -248,13 +250,15 @@ static uint64_t asked_by(const struct weir_neighbours *n, const struct weir_ledg
     return 0;
 }
 
-/* Shares fall for who has come, and rise after who has gone. */
-static void fit_shares(struct weir_neighbours *n) {
+/* Shares fall for who has come, and rise after who has gone: by when they knew of them. */
+static uint64_t fit_shares(struct weir_neighbours *n) {
+    uint64_t now = weir__ledger_now();
     uint64_t weights = atomic_load(&n->shares) ? weir__neighbours_weights(n) : 0;
     struct weir_sibling *s = NULL;
 
     while (weights > 0 && (s = weir__siblings_next(&n->own, s)))
         n->calls.resize(s->owner, weights);
+    return now;
 }
 
 /* Everything that somebody may have rung for.  The caller holds `stepping`. */
@@ -263,17 +267,14 @@ static void look(struct weir_neighbours *n) {
     uint64_t bytes;
     int own;
 
-    fit_shares(n);
-    refresh(n);
+    refresh(n, fit_shares(n));
     own = weir__ledger_slot(&n->ledger);
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         if (!weir__ledger_read(&n->ledger, slot, &entry))
             continue;
         bytes = slot == own ? 0 : asked_by(n, &entry, (uint64_t)own);
-        if (bytes == 0)
-            continue;
-        fit_shares(n); /* it may have come just now */
-        answer(n, entry.sequence, bytes);
+        if (bytes > 0) /* it may have come just now */
+            answer(n, entry.sequence, bytes, fit_shares(n));
     }
 }
 

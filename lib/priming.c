@@ -37,6 +37,8 @@
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
 #define CHUNK ((uint64_t)1 << 30)
 enum { CHUNKS = 32 };
+/* Of a deadline, what others have to give. */
+enum { OTHERS_PART = 4 };
 
 static uint64_t deadline_ns(const struct weir_priming *p) {
     uint32_t ms = p->host->options.prealloc_deadline_ms;
@@ -122,13 +124,25 @@ static int is_our_turn(struct weir_priming *p) {
     return 1;
 }
 
-/* What others are to give, until the deadline. */
-static void wait_for_others(struct weir_priming *p, uint64_t goal) {
-    uint64_t lacks = weir__size_less(goal, reserve_of(p));
+/* 0: others may still give what there is no room for.  They have a quarter of the deadline: what is free is to be taken
+ * before it has passed. */
+static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) {
+    const struct weir_appeal *s = &p->appeal;
 
-    while (p->host->appeal && !p->host->appeal(p->host, &p->appeal, lacks, lacks) &&
-           weir__clock_ns() - p->begun_ns < deadline_ns(p))
+    return (s->began_ns > 0 && weir__clock_ns() - s->began_ns >= deadline_ns(p) / OTHERS_PART) ||
+           p->host->appeal(p->host, &p->appeal, enough, wanted);
+}
+
+static void wait_for_others(struct weir_priming *p, uint64_t goal) {
+    uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
+
+    if (!p->host->appeal)
+        return;
+    while (!have_given(p, lacks, lacks))
         nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
+    atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
+    if (p->host->relimit)
+        (void)p->host->relimit(p->host);
 }
 
 static void wait_for_turn(struct weir_priming *p) {
@@ -237,8 +251,8 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
 
     text[0] = '\0';
     begin(p);
-    wait_for_others(p, all ? p->target : p->least);
     wait_for_turn(p);
+    wait_for_others(p, all ? p->target : p->least);
     if (all)
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
@@ -289,11 +303,13 @@ uint64_t weir__priming_turn(struct weir_priming *p) {
         note(p, reserve_of(p), 0);
         return LOCK_PAUSE_NS;
     }
+    p->target =
+        weir__size_smaller(p->target, weir__size_larger(atomic_load(&p->host->share), p->least));
     reserve = reserve_of(p);
     if (reserve >= p->target || is_late(p))
         return over(p, reserve, reserve < p->target);
     step = p->target - reserve < p->host->pace ? p->target - reserve : p->host->pace;
-    if (p->host->appeal && !p->host->appeal(p->host, &p->appeal, step, p->target - reserve)) {
+    if (p->host->appeal && !have_given(p, step, p->target - reserve)) {
         note(p, reserve, 0);
         return APPEAL_PAUSE_NS;
     }

@@ -68,11 +68,14 @@ static void tear_down(void) {
 
 static struct weir_sibling sibling;
 static _Atomic uint64_t has_reserve, gives, was_asked;
-static void (*_Atomic in_give)(void); /* called there, if it is not NULL */
+static void (*_Atomic in_give)(void);   /* called there, if it is not NULL */
+static void (*_Atomic in_resize)(void); /* likewise, once */
+static _Atomic uint64_t last_weights;
 
 static void tell(void *owner, struct weir_holding *out) {
     (void)owner;
     out->reserve = atomic_load(&has_reserve);
+    out->idle = atomic_load(&last_weights); /* the more others there are, the more it would give */
 }
 
 static uint64_t give(void *owner, uint64_t bytes) {
@@ -87,7 +90,12 @@ static uint64_t give(void *owner, uint64_t bytes) {
 }
 
 static void resize(void *owner, uint64_t weights) {
-    (void)owner, (void)weights;
+    void (*call)(void) = atomic_exchange(&in_resize, NULL);
+
+    (void)owner;
+    atomic_store(&last_weights, weights);
+    if (call)
+        call();
 }
 
 /* What takes part: NULL, or where. */
@@ -149,6 +157,7 @@ static void has_allocator(void) {
 
 static void says(int i, struct weir_ledger_entry entry) {
     other[i].looked_ns = 0;
+    entry.heartbeat_ns = weir__ledger_now();
     weir__ledger_publish(&other[i], &entry);
 }
 
@@ -361,6 +370,54 @@ START_TEST(only_who_is_asked_gives) {
     MUST_EQ(atomic_load(&was_asked), 5);
     leave(own);
     weir__siblings_leave(&sibling);
+}
+END_TEST
+
+static _Atomic uint64_t came_ns;
+
+static void come_meanwhile(void) {
+    says(0, (struct weir_ledger_entry){.weight = 10});
+    atomic_store(&came_ns, weir__ledger_now());
+}
+
+/* Who comes while the shares are taken is not told, as news, what there was to give before. */
+START_TEST(what_is_told_knows_of_who_was_there) {
+    struct member *m = members;
+    char why[96];
+
+    comes(0, 0, 0);
+    m = try_join(driver, 0, (struct weir_claim){.weight = 5, .shares = 1}, why);
+    own = m->on;
+    MUST(own != NULL);
+    atomic_store(&in_resize, come_meanwhile);
+    has_reserve = 100;
+    has_allocator();
+    weir__ledger_ring(&other[0]);
+    while (atomic_load(&came_ns) == 0)
+        nap(1);
+    for (struct weir_ledger_entry e = {0}; e.heartbeat_ns < atomic_load(&came_ns);) {
+        MUST(weir__ledger_read(&other[0], 1, &e));
+        if (e.heartbeat_ns >= atomic_load(&came_ns))
+            MUST_EQ(e.idle, 15);
+    }
+    weir__siblings_leave(&sibling);
+    leave_as(m);
+}
+END_TEST
+
+/* It has a second, in which one that has been asked once may still give. */
+START_TEST(a_context_waits_for_who_has_not_answered) {
+    struct weir_admission admission = {0};
+    uint64_t began = weir__ledger_now();
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    while (weir__allocator_admit(own, &admission))
+        ;
+    MUST_LE(1000 * MS, weir__ledger_now() - began);
+    admission = (struct weir_admission){0};
+    MUST(!weir__allocator_admit(own, &admission)); /* who did not answer another is left alone */
+    leave(own);
 }
 END_TEST
 
@@ -606,6 +663,8 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
     tcase_add_test(tests, only_who_is_asked_gives);
     tcase_add_test(tests, weights_are_added_up);
+    tcase_add_test(tests, what_is_told_knows_of_who_was_there);
+    tcase_add_test(tests, a_context_waits_for_who_has_not_answered);
     tcase_add_test(tests, claims_count_until_they_end);
     tcase_add_test(tests, a_step_that_was_counted_before);
     tests = suite_add_case(all, "joining", 60, set_up_device, tear_down);

@@ -19,6 +19,7 @@
 #include "drop_in.h"
 #include "ledger.h"
 #include "neighbours.h"
+#include "process_lock.h"
 #include "model/model_shared.h"
 #include "model_device.h"
 #include "allocator_internal.h"
@@ -1095,7 +1096,7 @@ START_TEST(test_preallocated_shares_in_the_background) {
 }
 END_TEST
 
-/* Until the deadline, and no longer. */
+/* A part of the deadline, and no longer. */
 START_TEST(test_a_share_beside_a_stopped_one_has_a_deadline) {
     struct child slow, two;
 
@@ -1126,6 +1127,55 @@ START_TEST(test_a_share_in_the_background_beside_a_stopped_one) {
 }
 END_TEST
 
+/* Who comes meanwhile has it end where its share is by then. */
+START_TEST(test_a_share_in_the_background_falls_for_who_comes) {
+    struct weir_ledger_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct child one, two;
+    uint64_t since;
+
+    start(&one, "0 prealloc share prealloc-mode background");
+    expect(&one, "later 2", "WEIR_OK");
+    ck_assert_uint_lt(figures_of(&one).reserve, 512);
+    start(&two, "0");
+    since = weir__ledger_now();
+    start_model(CAPACITY);
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_look(&ledger, name), 0);
+    weir__ledger_ring(&ledger);
+    for (int slot = 0; says.pid != (uint64_t)one.pid || says.heartbeat_ns < since;
+         slot = (slot + 1) % 2)
+        (void)weir__ledger_read(&ledger, slot, &says); /* until it has heard of that */
+    weir__ledger_close(&ledger);
+    for (int i = 0; i < 100; i++)
+        expect(&one, "later 20", "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&one).reserve, 480);
+    ck_assert_uint_le(figures_of(&one).reserve, 512);
+}
+END_TEST
+
+/* What others have given back by the time that its turn comes is had. */
+START_TEST(test_a_share_asks_when_its_turn_has_come) {
+    struct weir_process_lock lock = WEIR_PROCESS_LOCK_NONE;
+    char name[WEIR_UUID_BYTES];
+    struct child full, two;
+
+    start(&full, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&full, "take 64", "WEIR_OK");
+    start_model(CAPACITY);
+    ck_assert_int_eq(weir__driver_uuid(driver, 0, name), CUDA_SUCCESS);
+    ck_assert_int_eq(weir__process_lock_try(&lock, name), 1);
+    begin(&two, "0 prealloc share");
+    nap(300); /* it waits for its turn, whatever it has asked */
+    expect(&full, "give", "WEIR_OK");
+    weir__process_lock_give(&lock);
+    hear(&two);
+    ck_assert_str_eq(two.reply, "ready");
+    ck_assert_uint_eq(figures_of(&two).reserve, 480);
+}
+END_TEST
+
 /* As one that has much to give. */
 START_TEST(test_a_share_waits_for_those_that_are_slow) {
     struct weir_ledger_entry asks = {0};
@@ -1147,6 +1197,18 @@ START_TEST(test_a_share_waits_for_those_that_are_slow) {
     ck_assert_str_eq(two.reply, "ready");
     ck_assert_uint_eq(figures_of(&two).reserve, 480);
     weir__ledger_close(&ledger);
+}
+END_TEST
+
+/* What is free is taken before the deadline, though others do not answer until then. */
+START_TEST(test_a_share_is_not_waited_for_until_the_deadline) {
+    struct child stopped, two;
+
+    start(&stopped, "0");
+    fill(&stopped, 704);
+    stop(&stopped);
+    start(&two, "0 prealloc share prealloc-min 128MiB prealloc-deadline 800ms");
+    ck_assert_uint_ge(figures_of(&two).reserve, 256);
 }
 END_TEST
 
@@ -1411,9 +1473,12 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(shares, test_reserve_above_a_share_goes, 0, 2);
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
+    tcase_add_test(shares, test_a_share_in_the_background_falls_for_who_comes);
+    tcase_add_test(shares, test_a_share_asks_when_its_turn_has_come);
     tcase_add_test(shares, test_a_share_waits_for_those_that_are_slow);
     tcase_add_test(shares, test_a_share_in_the_background_beside_a_stopped_one);
     tcase_add_test(shares, test_a_share_beside_a_stopped_one_has_a_deadline);
+    tcase_add_test(shares, test_a_share_is_not_waited_for_until_the_deadline);
     tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
