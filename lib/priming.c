@@ -141,8 +141,7 @@ static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     while (!have_given(p, lacks, lacks))
         nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
     atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
-    if (p->host->relimit)
-        (void)p->host->relimit(p->host);
+    (void)p->host->relimit(p->host); /* who has a share has a limit that moves */
 }
 
 static void wait_for_turn(struct weir_priming *p) {

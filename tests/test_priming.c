@@ -579,6 +579,24 @@ START_TEST(in_the_background_a_share_may_be_nothing) {
 }
 END_TEST
 
+/* Of what is free when the driver does not say how much, a step is taken. */
+START_TEST(in_the_background_a_share_of_what_is_not_told) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+
+    (void)leave(GIB);
+    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    a = make_on(driver, &options);
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    weir__model_advance(1000 * MS);
+    OK(weir_free(a, take(a, 1000), A));
+    weir__model_faults_clear();
+    MUST_LE(32 * MIB, stats_of(a).reserve);
+    destroy(a);
+}
+END_TEST
+
 /* ---- other processes ------------------------------------------------------------------------- */
 
 /* A process that holds the lock until it is told to end, or is killed. */
@@ -924,6 +942,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, in_the_background_requests_may_be_first, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_deadline_passes_too, 0, WAYS);
     tcase_add_loop_test(tests, in_the_background_a_share_may_be_nothing, 0, WAYS);
+    tcase_add_loop_test(tests, in_the_background_a_share_of_what_is_not_told, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_may_pass_in_the_queue, 0, WAYS);
     tcase_add_loop_test(tests, a_thread_preallocates, 0, WAYS);
     tcase_add_loop_test(tests, it_ends_with_the_allocator, 0, WAYS);
