@@ -10,7 +10,8 @@
  *
  * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), and serves the
  * next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no write to the
- * map.  It is whoever's the block is.
+ * map.  It is whoever's the block is: of those that begin in the same 512 KiB each holds the last page of these, so
+ * that no two are live at once, and who has that page of the engine writes without a lock.
  *
  * Must not know: cells, streams, engines, the driver.
  */

@@ -174,14 +174,18 @@ static uint64_t play_burst(int left) {
     return before;
 }
 
-/* What a stream leaves when another one calls has an event, however few it records on the way there. */
-START_TEST(who_records_in_vain_does_so_less_often) {
-    uint64_t first, next;
-
+/* The first burst of a load whose streams run dry: the events that it took. */
+static uint64_t begin_bursts(void) {
     settle();
     order.worth = MIB;
     weir__order_dry(&order);
-    first = play_burst(0);
+    return play_burst(0);
+}
+
+/* What a stream leaves when another one calls has an event, however few it records on the way there. */
+START_TEST(who_records_in_vain_does_so_less_often) {
+    uint64_t first = begin_bursts(), next;
+
     MUST_LE(32, first);
     next = play_burst(0);
     MUST_LE(next, first / 2 + 2);
@@ -195,12 +199,8 @@ END_TEST
 
 /* A burst that ended where none did before has left much without an event: events are as close as ever. */
 START_TEST(a_burst_that_ends_elsewhere_begins_anew) {
-    uint64_t first, next;
+    uint64_t first = begin_bursts(), next;
 
-    settle();
-    order.worth = MIB;
-    weir__order_dry(&order);
-    first = play_burst(0);
     for (int i = 0; i < 3; i++)
         play_burst(0);
     next = play_burst(15);

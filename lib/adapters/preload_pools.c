@@ -204,8 +204,8 @@ static weir_status create(weir_options *options, int device, weir_allocator **al
 }
 
 /* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A limit
- * that is a part of what is free is another a moment later.  What is not supported may be that there are no pools at all, and that there is
- * no device that weir can do nothing with the driver. */
+ * that is a part of what is free is another a moment later.  What is not supported may be that there are no
+ * pools at all, and that there is no device that weir can do nothing with the driver. */
 static int is_of_settings(weir_status status, const weir_options *options) {
     if (weir_last_driver_result() != CUDA_SUCCESS)
         return 0;
