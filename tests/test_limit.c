@@ -229,6 +229,20 @@ START_TEST(mistakes_are_told) {
 }
 END_TEST
 
+/* A driver that does not say what is free leaves nothing to go by but the limit. */
+START_TEST(room_for_others_that_is_not_told) {
+    weir_options options = options_of(worlds[_i].kind, "model", 2 * GIB);
+
+    start_model(8 * GIB);
+    options.leave = bytes_amount(5 * GIB);
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    give(take(GIB));
+    weir__model_faults_clear();
+    end();
+}
+END_TEST
+
 /* Growth leaves so much of the device to others, whatever limit the program sets; what others take meanwhile is
  * less for weir, from its next step on.  A fixed arena does not grow. */
 START_TEST(room_for_others) {
@@ -550,6 +564,7 @@ int main(void) {
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
     tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
+    tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);
     tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);
     tcase_add_test(tests, a_share_of_nothing_and_one_beforehand);
     tcase_add_loop_test(tests, a_shared_pool_is_held_to_it, 0, WORLDS);
