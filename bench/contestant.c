@@ -55,6 +55,12 @@ static void choose_arena_mapped(const struct session *session, weir_options *opt
     choose_mapped(options, WEIR_PACKING_BALANCED);
 }
 
+static void choose_arena_vouched(const struct session *session, weir_options *options) {
+    (void)session;
+    choose_mapped(options, WEIR_PACKING_BALANCED);
+    options->stream_checks = WEIR_SWITCH_OFF;
+}
+
 static void choose_arena_fit(const struct session *session, weir_options *options) {
     (void)session;
     choose_mapped(options, WEIR_PACKING_FIT);
@@ -159,6 +165,12 @@ const struct contestant contestants[] = {
      PUBLIC,
      .has_threshold = 1,
      .choose = choose_pool_unchecked,
+     .by_name_only = 1},
+    {.name = "arena-vouched",
+     .what = "arena-mapped, the program vouching for its streams (only by name)",
+     PUBLIC,
+     .needs_virtual = 1,
+     .choose = choose_arena_vouched,
      .by_name_only = 1},
     {.name = "pool-learned",
      .what = "pool, preallocating what a run before needed (only by name)",

@@ -31,7 +31,7 @@ _weir_flags() { # COMMAND
 
 _weir_values() { # COMMAND FLAG
     case $1$2 in
-    bench--contestant | bench-c) echo 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked pool-learned arena-learned pool-headroom arena-headroom' ;;
+    bench--contestant | bench-c) echo 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked arena-vouched pool-learned arena-learned pool-headroom arena-headroom' ;;
     bench--scenario) echo 'pair churn threads streams producer-consumer steal lifecycle' ;;
     bench--subject) echo 'loop driver pool arena pool-bound arena-bound malloc mimalloc tcmalloc' ;;
     bench--arena) echo 'fixed regions mapped' ;;

@@ -11,7 +11,7 @@ complete -c weir -n __fish_use_subcommand -f -a top -d 'the programs that run un
 complete -c weir -n __fish_use_subcommand -f -a help -d 'what a command or a setting does'
 complete -c weir -n '__fish_seen_subcommand_from help' -f -a 'bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict ledger priority leave peers export'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s b -l busy -r -f -d 'Replay also with work on the streams'
-complete -c weir -n '__fish_seen_subcommand_from bench' -s c -l contestant -x -a 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked pool-learned arena-learned pool-headroom arena-headroom' -d 'Only this one'
+complete -c weir -n '__fish_seen_subcommand_from bench' -s c -l contestant -x -a 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked arena-vouched pool-learned arena-learned pool-headroom arena-headroom' -d 'Only this one'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s d -l device -r -f -d 'cuda, cuda:N, model or model:N.  Default'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s i -l iterations -r -f -d 'Stop after N iterations of each trace'
 complete -c weir -n '__fish_seen_subcommand_from bench' -s j -l json -r -d 'Write everything to FILE as a JSON array'
