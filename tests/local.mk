@@ -342,13 +342,13 @@ check-mutants: tests/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
 	LIBS='$(CHECK_LIBS) $(LIBS)' MUTANTS='$(MUTANTS)' MUTANT_SUITES='$(MUTANT_SUITES)' \
 	CPPFLAGS='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
-	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' \
+	MUTANT_SECONDS='$(MUTANT_SECONDS)' MUTANT_LEAST='$(MUTANT_LEAST)' MUTANT_JOBS='$(MUTANT_JOBS)' \
 	$(SHELL) $(top_srcdir)/tests/check-mutants
 
 # And that of mistakes made by rule in these files, each GENERATED_EVERYth, the suites or it find 95 of 100: an
 # hour or two for all.
 EXTRA_DIST += tests/mutants-equivalent
-GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/front.c
+GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/arena_mapped.c lib/arena_regions.c lib/front.c
 GENERATED_EVERY = 1
 generated_suites = tests/test_stats tests/test_engines tests/test_front tests/test_order \
 	tests/test_spans tests/test_misuse tests/test_faults tests/conformance tests/test_worlds
