@@ -59,6 +59,14 @@ static const char *const part_names[] = {
     "WEIR_RUN_TRACE",      "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
+/* Of these the switches, which the preload library reads: by then what is none has been refused here. */
+static const char *const part_switches[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
+                                            "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+                                            "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+#define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
+
+enum { OWN_START = 5 /* of "WEIR_" */ };
+
 /* Names that begin so are the tests'. */
 #define TEST_PREFIX "WEIR_TEST_"
 
@@ -79,8 +87,9 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
     if (reading->message && reading->message_bytes > 0)
         snprintf(reading->message, reading->message_bytes, "%s %s: %s; expected %s%s", variable,
                  quoted, problem, expected,
-                 strcmp(variable, COMPAT) == 0 ? ""
-                                               : " (weir leaves it alone under WEIR_COMPAT=0)");
+                 strncmp(variable, "WEIR_", OWN_START) == 0
+                     ? ""
+                     : " (weir leaves it alone under WEIR_COMPAT=0)");
     return WEIR_E_PARSE;
 }
 
@@ -119,23 +128,27 @@ static weir_status read_own(struct reading *reading) {
     return WEIR_OK;
 }
 
-static weir_status read_compat_switch(struct reading *reading, int *on) {
-    static const char *const off_words[] = {"0", "off", "false", "no"};
-    static const char *const on_words[] = {"1", "on", "true", "yes"};
-    const char *value = getenv(COMPAT);
+/* *on stays where the variable is not set. */
+static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
+    const char *value = getenv(variable);
+    struct weir_problem problem;
 
-    *on = 1;
-    if (!value)
+    if (!value || weir__switch_read(value, on, &problem))
         return WEIR_OK;
-    for (size_t i = 0; i < sizeof on_words / sizeof on_words[0]; i++) {
-        if (strcasecmp(value, on_words[i]) == 0)
-            return WEIR_OK;
-        if (strcasecmp(value, off_words[i]) == 0) {
-            *on = 0;
-            return WEIR_OK;
-        }
+    return refuse(reading, variable, value, problem.text, "0 or 1");
+}
+
+static weir_status read_part_switches(struct reading *reading) {
+    weir_status status = WEIR_OK;
+
+    for (size_t i = 0; i < PART_SWITCHES && status == WEIR_OK; i++) {
+        const char *value = getenv(part_switches[i]);
+        int on;
+
+        if (value && *value) /* empty counts as not set */
+            status = read_switch(reading, part_switches[i], &on);
     }
-    return refuse(reading, COMPAT, value, *value ? "it is no switch" : "it is empty", "0 or 1");
+    return status;
 }
 
 /* -------------------------------------------------- what other programs read ---- */
@@ -352,7 +365,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 /* -------------------------------------------------------------- look-alikes ---- */
 
-enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2, OWN_START = 5 /* of "WEIR_" */ };
+enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
 /* What a name has been found to be like so far. */
 struct likeness {
@@ -454,7 +467,9 @@ static weir_status read_all(struct reading *reading) {
             reading->sources.of[i] = "the program";
     status = read_own(reading);
     if (status == WEIR_OK)
-        status = read_compat_switch(reading, &compat_on);
+        status = read_part_switches(reading);
+    if (status == WEIR_OK)
+        status = read_switch(reading, COMPAT, &compat_on);
     if (status == WEIR_OK && compat_on)
         status = read_compat(reading, &compat);
     if (status != WEIR_OK)

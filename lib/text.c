@@ -230,6 +230,19 @@ int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem
     return 1;
 }
 
+int weir__switch_read(const char *text, int *on, struct weir_problem *problem) {
+    static const char *const words[2][4] = {{"off", "0", "false", "no"},
+                                            {"on", "1", "true", "yes"}};
+
+    for (int value = 0; value < 2; value++)
+        for (size_t i = 0; i < sizeof words[0] / sizeof words[0][0]; i++)
+            if (strcasecmp(text, words[value][i]) == 0) {
+                *on = value;
+                return 1;
+            }
+    return weir__problem(problem, *text ? "it is no switch" : "it is empty");
+}
+
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem) {
     struct decimal decimal;
     const char *rest;

@@ -1538,6 +1538,26 @@ START_TEST(test_compatibility_switch) {
 }
 END_TEST
 
+START_TEST(test_switches_of_parts) {
+    static const char *const names[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
+                                        "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+                                        "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+    static const char *const good[] = {"0", "off", "False", "no", "1", "ON", "true", "yes", ""};
+    static const char *const bad[] = {"2", "maybe", "0 "};
+
+    for (size_t i = 0; i < COUNT(good); i++) {
+        set_variable(names[_i], good[i]);
+        ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
+    }
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        set_variable(names[_i], bad[i]);
+        ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+        assert_complains(names[_i], bad[i], "0 or 1");
+    }
+    unsetenv(names[_i]);
+}
+END_TEST
+
 /* The platform engine has no reserve; JAX ignores the fraction there too. */
 START_TEST(test_platform_is_not_preallocated) {
     set_row(_i);
@@ -1971,6 +1991,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_no_compatibility, truth);
     LOOP(tests, test_platform_is_not_preallocated, truth);
     tcase_add_test(tests, test_compatibility_switch);
+    tcase_add_loop_test(tests, test_switches_of_parts, 0, 6);
     tcase_add_test(tests, test_words_of_preallocate);
     tcase_add_test(tests, test_fractions);
     tcase_add_test(tests, test_both_fractions);
