@@ -306,7 +306,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_NO_ARGS:
         if (!run->dry)
-            argp_error(state, "no command");
+            preloading_no_command(state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -339,6 +339,22 @@ static int clear_trace(const struct run *run) {
     return 0;
 }
 
+/* What the program chooses itself, or the preload library does. */
+static void tell_ignored(const struct run *run) {
+    const weir_options *options = &run->settings.options;
+
+    if (options->device && strcmp(options->device, "cuda") != 0)
+        fprintf(stderr,
+                "weir run: WEIR_DEVICE '%s' is ignored: the program chooses its devices itself, "
+                "GPUs alone\n",
+                options->device);
+    if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
+        fprintf(stderr,
+                "weir run: %s 'create' is ignored: the program's first request on a device "
+                "preallocates\n",
+                weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
+}
+
 static int find_and_set(struct run *run) {
     const char *source, *why;
     char library[4200];
@@ -352,6 +368,7 @@ static int find_and_set(struct run *run) {
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
+    tell_ignored(run);
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
     if (!jsonfile_check_to_add("--json", run->json) ||
