@@ -368,6 +368,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
+    if (options->prealloc.reserved != 0 && prealloc > limit) /* less is, and that is said */
+        return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)

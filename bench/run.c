@@ -72,6 +72,13 @@ static int put(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
+/* What is another program's variable's is not refused where the limit is less. */
+static int put_prealloc_of(struct run *run) {
+    const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
+
+    return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
+}
+
 /* Flags, and unless the environment is left alone what stands for the variables of others. */
 static int put_settings(struct run *run) {
     char text[WEIR_SHOW_BYTES];
@@ -84,7 +91,8 @@ static int put_settings(struct run *run) {
         if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
-        if (put(run, row->variable, text) != 0)
+        if (put(run, row->variable, text) != 0 ||
+            (i == WEIR_SETTING_PREALLOC && put_prealloc_of(run) != 0))
             return 1;
     }
     return 0;

@@ -49,14 +49,26 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
+const char *weir__compat_name(int reserved) {
+    return reserved > 0 && (size_t)reserved <= COMPAT_NAMES ? compat_names[reserved - 1] : NULL;
+}
+
+/* 0: it is none of them. */
+static int compat_number(const char *name) {
+    for (size_t i = 0; name && i < COMPAT_NAMES; i++)
+        if (strcmp(compat_names[i], name) == 0)
+            return (int)i + 1;
+    return 0;
+}
+
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
  * tests/check-variables holds them against the sources. */
 static const char *const part_names[] = {
-    "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
-    "WEIR_RECORD_PROCESS", "WEIR_RECORD_RANGES",    "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
-    "WEIR_RUN_FIRST",      "WEIR_RUN_FOLDER",       "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
-    "WEIR_RUN_SAMPLES",    "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",        "WEIR_RUN_TOP",
-    "WEIR_RUN_TRACE",      "WEIR_RUN_VERBOSE"};
+    "WEIR_MODEL_PROFILE",   "WEIR_MODEL_DEVICES", "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
+    "WEIR_RECORD_PROCESS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
+    "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
+    "WEIR_RUN_PREALLOC_OF", "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+    "WEIR_RUN_TOP",         "WEIR_RUN_TRACE",     "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */
@@ -120,10 +132,12 @@ static weir_status read_own(struct reading *reading) {
                                   reading->message_bytes);
         if (status != WEIR_OK)
             return status;
-        if (!weir__option_is_set(&reading->options, setting)) {
-            reading->options = with_it;
-            reading->sources.of[setting] = variable;
-        }
+        if (weir__option_is_set(&reading->options, setting))
+            continue;
+        reading->options = with_it;
+        reading->sources.of[setting] = variable;
+        if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
+            reading->options.prealloc.reserved = compat_number(getenv("WEIR_RUN_PREALLOC_OF"));
     }
     return WEIR_OK;
 }
@@ -356,6 +370,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_PLATFORM)
         return;
     options->prealloc = amount;
+    options->prealloc.reserved = amount.value > 0 ? compat_number(prealloc_name) : 0;
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
     if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;

@@ -1471,6 +1471,19 @@ START_TEST(test_preallocation_by_compatibility) {
         ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC_AT], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
+    if (!some)
+        return;
+    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
+    options.limit = options.prealloc; /* which the variable knows nothing of */
+    options.limit.reserved = 0;
+    options.limit.value /= 2;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message), WEIR_OK);
+    options.prealloc.reserved = 0;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
+                     WEIR_E_LIMIT);
+    options.prealloc.reserved = 1000;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
+                     WEIR_E_INVALID);
 }
 END_TEST
 
@@ -1861,6 +1874,7 @@ START_TEST(test_no_false_alarm) {
                                         "WEIR_RUN_FOLDER",
                                         "WEIR_RUN_HEAP_PROFILE",
                                         "WEIR_RUN_JSON",
+                                        "WEIR_RUN_PREALLOC_OF",
                                         "WEIR_RUN_SAMPLES",
                                         "WEIR_RUN_SERVE_MALLOC",
                                         "WEIR_RUN_STATS",
