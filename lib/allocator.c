@@ -1664,7 +1664,7 @@ static void resize(void *allocator, uint64_t weights) {
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                              struct weir_claim *claim, int log) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
-    char why[96];
+    char why[WEIR_LEDGER_PATH + 96];
     struct weir_neighbours *n =
         weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
 
