@@ -357,10 +357,12 @@ static void tell_shortage(const json_t *result, char *text, size_t bytes) {
         else
             snprintf(text, bytes,
                      "the limit of %s is below the trace's live peak of %s: no other setting "
-                     "helps",
+                     "helps; weir bench --limit-sweep finds the least that does",
                      there, needed);
     } else {
-        snprintf(text, bytes, "the device or the limit is too small for this trace");
+        snprintf(text, bytes, "the device or the limit is too small for this trace%s",
+                 json_is_integer(limit) ? ": weir bench --limit-sweep finds the least that does"
+                                        : "");
     }
 }
 
@@ -369,7 +371,7 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
     json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
     const char *text = json_string_value(
         json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
-    char why[160];
+    char why[224];
 
     if (outcome->result && failed == 0)
         return 1;

@@ -4,6 +4,7 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "commands.h"
 #include "flags.h"
+#include "replace.h"
 #include "shipped.h"
 
 enum { TO_KEY = 0x5601 };
@@ -121,32 +123,52 @@ static int is_same_file(void) {
            from.st_dev == to.st_dev && from.st_ino == to.st_ino;
 }
 
+/* 0, or errno.  *good: what it is converted from is. */
+static int fill(struct conversion *conversion, const struct format *from, int file, int *good) {
+    if (file < 0)
+        return errno;
+    conversion->sink = sink_on(file, command.to);
+    if (!conversion->sink)
+        return errno;
+    *good = convert(conversion, from);
+    if (!sink_close(conversion->sink) && !conversion->failed)
+        conversion->failed = errno ? errno : EIO;
+    return conversion->failed;
+}
+
+/* A file is replaced as a whole, or left as it was. */
+static int write_file(struct conversion *conversion, const struct format *from, int *good) {
+    struct weir_replacement made;
+    int why = weir__replace_begin(&made, command.to, 0666);
+
+    if (why != 0)
+        return why;
+    why = fill(conversion, from, fcntl(made.file, F_DUPFD_CLOEXEC, 3), good);
+    if (*good || why != 0)
+        return weir__replace_end(&made, why, 0);
+    (void)weir__replace_end(&made, ECANCELED, 0);
+    return 0;
+}
+
 static int write_to(struct conversion *conversion, const struct format *from) {
-    struct stat status;
-    int good;
+    int good = 0, why;
 
     if (is_same_file())
         return fail(command.to, "is where it comes from");
-    conversion->sink = sink_open(command.to, command.to);
-    if (!conversion->sink)
-        return fail(command.to, strerror(errno));
-    good = convert(conversion, from);
-    if (!sink_close(conversion->sink) && !conversion->failed)
-        conversion->failed = errno ? errno : EIO;
-    if (good && !conversion->failed) {
-        if (conversion->left_out)
-            fprintf(
-                stderr, "weir convert: %s: %" PRIu64 " events left out: %s has no place for %s\n",
+    why = !sink_can(command.to) ? ENOTSUP
+          : strcmp(command.to, "-") == 0
+              ? fill(conversion, from, fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3), &good)
+              : write_file(conversion, from, &good);
+    if (why != 0)
+        return fail(command.to, strerror(why));
+    if (!good)
+        return fail(command.from, conversion->message[0]         ? conversion->message
+                                  : conversion->lines.message[0] ? conversion->lines.message
+                                                                 : "out of memory");
+    if (conversion->left_out)
+        fprintf(stderr, "weir convert: %s: %" PRIu64 " events left out: %s has no place for %s\n",
                 command.from, conversion->left_out, command.format->name, command.format->lacks);
-        return 0;
-    }
-    if (strcmp(command.to, "-") != 0 && lstat(command.to, &status) == 0 && S_ISREG(status.st_mode))
-        (void)unlink(command.to); /* half a file is none */
-    if (conversion->failed)
-        return fail(command.to, strerror(conversion->failed));
-    return fail(command.from, conversion->message[0]         ? conversion->message
-                              : conversion->lines.message[0] ? conversion->lines.message
-                                                             : "out of memory");
+    return 0;
 }
 
 static int run(void) {

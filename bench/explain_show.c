@@ -212,7 +212,7 @@ static void print_groups(FILE *file, const struct explain *explain, size_t most)
     for (size_t i = 0; i < explain->group_count && i < most; i++)
         print_group(file, explain, explain->groups[i], by_width);
     if (explain->group_count > most)
-        fprintf(file, "%10s %zu more lines of blocks, none larger: --explain=%zu shows all\n",
+        fprintf(file, "%10s %zu more lines, of blocks none larger: --explain=%zu shows all\n",
                 "...", explain->group_count - most, explain->group_count);
 }
 

@@ -220,8 +220,7 @@ static const char *profile_problem(const char *path, const struct stat *is) {
     return NULL;
 }
 
-/* "--profile" or "WEIR_PROFILE", whichever set it. */
-static const char *label_of(const struct weir_cli_settings *settings, enum weir_setting setting) {
+const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting) {
     const char *source = settings->sources.of[setting];
 
     return !source ? weir__setting_row(setting)->name
@@ -232,12 +231,12 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
     const char *path = settings->options.verdict;
 
     return path && strcmp(path, "stderr") != 0 && strcmp(path, "off") != 0 &&
-           !jsonfile_check_to_add(label_of(settings, WEIR_SETTING_VERDICT), path);
+           !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
     const char *path = settings->options.profile, *why;
-    const char *label = label_of(settings, WEIR_SETTING_PROFILE);
+    const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
     struct stat is;
 
     if (!path || strcmp(path, "off") == 0)
@@ -369,6 +368,8 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
+    if (options->prealloc.reserved != 0 && prealloc > limit) /* less is, and that is said */
+        return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)
@@ -416,7 +417,7 @@ static void list_devices(const struct weir_cli_device *opened, char *text, size_
 /* What was named cannot be opened: says why, and what could be. */
 static int complain_of_device(const struct weir_cli_settings *settings, const char *text,
                               const struct weir_cli_device *device, const char *why) {
-    const char *label = label_of(settings, WEIR_SETTING_DEVICE);
+    const char *label = weir_cli_label(settings, WEIR_SETTING_DEVICE);
     char expected[640];
 
     if (device->driver && device->count >= 1)

@@ -57,6 +57,9 @@ void weir_cli_settings_set(struct weir_cli_settings *settings, enum weir_setting
  * "weir: --prealloc '4X': ...", and returns the exit code of the program: 0, or 1. */
 int weir_cli_settings_finish(struct weir_cli_settings *settings);
 
+/* "--profile" or "WEIR_PROFILE", whichever set it; else the setting's name. */
+const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_setting setting);
+
 /* Puts every value that a flag gave into the environment (WEIR_<OPTION>), for a program to be run.
  * 0, or 1 with a message printed. */
 int weir_cli_settings_export(const struct weir_cli_settings *settings);

@@ -26,21 +26,56 @@ static void check_text(char *text) {
             *text = '?';
 }
 
-static void add(const char *device, void *context) {
-    struct holders *h = context;
-    struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more);
-    struct weir_ledger ledger;
+/* NULL: no memory. */
+static struct holders_device *add_device(struct holders *h, const char *name) {
+    struct holders_device *more = realloc(h->devices, (h->count + 1) * sizeof *more), *d;
 
     if (!more)
-        return;
+        return NULL;
     h->devices = more;
+    d = &more[h->count++];
+    memset(d, 0, sizeof *d);
+    snprintf(d->name, sizeof d->name, "%s", name);
+    check_text(d->name);
+    return d;
+}
+
+static void add(const char *device, void *context) {
+    struct weir_ledger ledger;
+
     if (weir__ledger_look(&ledger, device) != 0)
         return;
     weir__ledger_ring(&ledger);
     weir__ledger_close(&ledger);
-    memset(&more[h->count], 0, sizeof *more);
-    snprintf(more[h->count].name, sizeof more->name, "%s", device);
-    check_text(more[h->count++].name);
+    (void)add_device(context, device);
+}
+
+/* NULL: none of that name. */
+static struct holders_device *find_device(const struct holders *h, const char *name) {
+    for (size_t i = 0; i < h->count; i++)
+        if (strcmp(h->devices[i].name, name) == 0)
+            return &h->devices[i];
+    return NULL;
+}
+
+int holders_know(const struct holders *h, const char *device) {
+    const struct holders_device *d = find_device(h, device);
+
+    return d && d->total > 0;
+}
+
+void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used) {
+    struct holders_device *d = find_device(h, device);
+
+    if (!d)
+        d = add_device(h, device);
+    if (!d)
+        return;
+    d->total = total;
+    d->used = used;
+    for (size_t i = 0; i < d->count; i++)
+        used = weir__size_less(used, d->entries[i].reserve);
+    d->rest = used;
 }
 
 static void read_entries(struct holders_device *d) {
@@ -102,11 +137,13 @@ void holders_print(FILE *file, const struct holders *h) {
     for (size_t i = 0; i < h->count; i++) {
         const struct holders_device *d = &h->devices[i];
 
+        if (d->total > 0)
+            fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
+                    cell(d->total, total), cell(d->used, used), cell(d->rest, rest));
+        else if (d->count > 0)
+            fprintf(file, "device %s: unknown\n", d->name);
         if (d->count == 0)
             continue;
-        fprintf(file, "device %s: %s, used %s, of that not by weir %s\n", d->name,
-                d->total ? cell(d->total, total) : "unknown", cell(d->used, used),
-                cell(d->rest, rest));
         fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
                 "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
@@ -124,6 +161,10 @@ static json_t *json_entry(const struct weir_ledger_entry *e) {
         jsonfile_integer(e->got), "gave", jsonfile_integer(e->given));
 }
 
+static json_t *known_json(const struct holders_device *d, uint64_t bytes) {
+    return d->total > 0 ? jsonfile_integer(bytes) : json_null();
+}
+
 json_t *holders_json(const struct holders *h) {
     json_t *devices = json_array();
 
@@ -133,11 +174,10 @@ json_t *holders_json(const struct holders *h) {
 
         for (size_t e = 0; e < d->count; e++)
             json_array_append_new(processes, json_entry(&d->entries[e]));
-        json_array_append_new(devices,
-                              json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name, "total",
-                                        d->total ? jsonfile_integer(d->total) : json_null(), "used",
-                                        jsonfile_integer(d->used), "not_by_weir",
-                                        jsonfile_integer(d->rest), "processes", processes));
+        json_array_append_new(devices, json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name,
+                                                 "total", known_json(d, d->total), "used",
+                                                 known_json(d, d->used), "not_by_weir",
+                                                 known_json(d, d->rest), "processes", processes));
     }
     return devices;
 }

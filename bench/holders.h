@@ -13,7 +13,7 @@
 
 struct holders_device {
     char name[WEIR_LEDGER_DEVICE];
-    uint64_t total, used, rest; /* bytes; total 0: nobody has said yet */
+    uint64_t total, used, rest; /* bytes; total 0: nobody has said yet, and none of them is known */
     size_t count;
     struct weir_ledger_entry *entries;
 };
@@ -26,7 +26,11 @@ struct holders {
 
 /* Asks all to say what they have, gives them so long, and reads it, in the place of what was there. */
 void holders_look(struct holders *h, uint64_t wait_ns);
-/* Tables; nothing where there are no devices. */
+/* 1: a process has said what of the device is used. */
+int holders_know(const struct holders *h, const char *device);
+/* What the driver says of a device that they do not know.  No memory for it: it is left out. */
+void holders_note(struct holders *h, const char *device, uint64_t total, uint64_t used);
+/* Tables; of a device without processes a line, if something is known of it. */
 void holders_print(FILE *file, const struct holders *h);
 /* An array; NULL: no memory. */
 json_t *holders_json(const struct holders *h);

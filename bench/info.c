@@ -23,6 +23,7 @@
 #include "learn.h"
 #include "measure.h"
 #include "replace.h"
+#include "size.h"
 #include "text.h"
 
 #define ANSWER_NS UINT64_C(30000000) /* after which processes have said what they have */
@@ -455,6 +456,42 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
+/* Of devices where no process says what is used, the driver does: nobody may be there, or only programs without weir.
+ * On a device model of its own nobody is. */
+static int look_at_processes(struct info *info, struct holders *holders) {
+    const struct weir_driver *driver;
+    int code = weir_cli_settings_finish(&info->settings); /* nothing is ignored silently */
+
+    if (code == 0)
+        code = weir_cli_device_open(&info->settings, &info->device, 1);
+    if (code != 0)
+        return code;
+    holders_look(holders, ANSWER_NS);
+    driver = info->device.driver;
+    for (int i = 0; i < info->device.count; i++) {
+        struct device_facts facts = {0};
+        CUdevice handle;
+
+        if ((driver->charge && !getenv("WEIR_MODEL_SHARED")) ||
+            driver->cuDeviceGet(&handle, i) != CUDA_SUCCESS ||
+            weir__driver_uuid(driver, handle, facts.uuid) != CUDA_SUCCESS ||
+            holders_know(holders, facts.uuid))
+            continue;
+        gather_device(driver, i, &facts);
+        if (facts.has_free)
+            holders_note(holders, facts.uuid, facts.total,
+                         weir__size_less(facts.total, facts.free));
+    }
+    return 0;
+}
+
+static int holds_any(const struct holders *holders) {
+    for (size_t i = 0; i < holders->count; i++)
+        if (holders->devices[i].count > 0)
+            return 1;
+    return 0;
+}
+
 /* 0, or 1 with a message printed. */
 static int measure(struct info *info) {
     int code = weir_cli_settings_finish(&info->settings);
@@ -491,13 +528,12 @@ int weir_cmd_info(int argc, char **argv) {
     if (info.measures)
         return measure(&info);
     if (info.processes) {
-        code = weir_cli_settings_finish(&info.settings); /* nothing is ignored silently */
+        code = look_at_processes(&info, &holders);
         if (code != 0)
             return code;
-        holders_look(&holders, ANSWER_NS);
         if (!info.json || info.file)
             holders_print(stdout, &holders);
-        if (holders.count == 0 && (!info.json || info.file))
+        if (!holds_any(&holders) && (!info.json || info.file))
             printf("no process under weir has memory of a device\n");
     } else {
         code = gather(&info);

@@ -57,3 +57,12 @@ char *preloading_value(const char *library, int *is_there) {
         return strdup(*is_there ? before : library);
     return asprintf(&both, "%s:%s", library, before) < 0 ? NULL : both;
 }
+
+void preloading_no_command(struct argp_state *state) {
+    const char *last = state->argv[state->argc - 1];
+    const char *flag = state->argc > 2 ? state->argv[state->argc - 2] : "";
+
+    if (last[0] != '-' && flag[0] == '-') /* all there is are flags and their values */
+        argp_error(state, "no command: %s took '%s' as its value", flag, last);
+    argp_error(state, "no command");
+}

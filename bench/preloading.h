@@ -6,6 +6,7 @@
 #ifndef WEIR_BENCH_PRELOADING_H
 #define WEIR_BENCH_PRELOADING_H
 
+#include <argp.h>
 #include <stddef.h>
 
 /* As env(1): it failed itself, the command cannot be run, there is no such command. */
@@ -18,5 +19,8 @@ int preloading_find(const char *name, char *path, size_t bytes, const char **why
 /* The value that LD_PRELOAD needs: the library in front of what is there, and not twice.  For free(3);
  * *is_there: it is so already.  NULL: no memory. */
 char *preloading_value(const char *library, int *is_there);
+
+/* There is no command: usage, and which flag took what may be meant as one. */
+void preloading_no_command(struct argp_state *state);
 
 #endif

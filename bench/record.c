@@ -491,7 +491,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "no command");
+        preloading_no_command(state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -12,7 +12,7 @@
 #include "flags.h"
 #include "text.h"
 
-enum { EXPLAIN_KEY = 0x5301, EXPLAINED = 10, MOST_EXPLAINED = 100000 };
+enum { EXPLAIN_KEY = 0x5301, EXPLAINED = 10, MOST_EXPLAINED = INT32_MAX };
 
 struct command {
     struct contest contest;
@@ -64,7 +64,10 @@ static void tell_profile(const char *path) {
 int weir_cmd_replay(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
-         "Replay nothing; tell which calls took the memory, and the N (10) largest blocks.", 0},
+         "Replay nothing; tell which calls took the memory, and of the largest blocks, those that "
+         "are "
+         "alike in one line, N lines (10).",
+         0},
         {0}};
     static const char doc[] =
         "Replays traces on one allocator, each in fresh processes, as fast as it can; or explains "
@@ -73,7 +76,8 @@ int weir_cmd_replay(int argc, char **argv) {
         "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
         "that "
         "comes with weir.\n\n"
-        "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the report.";
+        "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the "
+        "report.";
     struct argp_child children[] = {
         {&contest_argp, 0, NULL, 0}, {weir_settings_argp(), 0, "Allocator settings:", 1}, {0}};
     struct argp argp = {options, parse_argument, "TRACE...", doc, children, NULL, NULL};

@@ -72,6 +72,13 @@ static int put(void *to, const char *name, const char *value) {
     return fprintf(run->said, " %s=%s", name, value) < 0;
 }
 
+/* What is another program's variable's is not refused where the limit is less. */
+static int put_prealloc_of(struct run *run) {
+    const char *name = weir__compat_name(run->settings.options.prealloc.reserved);
+
+    return name ? put(run, "WEIR_RUN_PREALLOC_OF", name) : unsetenv("WEIR_RUN_PREALLOC_OF");
+}
+
 /* Flags, and unless the environment is left alone what stands for the variables of others. */
 static int put_settings(struct run *run) {
     char text[WEIR_SHOW_BYTES];
@@ -84,7 +91,8 @@ static int put_settings(struct run *run) {
         if (!source || strcmp(source, row->variable) == 0 || (run->no_env && !is_flag))
             continue;
         weir__option_show(&run->settings.options, (enum weir_setting)i, text, sizeof text);
-        if (put(run, row->variable, text) != 0)
+        if (put(run, row->variable, text) != 0 ||
+            (i == WEIR_SETTING_PREALLOC && put_prealloc_of(run) != 0))
             return 1;
     }
     return 0;
@@ -306,7 +314,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_NO_ARGS:
         if (!run->dry)
-            argp_error(state, "no command");
+            preloading_no_command(state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -339,6 +347,22 @@ static int clear_trace(const struct run *run) {
     return 0;
 }
 
+/* What the program chooses itself, or the preload library does. */
+static void tell_ignored(const struct run *run) {
+    const weir_options *options = &run->settings.options;
+
+    if (options->device && strcmp(options->device, "cuda") != 0)
+        fprintf(stderr,
+                "weir run: WEIR_DEVICE '%s' is ignored: the program chooses its devices itself, "
+                "GPUs alone\n",
+                options->device);
+    if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
+        fprintf(stderr,
+                "weir run: %s 'create' is ignored: the program's first request on a device "
+                "preallocates\n",
+                weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
+}
+
 static int find_and_set(struct run *run) {
     const char *source, *why;
     char library[4200];
@@ -352,6 +376,7 @@ static int find_and_set(struct run *run) {
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
     if (source && strncmp(source, "flag ", 5) == 0)
         return fail(EXIT_USAGE, "--device", "the program chooses its devices itself");
+    tell_ignored(run);
     if (preloading_find(LIBRARY, library, sizeof library, &why) != 0)
         return fail(EXIT_OWN, library, why);
     if (!jsonfile_check_to_add("--json", run->json) ||

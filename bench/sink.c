@@ -39,42 +39,44 @@ int sink_can(const char *like) {
 #endif
 }
 
-static FILE *open_stdout(void) {
-    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+struct sink *sink_on(int file, const char *like) {
+    struct sink *sink = sink_can(like) ? calloc(1, sizeof *sink) : NULL;
 
-    if (!file && fd >= 0)
-        close(fd);
-    return file;
+    if (!sink) {
+        errno = sink_can(like) ? ENOMEM : ENOTSUP;
+        goto fail;
+    }
+    if (ends_in(like, ".gz"))
+        sink->gzip = gzdopen(file, "wb6");
+    else
+        sink->file = fdopen(file, "w");
+#ifdef HAVE_ZSTD
+    if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
+        fclose(sink->file);
+        free(sink);
+        errno = ENOMEM;
+        return NULL;
+    }
+#endif
+    if (sink->file || sink->gzip)
+        return sink;
+
+fail:
+    free(sink);
+    close(file);
+    return NULL;
 }
 
 struct sink *sink_open(const char *path, const char *like) {
-    struct sink *sink;
+    int file;
 
     if (!sink_can(like)) {
         errno = ENOTSUP;
         return NULL;
     }
-    sink = calloc(1, sizeof *sink);
-    if (!sink)
-        return NULL;
-    if (strcmp(path, "-") == 0)
-        sink->file = open_stdout();
-    else if (ends_in(like, ".gz"))
-        sink->gzip = gzopen(path, "wbe6");
-    else
-        sink->file = fopen(path, "wbe");
-#ifdef HAVE_ZSTD
-    if (sink->file && ends_in(like, ".zst") && !(sink->zstd = ZSTD_createCCtx())) {
-        fclose(sink->file);
-        sink->file = NULL;
-        errno = ENOMEM;
-    }
-#endif
-    if (sink->file || sink->gzip)
-        return sink;
-    free(sink);
-    return NULL;
+    file = strcmp(path, "-") == 0 ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                                  : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return file < 0 ? NULL : sink_on(file, like);
 }
 
 static int fail(struct sink *sink) {

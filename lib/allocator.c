@@ -39,7 +39,7 @@
  * it may lie in. */
 #define PREPARED ((size_t)32 << 30)
 enum { EXTENTS = 16 };
-/* Shares are multiples of it: what pools grow by. */
+/* Shares, and what is held to a limit, are multiples of it: what pools grow by. */
 #define PART_UNIT ((size_t)32 << 20)
 /* Of the device, what shares that are preallocated leave: contexts, and what programs load into theirs. */
 enum { APART_PART = 64 };
@@ -274,6 +274,19 @@ static weir_status set_shares(weir_allocator *a, const struct weir_device_memory
     return WEIR_OK;
 }
 
+/* Another program's variable knows nothing of weir's limit. */
+static void hold_to_limit(weir_allocator *a, const char *asked) {
+    const struct weir_host *host = &a->host;
+    char most[32];
+
+    weir__bytes_show(host->limit, most, sizeof most);
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "%s asks to preallocate %s, above the limit of %s: no more than the limit is "
+              "preallocated",
+              weir__compat_name(host->options.prealloc.reserved), asked, most);
+    a->prealloc = host->limit < PART_UNIT ? host->limit : host->limit / PART_UNIT * PART_UNIT;
+}
+
 /* Amounts become bytes, and are held against each other and the device. */
 static weir_status set_budget(weir_allocator *a, const struct message *message) {
     struct weir_host *host = &a->host;
@@ -303,6 +316,8 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (a->prealloc_min == UINT64_MAX)
         a->prealloc_min = a->prealloc;
     weir__bytes_show(a->prealloc, asked, sizeof asked);
+    if (a->prealloc > host->limit && options->prealloc.reserved != 0)
+        hold_to_limit(a, asked);
     if (a->prealloc > memory.total) {
         weir__bytes_show(memory.total, most, sizeof most);
         return cannot(message, options->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
@@ -1649,7 +1664,7 @@ static void resize(void *allocator, uint64_t weights) {
 struct weir_neighbours *weir__allocator_join(const struct weir_driver *driver, CUdevice device,
                                              struct weir_claim *claim, int log) {
     static const struct weir_neighbours_calls calls = {tell_holding, give_way, resize};
-    char why[96];
+    char why[WEIR_LEDGER_PATH + 96];
     struct weir_neighbours *n =
         weir__neighbours_join(driver, device, &calls, claim, why, sizeof why);
 

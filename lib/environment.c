@@ -49,15 +49,35 @@ static const char *const compat_names[] = {TF_PREALLOC,     TF_ALLOCATOR, TF_GRO
                                            XLA_ALLOCATOR};
 #define COMPAT_NAMES (sizeof compat_names / sizeof compat_names[0])
 
+const char *weir__compat_name(int reserved) {
+    return reserved > 0 && (size_t)reserved <= COMPAT_NAMES ? compat_names[reserved - 1] : NULL;
+}
+
+/* 0: it is none of them. */
+static int compat_number(const char *name) {
+    for (size_t i = 0; name && i < COMPAT_NAMES; i++)
+        if (strcmp(compat_names[i], name) == 0)
+            return (int)i + 1;
+    return 0;
+}
+
 /* What a part of weir reads itself: the device model, and what `weir run' and `weir record' preload.
  * tests/check-variables holds them against the sources. */
 static const char *const part_names[] = {
-    "WEIR_MODEL_PROFILE",  "WEIR_MODEL_DEVICES",    "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
-    "WEIR_RECORD_PROCESS", "WEIR_RECORD_RANGES",    "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
-    "WEIR_RUN_FIRST",      "WEIR_RUN_FOLDER",       "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
-    "WEIR_RUN_SAMPLES",    "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",        "WEIR_RUN_TOP",
-    "WEIR_RUN_TRACE",      "WEIR_RUN_VERBOSE"};
+    "WEIR_MODEL_PROFILE",   "WEIR_MODEL_DEVICES", "WEIR_MODEL_SHARED",     "WEIR_RECORD_FOLDER",
+    "WEIR_RECORD_PROCESS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
+    "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
+    "WEIR_RUN_PREALLOC_OF", "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+    "WEIR_RUN_TOP",         "WEIR_RUN_TRACE",     "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
+
+/* Of these the switches, which the preload library reads: by then what is none has been refused here. */
+static const char *const part_switches[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
+                                            "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+                                            "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+#define PART_SWITCHES (sizeof part_switches / sizeof part_switches[0])
+
+enum { OWN_START = 5 /* of "WEIR_" */ };
 
 /* Names that begin so are the tests'. */
 #define TEST_PREFIX "WEIR_TEST_"
@@ -79,8 +99,9 @@ static weir_status refuse(const struct reading *reading, const char *variable, c
     if (reading->message && reading->message_bytes > 0)
         snprintf(reading->message, reading->message_bytes, "%s %s: %s; expected %s%s", variable,
                  quoted, problem, expected,
-                 strcmp(variable, COMPAT) == 0 ? ""
-                                               : " (weir leaves it alone under WEIR_COMPAT=0)");
+                 strncmp(variable, "WEIR_", OWN_START) == 0
+                     ? ""
+                     : " (weir leaves it alone under WEIR_COMPAT=0)");
     return WEIR_E_PARSE;
 }
 
@@ -111,31 +132,37 @@ static weir_status read_own(struct reading *reading) {
                                   reading->message_bytes);
         if (status != WEIR_OK)
             return status;
-        if (!weir__option_is_set(&reading->options, setting)) {
-            reading->options = with_it;
-            reading->sources.of[setting] = variable;
-        }
+        if (weir__option_is_set(&reading->options, setting))
+            continue;
+        reading->options = with_it;
+        reading->sources.of[setting] = variable;
+        if (setting == WEIR_SETTING_PREALLOC) /* `weir run' took it from another program's */
+            reading->options.prealloc.reserved = compat_number(getenv("WEIR_RUN_PREALLOC_OF"));
     }
     return WEIR_OK;
 }
 
-static weir_status read_compat_switch(struct reading *reading, int *on) {
-    static const char *const off_words[] = {"0", "off", "false", "no"};
-    static const char *const on_words[] = {"1", "on", "true", "yes"};
-    const char *value = getenv(COMPAT);
+/* *on stays where the variable is not set. */
+static weir_status read_switch(struct reading *reading, const char *variable, int *on) {
+    const char *value = getenv(variable);
+    struct weir_problem problem;
 
-    *on = 1;
-    if (!value)
+    if (!value || weir__switch_read(value, on, &problem))
         return WEIR_OK;
-    for (size_t i = 0; i < sizeof on_words / sizeof on_words[0]; i++) {
-        if (strcasecmp(value, on_words[i]) == 0)
-            return WEIR_OK;
-        if (strcasecmp(value, off_words[i]) == 0) {
-            *on = 0;
-            return WEIR_OK;
-        }
+    return refuse(reading, variable, value, problem.text, "0 or 1");
+}
+
+static weir_status read_part_switches(struct reading *reading) {
+    weir_status status = WEIR_OK;
+
+    for (size_t i = 0; i < PART_SWITCHES && status == WEIR_OK; i++) {
+        const char *value = getenv(part_switches[i]);
+        int on;
+
+        if (value && *value) /* empty counts as not set */
+            status = read_switch(reading, part_switches[i], &on);
     }
-    return refuse(reading, COMPAT, value, *value ? "it is no switch" : "it is empty", "0 or 1");
+    return status;
 }
 
 /* -------------------------------------------------- what other programs read ---- */
@@ -343,6 +370,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_PLATFORM)
         return;
     options->prealloc = amount;
+    options->prealloc.reserved = amount.value > 0 ? compat_number(prealloc_name) : 0;
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
     if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;
@@ -352,7 +380,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
 
 /* -------------------------------------------------------------- look-alikes ---- */
 
-enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2, OWN_START = 5 /* of "WEIR_" */ };
+enum { LONGEST_NAME = WEIR_DISTANT, FURTHEST_LIKENESS = 2 };
 
 /* What a name has been found to be like so far. */
 struct likeness {
@@ -454,7 +482,9 @@ static weir_status read_all(struct reading *reading) {
             reading->sources.of[i] = "the program";
     status = read_own(reading);
     if (status == WEIR_OK)
-        status = read_compat_switch(reading, &compat_on);
+        status = read_part_switches(reading);
+    if (status == WEIR_OK)
+        status = read_switch(reading, COMPAT, &compat_on);
     if (status == WEIR_OK && compat_on)
         status = read_compat(reading, &compat);
     if (status != WEIR_OK)

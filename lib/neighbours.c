@@ -594,23 +594,28 @@ static void name_command(char *text, size_t bytes) {
 }
 
 static struct weir_neighbours *make(const struct weir_driver *driver, CUdevice device,
-                                    const struct weir_neighbours_calls *calls, const char *name) {
+                                    const struct weir_neighbours_calls *calls, const char *name,
+                                    char *why, size_t why_bytes) {
     struct weir_neighbours *n = calloc(1, sizeof *n);
 
-    if (!n)
+    if (!n) {
+        snprintf(why, why_bytes, "%s", strerror(errno));
         return NULL;
+    }
     n->own.driver = driver;
     n->own.device = device;
     n->calls = *calls;
     pthread_mutex_init(&n->lock, NULL);
     pthread_mutex_init(&n->asking, NULL);
     if (weir__ledger_open(&n->ledger, name) != 0) {
+        snprintf(why, why_bytes, "%s: %s", n->ledger.path, strerror(errno));
         discard(n);
         return NULL;
     }
     name_command(n->entry.command, sizeof n->entry.command);
     if (start(n))
         return n;
+    snprintf(why, why_bytes, "%s", strerror(errno));
     weir__ledger_close(&n->ledger);
     discard(n);
     return NULL;
@@ -631,9 +636,9 @@ struct weir_neighbours *weir__neighbours_join(const struct weir_driver *driver, 
         if (n->own.driver == driver && n->own.device == device)
             break;
     if (!n) {
-        n = make(driver, device, calls, name);
-        if (!n && !has_failed)
-            snprintf(why, why_bytes, "%s", strerror(errno));
+        n = make(driver, device, calls, name, why, why_bytes);
+        if (has_failed) /* it has been said */
+            why[0] = '\0';
         has_failed |= !n;
         if (n) {
             n->next = first;

@@ -185,7 +185,8 @@ static int share_valid(const weir_amount *amount, int percent, struct weir_probl
 
 static int amount_valid(const struct row *row, const weir_amount *amount, int percent,
                         struct weir_problem *problem) {
-    if (amount->reserved != 0)
+    if (amount->reserved != 0 &&
+        (row->offset != offsetof(weir_options, prealloc) || !weir__compat_name(amount->reserved)))
         return weir__problem(problem, "its reserved field is not 0");
     switch (amount->kind) {
     case WEIR_AMOUNT_DEFAULT:
@@ -1376,7 +1377,8 @@ void weir__option_show(const weir_options *options, enum weir_setting setting, c
 static int limit_holds_prealloc(const weir_options *filled, char *message, size_t message_bytes) {
     char prealloc[WEIR_SPELL_BYTES], limit[WEIR_SPELL_BYTES];
 
-    if (filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
+    if (filled->prealloc.reserved != 0 || /* as much of it as the limit lets it have */
+        filled->prealloc.kind != filled->limit.kind || filled->limit.kind == WEIR_AMOUNT_MAX ||
         filled->prealloc.value <= filled->limit.value)
         return 1;
     weir__amount_spell(&filled->prealloc, prealloc, sizeof prealloc);

@@ -34,20 +34,6 @@ static int write_all(int file, const char *at, size_t count) {
     return 0;
 }
 
-/* Writes, closes, and has it on the disk if that is asked.  0, or errno. */
-static int fill(int file, int is_durable, const void *bytes, size_t count) {
-    int why;
-
-    if (file < 0)
-        return errno;
-    why = write_all(file, bytes, count);
-    if (why == 0 && is_durable && fsync(file) != 0)
-        why = errno;
-    if (close(file) != 0 && why == 0)
-        why = errno;
-    return why;
-}
-
 static void name_folder(const char *path, char folder[PATH_MAX]) {
     const char *slash = strrchr(path, '/');
 
@@ -88,41 +74,41 @@ static int may_follow(const char *path, const struct stat *link) {
     return !open_to_all || link->st_uid == geteuid() || link->st_uid == 0;
 }
 
-static int put_beside(const char *path, const struct stat *before, mode_t mode, int is_durable,
-                      const void *bytes, size_t count) {
-    char beside[PATH_MAX];
-    int file = -1, why;
+/* 0, or errno. */
+static int open_beside(struct weir_replacement *r, const char *path, const struct stat *before,
+                       mode_t mode) {
+    for (int i = 0; i < TRIES && r->file < 0; i++) {
+        int length =
+            snprintf(r->beside, sizeof r->beside, "%s.new.%ld.%d", path, (long)getpid(), i);
 
-    for (int i = 0; i < TRIES && file < 0; i++) {
-        int length = snprintf(beside, sizeof beside, "%s.new.%ld.%d", path, (long)getpid(), i);
-
-        if ((size_t)length >= sizeof beside)
+        if ((size_t)length >= sizeof r->beside)
             return ENAMETOOLONG;
-        file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-        if (file < 0 && errno != EEXIST)
+        r->file = open(r->beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (r->file < 0 && errno != EEXIST)
             break;
     }
-    if (file < 0)
+    if (r->file < 0)
         return errno;
     if (before)
-        (void)fchmod(file, before->st_mode & mode);
-    why = fill(file, is_durable, bytes, count);
-    if (why == 0 && rename(beside, path) != 0)
-        why = errno;
-    if (why != 0)
-        (void)unlink(beside);
-    else if (is_durable)
-        sync_folder(path);
-    return why;
+        (void)fchmod(r->file, before->st_mode & mode);
+    snprintf(r->path, sizeof r->path, "%s", path); /* which is shorter */
+    return 0;
 }
 
-int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
-                       size_t count) {
+/* 0, or errno. */
+static int open_in_place(struct weir_replacement *r, const char *path, int flags, mode_t mode) {
+    r->file = open(path, flags, mode);
+    return r->file < 0 ? errno : 0;
+}
+
+int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mode) {
     int is_link, is_there, flags = O_WRONLY | O_CLOEXEC | O_NOCTTY;
     struct stat link, is;
     char *target = NULL;
     int why;
 
+    r->file = -1;
+    r->path[0] = '\0';
     is_there = lstat(path, &link) == 0;
     if (!is_there && errno != ENOENT) /* who knows what is there */
         return errno;
@@ -135,14 +121,40 @@ int weir__replace_file(const char *path, mode_t mode, int is_durable, const void
     if (!is_there && errno != ENOENT)
         return errno;
     if (is_there && (is_same(&is, STDOUT_FILENO) || is_same(&is, STDERR_FILENO)))
-        return fill(open(path, flags | O_APPEND), 0, bytes, count);
+        return open_in_place(r, path, flags | O_APPEND, mode);
     if (is_there && !S_ISREG(is.st_mode))
-        return fill(open(path, flags), 0, bytes, count);
+        return open_in_place(r, path, flags, mode);
     if (is_link && !is_there) /* it leads to what is still to be made */
-        return fill(open(path, flags | O_CREAT | O_TRUNC, mode), is_durable, bytes, count);
+        return open_in_place(r, path, flags | O_CREAT | O_TRUNC, mode);
     if (is_link && !(target = realpath(path, NULL)))
         return errno;
-    why = put_beside(target ? target : path, is_there ? &is : NULL, mode, is_durable, bytes, count);
+    why = open_beside(r, target ? target : path, is_there ? &is : NULL, mode);
     free(target);
     return why;
+}
+
+int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
+    int is_beside = r->path[0] != '\0';
+
+    if (why == 0 && is_durable && fsync(r->file) != 0 && is_beside)
+        why = errno;
+    if (close(r->file) != 0 && why == 0)
+        why = errno;
+    if (!is_beside)
+        return why;
+    if (why == 0 && rename(r->beside, r->path) != 0)
+        why = errno;
+    if (why != 0)
+        (void)unlink(r->beside);
+    else if (is_durable)
+        sync_folder(r->path);
+    return why;
+}
+
+int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
+                       size_t count) {
+    struct weir_replacement r;
+    int why = weir__replace_begin(&r, path, mode);
+
+    return why != 0 ? why : weir__replace_end(&r, write_all(r.file, bytes, count), is_durable);
 }

@@ -82,6 +82,8 @@ struct weir_sources {
  * of higher precedence, makes it count for nothing: it would count elsewhere. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
                                    char *message, size_t message_bytes);
+/* The variable of another program's that weir_amount.reserved stands for; NULL: none. */
+const char *weir__compat_name(int reserved);
 /* weir_options_set by row; `label` names the option in the message, NULL: the row's name. */
 weir_status weir__option_set(weir_options *options, enum weir_setting setting, const char *label,
                              const char *text, char *message, size_t message_bytes);

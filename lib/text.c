@@ -230,6 +230,19 @@ int weir__amount_read(const char *text, weir_amount *amount, struct weir_problem
     return 1;
 }
 
+int weir__switch_read(const char *text, int *on, struct weir_problem *problem) {
+    static const char *const words[2][4] = {{"off", "0", "false", "no"},
+                                            {"on", "1", "true", "yes"}};
+
+    for (int value = 0; value < 2; value++)
+        for (size_t i = 0; i < sizeof words[0] / sizeof words[0][0]; i++)
+            if (strcasecmp(text, words[value][i]) == 0) {
+                *on = value;
+                return 1;
+            }
+    return weir__problem(problem, *text ? "it is no switch" : "it is empty");
+}
+
 int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_problem *problem) {
     struct decimal decimal;
     const char *rest;
@@ -420,14 +433,14 @@ static int same_letter(char a, char b) {
 }
 
 size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
-    size_t b_length = strlen(b), row[WEIR_DISTANT + 1];
+    size_t b_length = strlen(b), row[WEIR_DISTANT + 1], above[WEIR_DISTANT + 1] = {0};
 
     if (a_length > WEIR_DISTANT || b_length > WEIR_DISTANT)
         return WEIR_DISTANT;
     for (size_t j = 0; j <= b_length; j++)
         row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
+        size_t diagonal = row[0], far = 0; /* two rows up, two letters back */
 
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
@@ -437,6 +450,11 @@ size_t weir__text_distance(const char *a, size_t a_length, const char *b) {
                 best = row[j] + 1;
             if (row[j - 1] + 1 < best)
                 best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) &&
+                same_letter(a[i - 2], b[j - 1]) && far + 1 < best)
+                best = far + 1;
+            far = above[j - 1];
+            above[j - 1] = diagonal;
             diagonal = row[j];
             row[j] = best;
         }

@@ -42,6 +42,8 @@ int weir__fraction_read(const char *text, uint64_t *millionths, struct weir_prob
  * 1e15. */
 int weir__factor_read(const char *text, const char **end, double *factor,
                       struct weir_problem *problem);
+/* "on", "1", "true", "yes", "off", "0", "false", "no", whatever the case: 1 or 0. */
+int weir__switch_read(const char *text, int *on, struct weir_problem *problem);
 /* Decimal digits, at most `most`. */
 int weir__count_read(const char *text, uint64_t most, uint64_t *count,
                      struct weir_problem *problem);

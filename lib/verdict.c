@@ -283,8 +283,8 @@ static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t by
     advise(v, setting, text);
 }
 
-/* As much as would have done, in whole units: another region, or, where the device has no room for one beside what
- * is idle, that once what is idle has gone. */
+/* As much as would have done as things lie, in whole units: another region, or, where the device has no room for one
+ * beside what is idle, that once what is idle has gone.  An estimate: under another limit things lie elsewhere. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
@@ -301,6 +301,13 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
     if (atomic_load(&a->host.own_limit) < limit)
         advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+}
+
+static void advise_more(const weir_allocator *a, weir_verdict *v) {
+    if (v->leave > 0)
+        advise_leaving(a, v);
+    else
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
 }
 
 /* Longer by half as much again, and a second at least. */
@@ -341,12 +348,12 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         return;
     case WEIR_VERDICT_FRAGMENTED:
         advise_mapping(a, v);
+        if (!v->settings[0].name && need_of(a, v) <= free_on(v) &&
+            limit_that_does(a, v) > v->limit) /* no other way */
+            advise_more(a, v);
         return;
     case WEIR_VERDICT_LIMIT:
-        if (v->leave > 0)
-            advise_leaving(a, v);
-        else
-            advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
+        advise_more(a, v);
         return;
     case WEIR_VERDICT_GRAPHS:
     case WEIR_VERDICT_OTHERS: /* before they come */

@@ -155,11 +155,10 @@ static const char *variable_of(const char *name) {
 /* Which way a value may be another. */
 static const char *bound_of(const char *name) {
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
-        return " (at most)";
-    return strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0 ||
-                   strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0
-               ? " (at least)"
-               : "";
+        return " (estimate: at most)";
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
+        return " (estimate: at least)";
+    return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
 }
 
 static void put_settings(struct out *out, const weir_verdict *v) {

@@ -1471,6 +1471,19 @@ START_TEST(test_preallocation_by_compatibility) {
         ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC_AT], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
+    if (!some)
+        return;
+    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
+    options.limit = options.prealloc; /* which the variable knows nothing of */
+    options.limit.reserved = 0;
+    options.limit.value /= 2;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message), WEIR_OK);
+    options.prealloc.reserved = 0;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
+                     WEIR_E_LIMIT);
+    options.prealloc.reserved = 1000;
+    ck_assert_int_eq(weir__options_complete(&options, &options, message, sizeof message),
+                     WEIR_E_INVALID);
 }
 END_TEST
 
@@ -1535,6 +1548,26 @@ START_TEST(test_compatibility_switch) {
         ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
         assert_complains("WEIR_COMPAT", bad[i], "0 or 1");
     }
+}
+END_TEST
+
+START_TEST(test_switches_of_parts) {
+    static const char *const names[] = {"WEIR_RUN_CHILDREN",     "WEIR_RUN_SAMPLES",
+                                        "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
+                                        "WEIR_RUN_TOP",          "WEIR_RUN_VERBOSE"};
+    static const char *const good[] = {"0", "off", "False", "no", "1", "ON", "true", "yes", ""};
+    static const char *const bad[] = {"2", "maybe", "0 "};
+
+    for (size_t i = 0; i < COUNT(good); i++) {
+        set_variable(names[_i], good[i]);
+        ck_assert_int_eq(weir_options_from_env(&options, NULL, 0), WEIR_OK);
+    }
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        set_variable(names[_i], bad[i]);
+        ck_assert_int_eq(weir_options_from_env(&options, message, sizeof message), WEIR_E_PARSE);
+        assert_complains(names[_i], bad[i], "0 or 1");
+    }
+    unsetenv(names[_i]);
 }
 END_TEST
 
@@ -1841,6 +1874,7 @@ START_TEST(test_no_false_alarm) {
                                         "WEIR_RUN_FOLDER",
                                         "WEIR_RUN_HEAP_PROFILE",
                                         "WEIR_RUN_JSON",
+                                        "WEIR_RUN_PREALLOC_OF",
                                         "WEIR_RUN_SAMPLES",
                                         "WEIR_RUN_SERVE_MALLOC",
                                         "WEIR_RUN_STATS",
@@ -1971,6 +2005,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_no_compatibility, truth);
     LOOP(tests, test_platform_is_not_preallocated, truth);
     tcase_add_test(tests, test_compatibility_switch);
+    tcase_add_loop_test(tests, test_switches_of_parts, 0, 6);
     tcase_add_test(tests, test_words_of_preallocate);
     tcase_add_test(tests, test_fractions);
     tcase_add_test(tests, test_both_fractions);

@@ -39,7 +39,8 @@ enum {
 typedef struct weir_amount {
     uint64_t value; /* by kind, as above */
     int kind;       /* WEIR_AMOUNT_ */
-    int reserved;   /* zero */
+    int reserved; /* zero; of prealloc also what weir_options_from_env has put there, when it took the amount from
+                     * a variable of another program's: it is then no more than the limit, with a warning in the log */
 } weir_amount;
 
 /* Engines: X(name, word, value). POOL is the default. */

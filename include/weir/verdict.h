@@ -86,7 +86,8 @@ typedef struct weir_verdict {
     weir_verdict_group groups[WEIR_VERDICT_GROUPS];
     uint64_t
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
-    /* What to try first: one setting, with those that it has no effect without; none where no setting will do. */
+    /* What to try first: one setting, with those that it has no effect without; none where no setting will do.
+     * A limit, and what to leave, are estimates: under another one the same requests lie in other places. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
     uint64_t leave; /* what options.leave keeps for others if `limit` comes of it, else 0 */
 } weir_verdict;

@@ -463,7 +463,7 @@ static int serve_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     int wanted = atomic_load_explicit(&is_wanted, memory_order_relaxed), done;
 
     if (wanted == 0) {
-        wanted = weir__run_flag("WEIR_RUN_SERVE_MALLOC") ? 1 : -1;
+        wanted = weir__run_switch("WEIR_RUN_SERVE_MALLOC", 0) ? 1 : -1;
         atomic_store_explicit(&is_wanted, wanted, memory_order_relaxed);
     }
     if (wanted < 0 || !block || bytes == 0 || is_any_captured() || !enter())

@@ -201,8 +201,9 @@ static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
 
-/* 1 if `weir run' was told so. */
-int weir__run_flag(const char *variable);
+/* 1 if `weir run' was told so; `standard' where it was told nothing, or what is no switch, which is refused where
+ * settings are read. */
+int weir__run_switch(const char *variable, int standard);
 /* A line, if `weir run' was told to be verbose. */
 void weir__run_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* It has refused a request of this thread for good: says why. */

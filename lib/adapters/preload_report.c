@@ -26,6 +26,7 @@
 
 #include "drop_in.h"
 #include "log.h"
+#include "text.h"
 #include "timeline.h"
 
 enum {
@@ -57,17 +58,20 @@ uint64_t weir__unserved_all(void) {
     return all;
 }
 
-int weir__run_flag(const char *variable) {
+int weir__run_switch(const char *variable, int standard) {
     const char *value = getenv(variable);
+    struct weir_problem problem;
 
-    return value && *value && strcmp(value, "0") != 0;
+    if (value)
+        (void)weir__switch_read(value, &standard, &problem);
+    return standard;
 }
 
 void weir__run_tell(const char *format, ...) {
     char text[TEXT_BYTES];
     va_list arguments;
 
-    if (!weir__run_flag("WEIR_RUN_VERBOSE"))
+    if (!weir__run_switch("WEIR_RUN_VERBOSE", 0))
         return;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -237,7 +241,7 @@ static void add_served(struct line *line, const struct weir_served *s, const wei
         (unsigned long long)f->prealloc_ns);
     add_latency(line, s, 0, "alloc_ns");
     add_latency(line, s, 1, "free_ns");
-    if (weir__run_flag("WEIR_RUN_SAMPLES"))
+    if (weir__run_switch("WEIR_RUN_SAMPLES", 0))
         add_events(line, s, count_events(s) / MOST_EVENTS + 1);
     add_timeline(line, s);
     add(line, "}");
@@ -402,7 +406,7 @@ static pid_t served_process;
 /* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
 static void report(void) {
     const char *path = getenv("WEIR_RUN_JSON");
-    int has_path = path && *path, has_text = weir__run_flag("WEIR_RUN_STATS");
+    int has_path = path && *path, has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
     if (weir__drop_in_forked() || getpid() != served_process)
         return;
@@ -431,12 +435,12 @@ static pid_t own_process;
 
 static __attribute__((constructor)) void begin(void) {
     static const char own[] = "libweir-preload.so";
-    const char *children = getenv("WEIR_RUN_CHILDREN"), *preload = getenv("LD_PRELOAD");
+    const char *preload = getenv("LD_PRELOAD");
     char others[4096];
     size_t at = 0;
 
     own_process = getpid();
-    if (!children || strcmp(children, "0") != 0 || !preload)
+    if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
         size_t length = strcspn(preload, ": "), name = sizeof own - 1;
@@ -457,13 +461,14 @@ static __attribute__((constructor)) void begin(void) {
 
 /* What was to be written of a process of which there is nothing; programs that the first one starts are not asked. */
 static void tell_of_nothing(void) {
-    static const char *const wanted[] = {"WEIR_RUN_STATS", "WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE",
-                                         "WEIR_RUN_TRACE"};
-    const char *first = getenv("WEIR_RUN_FIRST");
-    int is_asked = 0;
+    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
+    const char *first = getenv("WEIR_RUN_FIRST"), *file;
+    int is_asked = weir__run_switch("WEIR_RUN_STATS", 0);
 
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
-        is_asked |= weir__run_flag(wanted[i]);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        file = getenv(files[i]);
+        is_asked |= file && *file;
+    }
     if (!is_asked || !first || strtol(first, NULL, 10) != (long)getpid())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",

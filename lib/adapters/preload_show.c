@@ -102,10 +102,9 @@ int weir__start_thread(void *(*of)(void *), const char *name) {
 }
 
 void weir__show_begin(void) {
-    const char *wanted = getenv("WEIR_RUN_TOP");
     int before = errno, error = 0;
 
-    if (wanted && strcmp(wanted, "0") == 0)
+    if (!weir__run_switch("WEIR_RUN_TOP", 1))
         return;
     weir__process_command(show.command, sizeof show.command);
     if (weir__segment_create(&segment, &weir__show_kind) != 0)

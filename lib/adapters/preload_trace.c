@@ -172,7 +172,7 @@ void weir__trace_begin(void) {
 
     if (!wanted || !*wanted)
         wanted = NULL;
-    if (!wanted && !weir__run_flag("WEIR_RUN_SAMPLES"))
+    if (!wanted && !weir__run_switch("WEIR_RUN_SAMPLES", 0))
         return;
     error = wanted ? make_file(wanted) : 0;
     began_ns = weir__clock_ns();
