@@ -14,6 +14,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/arena.h \
 	lib/arena_mapped.c \
 	lib/arena_regions.c \
+	lib/async.c \
+	lib/async.h \
 	lib/bestfit.c \
 	lib/bestfit.h \
 	lib/bias.c \
@@ -102,6 +104,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/pagemap.h \
 	lib/neighbours.c \
 	lib/neighbours.h \
+	lib/nodes.c \
+	lib/nodes.h \
 	lib/peers.c \
 	lib/peers.h \
 	lib/order.c \
