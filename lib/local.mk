@@ -28,6 +28,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/cell.h \
 	lib/cell_table.c \
 	lib/cell_table.h \
+	lib/choice.c \
+	lib/choice.h \
 	lib/chunks.c \
 	lib/chunks.h \
 	lib/clock.h \

@@ -7,6 +7,7 @@
  * This header is for C programs that link it, and tells what each of them holds to.  All of them serve from
  * the process's allocator of the device (weir_device_allocator), which the WEIR_ variables set up, so that
  * two frameworks in a process, and what the program itself asks weir for, share one reserve and one limit.
+ * With nothing set that is a mapped arena where the device can map.
  *
  * Errors.  An interface that knows a status gets one.  Where it has none, a request that is refused is told
  * in one line on standard error, which names what was asked, the reserve, the limit and what the device has

@@ -73,7 +73,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
 /* The allocator of the process for the device that the environment names, made by the first call
- * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Statuses
+ * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Where the
+ * environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, it is a mapped arena, or
+ * where the device cannot map, the pool engine; the same beside libweir-preload.so, which serves that pool.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
@@ -245,7 +247,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator
  * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
  * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
  * from it must be freed before weir_allocator_destroy.
- * E_INVALID: NULL; E_NOT_SUPPORTED: another engine; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * E_INVALID: NULL; E_NOT_SUPPORTED: another engine, as the process's own allocators have it unless WEIR_ENGINE=pool
+ * is set; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 struct CUmemPoolHandle_st;
 WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
                                                  struct CUmemPoolHandle_st **pool);
