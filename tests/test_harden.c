@@ -621,6 +621,47 @@ START_TEST(under_capture_as_it_is) {
 }
 END_TEST
 
+static CUdeviceptr place_of_graphs; /* 0: wherever the driver has it */
+
+static CUresult take_for_graph(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
+                               CUstream stream) {
+    CUresult result = driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
+
+    if (result == CUDA_SUCCESS && place_of_graphs != 0)
+        *block = place_of_graphs;
+    return result;
+}
+
+/* A block lies where a graph's was.  On its shelf, where it is live to all below, it is freed, and no graph's. */
+START_TEST(where_a_graph_had_memory_once) {
+    struct weir_driver table = *driver;
+    unsigned char *block;
+    CUgraph graph;
+    void *node;
+
+    if (worlds[_i].kind != KIND_MAPPED) /* whose addresses come again */
+        return;
+    table.cuMemAllocFromPoolAsync = take_for_graph;
+    open_on(&table, _i, POISON);
+    block = take(900000, A);
+    place_of_graphs = (uintptr_t)block;
+    give(block, A);
+    OK(weir_trim(a, 0, NULL));
+    CU(driver->cuStreamBeginCapture(C, CU_STREAM_CAPTURE_MODE_RELAXED));
+    node = take(1000, C);
+    CU(driver->cuStreamEndCapture(C, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    place_of_graphs = 0;
+    block = take(900000, A);
+    MUST(block == node);
+    give(block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, node, B));
+    OK(weir_trim(a, 0, NULL));
+    MUST_EQ(stats_of(a).late_writes, 0);
+}
+END_TEST
+
 /* Beside somebody's capture nothing that is done here breaks it. */
 START_TEST(beside_a_capture) {
     CUstreamCaptureStatus status;
@@ -745,6 +786,7 @@ int main(void) {
     LOOP(tests, other_streams_memory_is_zeroed, WORLDS * 2);
     LOOP(tests, under_capture, WORLDS - 2); /* the platform engine has no memory of graphs */
     LOOP(tests, under_capture_as_it_is, WORLDS - 2);
+    LOOP(tests, where_a_graph_had_memory_once, WORLDS - 2);
     LOOP(tests, beside_a_capture, WORLDS);
     LOOP(tests, each_driver_call_fails_once, WORLDS);
     LOOP(tests, a_look_that_nobody_waited_for, WORLDS * 2);
