@@ -19,7 +19,7 @@ _FIGURES = """attempts allocs frees hits growth_allocs refusals retries growths 
     kept_out ahead_steps ahead_bytes ahead_ns ahead_refusals prealloc_pending prealloc_waited_ns profile_asked
     profile_runs appeals appeal_bytes yields yield_bytes""".split()
 
-NO_MEMORY, LIMIT, DEVICE_LOST = -2, -4, -7
+NO_MEMORY, LIMIT, DEVICE_LOST, NOT_SUPPORTED = -2, -4, -7, -14
 BYTES, OF_TOTAL, MAX = 1, 2, 4
 
 
@@ -32,8 +32,8 @@ class Amount(ctypes.Structure):
 
 
 class Error(RuntimeError):
-    def __init__(self, what, status):
-        super().__init__(f"weir: {what}: {library.weir_status_message(status).decode()}")
+    def __init__(self, what, status, advice=""):
+        super().__init__(f"weir: {what}: {library.weir_status_message(status).decode()}{advice}")
         self.status = status
 
 
@@ -116,8 +116,12 @@ class Allocator:
         return released.value
 
     def pool(self):
+        """The CUDA memory pool, of the pool engine alone."""
         pool = ctypes.c_void_p()
-        check("pool", library.weir_pool(self.handle, ctypes.byref(pool)))
+        status = library.weir_pool(self.handle, ctypes.byref(pool))
+        if status == NOT_SUPPORTED:
+            raise Error("pool", status, ": only the pool engine has one (WEIR_ENGINE=pool, before the first use of weir)")
+        check("pool", status)
         return pool.value
 
     def stats(self):

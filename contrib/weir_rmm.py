@@ -4,10 +4,13 @@
     rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
 
 pool_resource()      RMM allocates from weir's CUDA pool itself: no call of Python, served by the driver; preallocation,
-                     growth and limit are weir's.  The pool engine only.
+                     growth and limit are weir's.  The pool engine only, which this asks for where the environment
+                     names none: so it comes before anything else that has the process use weir.
 callback_resource()  every request and free is weir's, in the order of RMM's stream, through Python: a few
                      microseconds a call, so best below a pool of RMM's.  A refusal is std::bad_alloc, a MemoryError.
 """
+
+import os
 
 import rmm
 import weir_ctypes
@@ -16,7 +19,14 @@ import weir_ctypes
 def pool_resource(device=0):
     from cuda.bindings import driver
 
-    pool = weir_ctypes.Allocator(device).pool()
+    is_open = "WEIR_ENGINE" not in os.environ
+    if is_open:
+        os.environ["WEIR_ENGINE"] = "pool"
+    try:
+        pool = weir_ctypes.Allocator(device).pool()
+    finally:
+        if is_open:  # it is read once; a child is to choose for itself
+            del os.environ["WEIR_ENGINE"]
     return rmm.mr.CudaAsyncViewMemoryResource(driver.CUmemoryPool(init_value=pool))
 
 

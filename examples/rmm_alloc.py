@@ -8,10 +8,9 @@ import rmm
 import weir_ctypes
 import weir_rmm
 
+rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
 weir = weir_ctypes.Allocator(0)
 weir.free(weir.alloc(1))  # preallocation, if any, is done by now
-
-rmm.mr.set_current_device_resource(weir_rmm.pool_resource())
 reserve = weir.stats().reserve
 buffers = [rmm.DeviceBuffer(size=1 << 20) for _ in range(50)]
 print(f"50 MiB from weir's pool: its reserve was {reserve >> 20} MiB and is {weir.stats().reserve >> 20} MiB")

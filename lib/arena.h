@@ -12,6 +12,7 @@
 #include "engine.h"
 #include "growth.h"
 #include "lock.h"
+#include "nodes.h"
 #include "size.h"
 #include "suballoc.h"
 
@@ -20,8 +21,9 @@ struct weir_arena_backing;
 struct weir_arena {
     struct weir_host *host;
     const struct weir_arena_backing *backing;
-    void *range;           /* arena_mapped.c's own */
-    struct weir_lock lock; /* guards all that follows, and what the backing has */
+    void *range;             /* arena_mapped.c's own */
+    struct weir_nodes nodes; /* what graphs have */
+    struct weir_lock lock;   /* guards all that follows, and what the backing has */
     struct weir_suballoc blocks;
     struct weir_growth_cursor cursor;
     uint64_t

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "allocator_internal.h"
+#include "choice.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"
@@ -19,16 +20,12 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->host.hushed = 1;
 }
 
-int weir__drop_in_can_map(int device) {
+weir_status weir__drop_in_create(weir_options *options, int device, weir_allocator **allocator) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
-    int can = 0;
 
-    return driver && (driver->capabilities & WEIR_CAP_VIRTUAL) &&
-           driver->cuDeviceGetAttribute(&can,
-                                        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                        device) == CUDA_SUCCESS &&
-           can;
+    return driver ? weir__choice_create(driver, device, options, allocator)
+                  : weir_allocator_create(options, allocator); /* which says why not */
 }
 
 void weir__drop_in_lose(weir_allocator *a) {

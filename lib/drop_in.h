@@ -37,8 +37,8 @@ void weir__drop_in_begin(weir_allocator *allocator);
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
-/* 1 if the device of that number knows memory by handles, which an arena can map. */
-int weir__drop_in_can_map(int device);
+/* As weir_allocator_create, of options.device, which is that one; the options may leave the engine open: see choice.h. */
+weir_status weir__drop_in_create(weir_options *options, int device, weir_allocator **allocator);
 
 /* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
 void weir__drop_in_lose(weir_allocator *allocator);

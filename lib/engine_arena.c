@@ -6,6 +6,8 @@
  *
  * A trim waits for the device where frees are open that no event covers.
  *
+ * What is requested on a captured stream is the graph's, and the driver's (nodes.h).
+ *
  * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
  * for the device, and the books' lock.  Taken once an operation; a backing that grows beside requests gives it
  * meanwhile.
@@ -29,6 +31,7 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
     if (!a)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     a->host = host;
+    weir__nodes_open(&a->nodes, host);
     a->backing =
         host->options.arena == WEIR_ARENA_MAPPED ? &weir__arena_mapped : &weir__arena_regions;
     rule = a->backing->rule;
@@ -47,6 +50,7 @@ static weir_status arena_open(struct weir_host *host, void **engine) {
 close_blocks:
     weir__suballoc_close(&a->blocks);
 free_arena:
+    weir__nodes_close(&a->nodes);
     free(a);
     return status;
 }
@@ -64,6 +68,7 @@ static void arena_close(void *engine) {
 
     a->backing->close(a);
     weir__suballoc_close(&a->blocks);
+    weir__nodes_close(&a->nodes);
     free(a);
 }
 
@@ -110,13 +115,29 @@ static weir_status place(struct weir_arena *a, const struct weir_arena_request *
     return result == WEIR_PLACEMENT_OK ? WEIR_OK : weir__engine_refuse(WEIR_E_NO_MEMORY);
 }
 
+/* Of a captured stream, or of the legacy stream beside a capture (906), where nothing may be asked. */
+static weir_status alloc_node(struct weir_arena *a, size_t bytes, weir_stream stream, int before,
+                              CUdeviceptr *block) {
+    weir_status status;
+
+    if (weir__driver_result != CUDA_SUCCESS)
+        return WEIR_E_CAPTURE;
+    status = weir__nodes_alloc(&a->nodes, bytes, stream, block);
+    if (status == WEIR_OK)
+        weir__set_driver_result(before);
+    return status;
+}
+
 static weir_status arena_alloc(void *engine, size_t bytes, weir_stream stream, uint64_t id,
                                int may_grow, CUdeviceptr *block, int *grew) {
     struct weir_arena *a = engine;
     struct weir_placement_block placed;
+    int before = weir__driver_result;
     weir_status status = id ? WEIR_OK : weir__engine_capture(a->host, stream);
     CUresult result;
 
+    if (status == WEIR_E_CAPTURE)
+        return alloc_node(a, bytes, stream, before, block);
     if (status != WEIR_OK)
         return status;
     result = id ? CUDA_SUCCESS : weir__engine_stream_id(a->host, stream, &id);
@@ -144,6 +165,25 @@ static weir_status arena_give(void *engine, CUdeviceptr block, uint64_t id) {
     return status;
 }
 
+static int arena_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
+    struct weir_arena *a = engine;
+    uint64_t start = 0;
+    int ours;
+
+    weir__lock_take(&a->lock);
+    ours = weir__suballoc_holds(&a->blocks, address, &start);
+    weir__lock_give(&a->lock);
+    *base = start;
+    return ours;
+}
+
+/* Of a graph.  What the arena holds by now is none. */
+static int is_node(struct weir_arena *a, CUdeviceptr block) {
+    CUdeviceptr base;
+
+    return weir__nodes_has(&a->nodes, block) && !arena_holds(a, block, &base);
+}
+
 static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream stream,
                               struct weir_use_list *uses) {
     struct weir_arena *a = engine;
@@ -151,6 +191,8 @@ static weir_status arena_free(void *engine, CUdeviceptr block, weir_stream strea
     CUresult result;
     uint64_t id;
 
+    if (is_node(a, block))
+        return weir__nodes_free(&a->nodes, block, stream, uses);
     result = weir__engine_stream_id(a->host, stream, &id);
     if (weir__engine_is_capture(result) && !uses)
         return arena_give(a, block, WEIR_ENGINE_UNKNOWN);
@@ -169,7 +211,7 @@ static int arena_is_live(void *engine, CUdeviceptr block) {
     weir__lock_take(&a->lock);
     live = weir__suballoc_is_live(&a->blocks, block);
     weir__lock_give(&a->lock);
-    return live;
+    return live || is_node(a, block);
 }
 
 static int arena_find(void *engine, CUdeviceptr address, CUdeviceptr *block, size_t *bytes) {
@@ -180,18 +222,6 @@ static int arena_find(void *engine, CUdeviceptr address, CUdeviceptr *block, siz
     found = weir__suballoc_find(&a->blocks, address, block, bytes);
     weir__lock_give(&a->lock);
     return found;
-}
-
-static int arena_holds(void *engine, CUdeviceptr address, CUdeviceptr *base) {
-    struct weir_arena *a = engine;
-    uint64_t start = 0;
-    int ours;
-
-    weir__lock_take(&a->lock);
-    ours = weir__suballoc_holds(&a->blocks, address, &start);
-    weir__lock_give(&a->lock);
-    *base = start;
-    return ours;
 }
 
 static void arena_tend(void *engine, weir_stream stream, uint64_t id) {
@@ -380,6 +410,8 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
     weir__lock_give(&a->lock);
+    if (status == WEIR_OK)
+        weir__nodes_allow(&a->nodes, access);
     return status;
 }
 
@@ -391,6 +423,7 @@ static void arena_figures(void *engine, weir_statistics *out) {
     out->reserve = weir__arena_reserve(a);
     out->reserve_peak = a->reserve_peak;
     weir__lock_give(&a->lock);
+    out->host_bytes += weir__nodes_host_bytes(&a->nodes);
 }
 
 const struct weir_engine weir__engine_arena = {

@@ -21,8 +21,7 @@
  * an allocation puts its stream behind another's work unasked, or even blocks the host for as long as that
  * takes.  recovery.c polls with a deadline instead.
  *
- * Frees of blocks that other streams use too are ordered behind all of them on a stream of their
- * own, so that no stream of the caller ever waits for another.
+ * Frees are async.h's.
  *
  * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken under
  * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
@@ -36,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "async.h"
 #include "engine.h"
 #include "growth.h"
 #include "nvtx.h"
@@ -85,8 +85,7 @@ struct pool {
     _Atomic int peak_has_probes;  /* the driver's own peak counts them, and tells nothing */
     int undone;                   /* one of them lies behind work of another stream */
 
-    pthread_mutex_t joining; /* guards the stream and the order of waits on it */
-    CUstream join_stream;    /* NULL until the first free with uses */
+    struct weir_async async; /* how blocks are freed */
 
     pthread_mutex_t sizing; /* without figures only: guards what follows */
     struct weir_map sizes;  /* address -> bytes */
@@ -222,7 +221,7 @@ static weir_status pool_open(struct weir_host *host, void **engine) {
         return weir__engine_status(host, result);
     }
     pthread_mutex_init(&p->growing, NULL);
-    pthread_mutex_init(&p->joining, NULL);
+    weir__async_open(&p->async, host);
     pthread_mutex_init(&p->sizing, NULL);
     p->unit_ns = UNIT_NS;
     *engine = p;
@@ -274,13 +273,11 @@ static void pool_close(void *engine) {
         drop_probes(p);
         driver->cuMemPoolDestroy(p->pool);
         driver->cuStreamDestroy(p->grow_stream);
-        if (p->join_stream)
-            driver->cuStreamDestroy(p->join_stream);
         weir__driver_leave(driver, &scope);
     }
+    weir__async_close(&p->async);
     weir__map_clear(&p->sizes);
     pthread_mutex_destroy(&p->sizing);
-    pthread_mutex_destroy(&p->joining);
     pthread_mutex_destroy(&p->growing);
     free(p);
 }
@@ -464,30 +461,6 @@ static int reserve_moved(struct pool *p, size_t request, uint64_t started) {
     return grew;
 }
 
-/* A default stream (NULL, 0x1, 0x2) without a current context: the device's own is meant. */
-static CUresult alloc_in_context(struct pool *p, CUdeviceptr *block, size_t bytes,
-                                 weir_stream stream) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = p->host->driver->cuMemAllocFromPoolAsync(block, bytes, p->pool, stream);
-    weir__driver_leave(p->host->driver, &scope);
-    return result;
-}
-
-static CUresult free_in_context(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    struct weir_driver_scope scope;
-    CUresult result = weir__driver_enter(p->host->driver, p->host->context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = p->host->driver->cuMemFreeAsync(block, stream);
-    weir__driver_leave(p->host->driver, &scope);
-    return result;
-}
-
 /* Without figures: notes the block's size. */
 static int keep_size(struct pool *p, CUdeviceptr block, size_t bytes) {
     int kept;
@@ -528,15 +501,9 @@ static weir_status out_of_memory(struct pool *p, size_t bytes) {
     return status;
 }
 
-static CUresult give(struct pool *p, CUdeviceptr block, weir_stream stream) {
-    CUresult result = p->host->driver->cuMemFreeAsync(block, stream);
-
-    return result == CUDA_ERROR_INVALID_CONTEXT ? free_in_context(p, block, stream) : result;
-}
-
 /* Gives a block back that nobody was told of; else it is one of the probe blocks from now on. */
 static void take_back(struct pool *p, CUdeviceptr block, size_t bytes, weir_stream stream) {
-    int is_back = give(p, block, stream) == CUDA_SUCCESS;
+    int is_back = weir__async_give(p->host, block, stream) == CUDA_SUCCESS;
 
     pthread_mutex_lock(&p->growing);
     /* unreached: no place for it, for which the driver must have kept as many before */
@@ -631,7 +598,7 @@ static __attribute__((noinline, cold)) weir_status refused(struct pool *p, CUres
                                                            size_t bytes, weir_stream stream,
                                                            uint64_t reserve, CUdeviceptr *block) {
     if (result == CUDA_ERROR_INVALID_CONTEXT)
-        result = alloc_in_context(p, block, bytes, stream);
+        result = weir__async_take(p->host, p->pool, bytes, stream, block);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         weir_status status = out_of_memory(p, bytes);
 
@@ -714,83 +681,18 @@ static weir_status pool_alloc(void *engine, size_t bytes, weir_stream stream, ui
     return look_at_reserve(p, *block, bytes, stream, started, grew);
 }
 
-/* Makes the joining stream wait for what `stream` was given so far. */
-static CUresult join(struct pool *p, weir_stream stream, uint64_t id) {
-    const struct weir_driver *driver = p->host->driver;
-    struct weir_driver_scope scope;
-    CUevent event = NULL;
-    CUresult result = weir__driver_enter(driver, p->host->context, &scope);
-
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = driver->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS && !p->join_stream)
-        result = driver->cuStreamCreate(&p->join_stream, CU_STREAM_NON_BLOCKING);
-    weir__driver_leave(driver, &scope);
-    if (result == CUDA_SUCCESS)
-        result = weir__engine_record(p->host, event, stream, id);
-    if (result == CUDA_SUCCESS)
-        result = driver->cuStreamWaitEvent(p->join_stream, event, 0);
-    if (event)
-        driver->cuEventDestroy(event); /* the wait outlives the handle */
-    return result;
-}
-
-/* Frees behind the block's stream and every noted one.  The caller holds `joining`. */
-static CUresult free_behind_all(struct pool *p, CUdeviceptr block, weir_stream stream,
-                                struct weir_use_list *uses) {
-    CUresult result = join(p, stream, 0);
-
-    for (size_t i = 0; i < uses->count && result == CUDA_SUCCESS; i++) {
-        result = join(p, uses->use[i].stream, uses->use[i].id);
-        uses->use[i].refused = result == CUDA_ERROR_INVALID_HANDLE;
-    }
-    return result == CUDA_SUCCESS ? p->host->driver->cuMemFreeAsync(block, p->join_stream) : result;
-}
-
-/* An event recorded on a captured stream would draw the joining stream into the capture. */
-static weir_status any_captured(struct pool *p, weir_stream stream, struct weir_use_list *uses) {
-    weir_status status = weir__engine_capture(p->host, stream);
-
-    for (size_t i = 0; i < uses->count && status == WEIR_OK; i++) {
-        status = weir__engine_capture(p->host, uses->use[i].stream);
-        uses->use[i].refused = status == WEIR_E_STREAM;
-    }
-    return status;
-}
-
-static CUresult free_with_uses(struct pool *p, CUdeviceptr block, weir_stream stream,
-                               struct weir_use_list *uses) {
-    CUresult result;
-
-    pthread_mutex_lock(&p->joining);
-    result = free_behind_all(p, block, stream, uses);
-    pthread_mutex_unlock(&p->joining);
-    return result;
-}
-
 static weir_status pool_free(void *engine, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses) {
     struct pool *p = engine;
     size_t bytes = 0;
-    weir_status status = uses ? any_captured(p, stream, uses) : WEIR_OK;
-    CUresult result;
+    weir_status status;
 
-    if (status != WEIR_OK)
-        return status;
     if (!p->has_figures && !take_size(p, block, &bytes))
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
-    result = uses ? free_with_uses(p, block, stream, uses) : give(p, block, stream);
-    if (result == CUDA_SUCCESS)
-        return WEIR_OK;
-    if (!p->has_figures)
+    status = weir__async_free(&p->async, block, stream, uses);
+    if (status != WEIR_OK && !p->has_figures)
         (void)keep_size(p, block, bytes); /* the place it left is still there */
-    if (result == CUDA_ERROR_INVALID_VALUE) {
-        status = weir__engine_capture(p->host, stream);
-        weir__set_driver_result((int)result);
-        return status == WEIR_OK ? WEIR_E_NOT_OWNED : status;
-    }
-    return weir__engine_status(p->host, result);
+    return status;
 }
 
 /* What was taken on request is not for the next synchronisation to give back, which goes down to whole
@@ -998,20 +900,9 @@ static size_t pool_extents(void *engine, struct weir_extent *out, size_t most) {
  * driver (580, seen on an H200), so destroy must see them through. */
 static size_t pool_reclaim(void *engine, size_t *silent) {
     struct pool *p = engine;
-    struct weir_driver_scope scope;
-    CUresult result = CUDA_SUCCESS;
 
     (void)silent;
-    pthread_mutex_lock(&p->joining);
-    if (p->join_stream) {
-        result = weir__driver_enter(p->host->driver, p->host->context, &scope);
-        if (result == CUDA_SUCCESS) {
-            result = p->host->driver->cuStreamQuery(p->join_stream);
-            weir__driver_leave(p->host->driver, &scope);
-        }
-    }
-    pthread_mutex_unlock(&p->joining);
-    return result != CUDA_SUCCESS; /* what cannot be asked may be pending */
+    return (size_t)weir__async_is_pending(&p->async);
 }
 
 /* Kept, so that there is something to say when the device is lost. */

@@ -556,10 +556,15 @@ static struct block *fresh(struct weir_harden *h, size_t total, weir_stream stre
     }
     *b = (struct block){.total = total};
     *status = ask_below(h, total, stream, &b->base);
-    if (*status == WEIR_OK)
-        return b;
-    free(b);
-    return NULL;
+    if (*status != WEIR_OK) {
+        free(b);
+        return NULL;
+    }
+    /* What lies there by now is no graph's, and a free of it goes by what is known of blocks. */
+    pthread_mutex_lock(&h->lock);
+    (void)weir__map_take(&h->graphs, b->base, NULL);
+    pthread_mutex_unlock(&h->lock);
+    return b;
 }
 
 /* Fills what the caller is to find, and what not. */

@@ -14,6 +14,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/arena.h \
 	lib/arena_mapped.c \
 	lib/arena_regions.c \
+	lib/async.c \
+	lib/async.h \
 	lib/bestfit.c \
 	lib/bestfit.h \
 	lib/bias.c \
@@ -26,6 +28,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/cell.h \
 	lib/cell_table.c \
 	lib/cell_table.h \
+	lib/choice.c \
+	lib/choice.h \
 	lib/chunks.c \
 	lib/chunks.h \
 	lib/clock.h \
@@ -102,6 +106,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/pagemap.h \
 	lib/neighbours.c \
 	lib/neighbours.h \
+	lib/nodes.c \
+	lib/nodes.h \
 	lib/peers.c \
 	lib/peers.h \
 	lib/order.c \

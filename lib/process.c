@@ -3,8 +3,8 @@
  *
  * Whoever plugs weir in somewhere (weir/cuda.h, libweir-adapters.so, a program's libraries) comes here, so
  * that all of them have one allocator on a device and none of them has to know of the others.  Each is made
- * when it is first asked for, as the environment says, and is never destroyed; what is made is published
- * with a release store, and from then on found by a load.
+ * when it is first asked for, as the environment says (of which engine: choice.h), and is never destroyed; what
+ * is made is published with a release store, and from then on found by a load.
  *
  * Nothing is made for a question: which device a stream is of is found out with the driver alone, since an
  * allocator holds a context on its device, which takes hundreds of MB there.
@@ -25,6 +25,7 @@
 #include <string.h>
 
 #include "allocator_internal.h"
+#include "choice.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"
@@ -118,6 +119,7 @@ static void leave_to_preload(weir_options *options) {
     weir__log(
         options->log, WEIR_LOG_INFO,
         "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
     options->prealloc_min = options->limit = options->headroom = options->headroom_high =
         (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
@@ -196,7 +198,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
 
         snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
         its.device = names[device];
-        status = weir_allocator_create(&its, &a);
+        status = weir__choice_create(place.driver, device, &its, &a);
         if (status != WEIR_OK)
             goto done;
         atomic_store_explicit(&allocators[device], a, memory_order_release);

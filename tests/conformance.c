@@ -1976,7 +1976,7 @@ static uint64_t graph_memory(CUgraphMem_attribute attribute) {
 START_TEST(captured_blocks_are_the_graph_s) {
     CUstream s = make_stream();
     size_t before = device_free();
-    weir_allocator *a = make(KIND_POOL);
+    weir_allocator *a = make(_i / CAPTURE_MODES);
     void *outside, *passing, *left;
     weir_statistics first, last;
     CUgraphExec exec;
@@ -1986,7 +1986,7 @@ START_TEST(captured_blocks_are_the_graph_s) {
         goto end;
     outside = take(a, MIB, s);
     first = stats_of(a);
-    begin_capture(s, _i);
+    begin_capture(s, _i % CAPTURE_MODES);
     passing = take(a, 3 * MIB, s);
     left = take(a, MIB, s);
     fill(passing, 3 * MIB, 0x11, s);
@@ -2024,14 +2024,14 @@ end:
 }
 END_TEST
 
-/* The other engines have no memory that a graph could own; the capture goes on. */
-START_TEST(captured_requests_are_refused_without_a_pool) {
+/* The platform engine has no memory that a graph could own; the capture goes on. */
+START_TEST(captured_requests_are_refused) {
     CUstream s = make_stream();
-    weir_allocator *a = make(_i);
+    weir_allocator *a = make(KIND_PLATFORM);
     weir_statistics first, last;
     void *none = &none;
 
-    if (_i == KIND_POOL || !has_graphs())
+    if (!has_graphs())
         goto end;
     OK(weir_free(a, take(a, 1000, s), s));
     first = stats_of(a);
@@ -2132,7 +2132,7 @@ START_TEST(aborted_capture_leaks_nothing) {
         CUgraph graph = NULL;
 
         begin_capture(s, mode);
-        if (_i == KIND_POOL) {
+        if (_i != KIND_PLATFORM) {
             block = take(a, MIB, s);
             fill(take(a, MIB, s), MIB, 1, s); /* whose free was still to come */
             OK(weir_free(a, block, s));
@@ -2871,7 +2871,7 @@ static void add_each(TCase *tests) {
     tcase_add_loop_test(tests, random_work_in_four_threads, 0, KIND_COUNT);
     tcase_add_loop_test(tests, latencies_are_kept_on_demand, 0, KIND_COUNT);
     tcase_add_loop_test(tests, the_current_context_is_left_alone, 0, KIND_COUNT);
-    tcase_add_loop_test(tests, captured_requests_are_refused_without_a_pool, 0, KIND_COUNT);
+    tcase_add_test(tests, captured_requests_are_refused);
     tcase_add_loop_test(tests, streams_beside_a_capture_are_served, 0, KIND_COUNT);
     tcase_add_loop_test(tests, frees_of_blocks_from_outside_a_capture, 0, KIND_COUNT);
     tcase_add_loop_test(tests, aborted_capture_leaks_nothing, 0, KIND_COUNT);
@@ -2881,7 +2881,7 @@ static void add_each(TCase *tests) {
 static void add_single(TCase *tests) {
     tcase_add_test(tests, several_allocators_beside_each_other);
     tcase_add_test(tests, the_pool_can_be_shared);
-    tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, CAPTURE_MODES);
+    tcase_add_loop_test(tests, captured_blocks_are_the_graph_s, 0, KIND_PLATFORM * CAPTURE_MODES);
     tcase_add_test(tests, the_release_threshold_holds_at_synchronisations);
     tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_POOL, KIND_POOL + 1);
     tcase_add_loop_test(tests, the_ring_keeps_the_latest_events, KIND_REGIONS, KIND_REGIONS + 1);

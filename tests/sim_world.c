@@ -646,7 +646,7 @@ static void do_alloc(uint64_t r) {
     faulted = CALL(status, weir_alloc(w.allocator, bytes, handle(stream), &address));
     tell("%s, block %u at %p\n", weir_status_name(status), at, address);
     if (status != WEIR_OK) {
-        if (captured && w.set.kind != POOL) {
+        if (captured && w.set.kind == PLATFORM) {
             if (!faulted)
                 expect(status, WEIR_E_CAPTURE, "weir_alloc under capture");
         } else if (!faulted && status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT) {

@@ -146,6 +146,7 @@ START_TEST(torch_memory_fraction) {
         return;
     unsetenv("WEIR_LIMIT");
     setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_ENGINE", "pool", 1); /* which can work with no less than 32 MiB */
     start_model(8 * GIB);
     catch_log();
     weir_torch_memory_fraction(0.25, 0);

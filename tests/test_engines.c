@@ -25,6 +25,7 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
+#include "drop_in.h"
 #include "result.h"
 #include "size.h"
 
@@ -2745,7 +2746,8 @@ START_TEST(a_captured_stream) {
     OK(weir_use(a, used, A));
     captured = A;
     count_from_here();
-    if (kind != KIND_POOL) { /* the pool's driver makes a node of it */
+    /* A driver makes a node of it, but on the legacy stream. */
+    if (kind == KIND_PLATFORM || (kind != KIND_POOL && capture_result != CUDA_SUCCESS)) {
         EXPECT(WEIR_E_CAPTURE, weir_alloc(a, 1000, A, &none));
         ck_assert_ptr_eq(none, &none);
     }
@@ -2768,6 +2770,171 @@ START_TEST(a_captured_stream) {
     give(a, used, B);
     CU(driver->cuCtxSynchronize());
     destroy(a);
+}
+END_TEST
+
+static CUgraphExec launch_captured(CUstream stream, CUgraph *graph) {
+    CUgraphExec exec;
+
+    CU(driver->cuStreamEndCapture(stream, graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, *graph,
+                                           CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    CU(driver->cuGraphLaunch(exec, stream));
+    return exec;
+}
+
+static void drop_graph(CUgraphExec exec, CUgraph graph) {
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuDeviceGraphMemTrim(0));
+}
+
+/* The driver is asked about what a graph was given, and about nothing else. */
+static void expect_foreign(weir_allocator *a, CUdeviceptr other, void *freed) {
+    int host;
+
+    count_from_here();
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, (void *)(uintptr_t)other, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, &host, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, freed, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, (void *)(uintptr_t)other, B));
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFreeAsync), 0);
+}
+
+/* An arena's memory no graph could own, so that the driver has the node. */
+START_TEST(a_graph_has_memory_of_its_own) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *freed = take(a, MIB, A), *live = take(a, MIB, A), *passing, *left, *used;
+    weir_statistics before;
+    CUdeviceptr other;
+    CUgraphExec exec;
+    CUgraph graph;
+
+    CU(driver->cuMemAlloc(&other, MIB));
+    give(a, freed, A);
+    expect_foreign(a, other, freed);
+    before = stats_of(a);
+    weir__set_driver_result(CUDA_ERROR_UNKNOWN);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    passing = take(a, 3 * MIB, A);
+    left = take(a, 100 * MIB, A); /* under no limit of the arena's */
+    used = take(a, MIB, A);
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_UNKNOWN);
+    CU(driver->cuMemsetD8Async((uintptr_t)passing, 1, 3 * MIB, A));
+    give(a, passing, A);
+    exec = launch_captured(A, &graph);
+    MUST_EQ(stats_of(a).in_use, before.in_use);
+    MUST_EQ(stats_of(a).reserve, before.reserve);
+    EXPECT(WEIR_E_NOT_OWNED, weir_block_range(a, left, NULL, NULL));
+    expect_foreign(a, other, freed);
+    CU(driver->cuGraphLaunch(exec, A));
+    give(a, left, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, left, A));
+    /* Behind all that use it, none of which waits for another. */
+    OK(weir_use(a, used, B));
+    CU(weir__model_use(B, (uintptr_t)used, MIB, 1, 5 * MS));
+    give(a, used, A);
+    CU(driver->cuStreamSynchronize(A));
+    MUST_LE(weir__model_now_ns(), 5 * MS);
+    give(a, live, A);
+    MUST_EQ(check_identities(a).blocks, 0);
+    drop_graph(exec, graph);
+    CU(driver->cuMemFree(other));
+    destroy(a);
+    ck_assert_msg(!weir__model_fault(), "%s", weir__model_fault());
+}
+END_TEST
+
+/* What an aborted capture was given never was there. */
+START_TEST(a_graph_that_never_was) {
+    weir_options options = plain(_i, 64 * MIB);
+    weir_allocator *a = make(&options);
+    void *block, *none = NULL;
+    CUgraph graph = NULL;
+
+    give(a, take(a, MIB, A), A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    block = take(a, MIB, A);
+    MUST(driver->cuStreamQuery(A) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EXPECT(WEIR_E_CAPTURE, weir_alloc(a, MIB, A, &none));
+    MUST(driver->cuStreamEndCapture(A, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    give(a, take(a, MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    destroy(a);
+}
+END_TEST
+
+static CUresult no_pools(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+    (void)pool, (void)properties;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Without pools, and before 11.4: the request is refused, and harms no capture.  So it is where the driver is to serve
+ * it, in the place of whose pools the arena stands. */
+START_TEST(where_graphs_have_no_memory) {
+    weir_options options = plain(_i / 3, 64 * MIB);
+    struct weir_driver table = *older_driver(_i % 3 == 1 ? WEIR_CAP_GRAPH : 0);
+    CUstreamCaptureStatus status;
+    weir_allocator *a;
+    void *none = NULL;
+    CUgraph graph;
+
+    if (_i % 3 == 0)
+        table.cuMemPoolCreate = no_pools;
+    a = make_on(&table, &options);
+    if (_i % 3 == 2)
+        weir__drop_in_begin(a);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_CAPTURE, weir_alloc(a, MIB, A, &none));
+    MUST(!none);
+    CU(driver->cuStreamIsCapturing(A, &status));
+    MUST_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    destroy(a);
+}
+END_TEST
+
+static CUdeviceptr place_of_nodes;
+
+static CUresult node_at(CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    (void)bytes, (void)pool, (void)stream;
+    *block = place_of_nodes;
+    return CUDA_SUCCESS;
+}
+
+/* A region may come to lie where a graph's memory was: then it is the arena's alone. */
+START_TEST(where_a_graph_had_memory_once) {
+    weir_options options = plain(_i, 64 * MIB);
+    void *block, *none = NULL;
+    weir_allocator *a;
+
+    hasty = *driver;
+    hasty.cuStreamIsCapturing = is_capturing;
+    hasty.cuMemAllocFromPoolAsync = node_at;
+    capture_result = CUDA_SUCCESS;
+    a = make_on(&hasty, &options);
+    block = take(a, MIB, A);
+    place_of_nodes = (uintptr_t)block;
+    captured = B;
+    MUST(take(a, MIB, B) == block);
+    captured = NULL;
+    count_from_here();
+    give(a, block, A);
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(a, block, A));
+    EXPECT(WEIR_E_NOT_OWNED, weir_use(a, block, B));
+    /* The driver has none of all that was counted, nor of what it refuses. */
+    hasty.cuMemAllocFromPoolAsync = driver->cuMemAllocFromPoolAsync;
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_NOT_PERMITTED, 0);
+    captured = B;
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, MIB, B, &none));
+    MUST_EQ(weir_last_driver_result(), CUDA_ERROR_NOT_PERMITTED);
+    captured = NULL;
+    ck_assert_uint_eq(calls(WEIR_ENTRY_cuMemFreeAsync), 0);
+    abandon(a);
 }
 END_TEST
 
@@ -3650,6 +3817,9 @@ static void add_faults(TCase *tests) {
     tcase_add_test(tests, regions_that_all_begin_inside_a_page);
     LOOP(tests, a_lost_device, 0, KIND_COUNT * 7);
     LOOP(tests, a_captured_stream, 0, 2 * KIND_COUNT);
+    LOOP(tests, a_graph_has_memory_of_its_own, KIND_FIXED, KIND_PLATFORM);
+    LOOP(tests, a_graph_that_never_was, KIND_FIXED, KIND_PLATFORM);
+    LOOP(tests, where_graphs_have_no_memory, 3 * KIND_FIXED, 3 * KIND_PLATFORM);
     LOOP(tests, a_device_without_pools, EVERY_KIND);
     LOOP(tests, a_device_that_maps_nothing, 0, 2);
     tcase_add_test(tests, an_idle_stream_is_no_proof);
@@ -3705,6 +3875,8 @@ int main(void) {
     add_growth(add_case(suite, "growth", open_device));
     add_recovery(add_case(suite, "recovery", open_device));
     add_faults(add_case(suite, "faults", open_device));
+    LOOP(add_case(suite, "places", open_device), where_a_graph_had_memory_once, KIND_FIXED,
+         KIND_PLATFORM);
     LOOP(add_case(suite, "random", open_device), no_two_owners_without_an_order, 0, WORLDS * SEEDS);
     add_for_users(add_case(suite, "for users", open_device_for_users));
     return run_suite(suite, CK_FORK_GETENV);

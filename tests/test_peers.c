@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "calls.h"
 #include "logged.h"
 #include "peers.h"
 #include "suite.h"
@@ -357,6 +358,41 @@ static size_t free_on(int device) {
     return free_bytes;
 }
 
+/* A graph's block on A, which is freed there; how often a pool's access was set for it. */
+static uint64_t captured_sets(void) {
+    CUgraph graph;
+
+    count_from_here();
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(weir_free(a, take(1000), A));
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    return calls(WEIR_ENTRY_cuMemPoolSetAccess);
+}
+
+/* A node has the access of the pool that it is captured from, which of an arena is made for that. */
+START_TEST(memory_of_graphs_is_opened_too) {
+    CUgraph graph;
+    void *none = NULL;
+
+    if (worlds[_i].kind != KIND_MAPPED)
+        return;
+    make(_i, "1");
+    weir__model_fail(WEIR_ENTRY_cuMemPoolSetAccess, 1, CUDA_ERROR_NOT_PERMITTED, 0);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT(WEIR_E_DRIVER, weir_alloc(a, 1000, A, &none));
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    ANSWERS(1, captured_sets());
+    ANSWERS(0, captured_sets());
+    OK(weir_set_access(a, 1, WEIR_ACCESS_READ));
+    ANSWERS(1, captured_sets());
+    OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
+    ANSWERS(0, captured_sets());
+    end();
+}
+END_TEST
+
 /* Each on its device, with figures of its own, and with all peers that it has. */
 START_TEST(an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
@@ -498,6 +534,7 @@ int main(void) {
                         sizeof closed / sizeof closed[0]);
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
     tests = suite_add_case(suite, "several", 30, start, NULL);
     tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_them_or_none, 0, WORLDS);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocator_internal.h"
 #include "model/model_state.h"
 #include "model_device.h"
 
@@ -280,6 +281,7 @@ START_TEST(without_records_it_cannot_be_told) {
     void *block;
 
     setenv("WEIR_FRONT", "off", 1);
+    setenv("WEIR_ENGINE", "pool", 1); /* an arena has its own */
     begin(2, "model");
     OK(weir_alloc(of(1), MIB, stream_of[1], &block));
     OK(weir_block_allocator(block, &a));
@@ -366,6 +368,102 @@ START_TEST(a_child_born_before_the_first_was_made_is_refused) {
 }
 END_TEST
 
+/* ---- of which engine */
+
+static void expect_engine(int device, int engine, int arena) {
+    const weir_options *options = &of(device)->host.options;
+
+    MUST_EQ(options->engine, engine);
+    if (engine == WEIR_ENGINE_ARENA)
+        MUST_EQ(options->arena, arena);
+}
+
+START_TEST(nobody_names_an_engine) {
+    begin(2, "model");
+    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+static const struct {
+    const char *name, *value;
+    int engine, arena;
+} named[] = {
+    {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL, 0},
+    {"WEIR_ENGINE", "platform", WEIR_ENGINE_PLATFORM, 0},
+    {"WEIR_ENGINE", "arena", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
+    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_POOL, 0},
+    {"WEIR_ARENA", "regions", WEIR_ENGINE_POOL, 0}, /* the engine that there is without a choice */
+    {"WEIR_EXPORT", "on", WEIR_ENGINE_POOL, 0},
+    {"WEIR_EXPORT", "off", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"WEIR_RELEASE_THRESHOLD", "0", WEIR_ENGINE_POOL, 0},
+};
+
+START_TEST(what_is_named_is_had) {
+    setenv(named[_i].name, named[_i].value, 1);
+    begin(1, "model");
+    expect_engine(0, named[_i].engine, named[_i].arena);
+}
+END_TEST
+
+/* The device cannot map, or has no addresses left; each device for itself. */
+START_TEST(where_nothing_can_be_mapped) {
+    static const struct {
+        enum weir_driver_entry entry;
+        CUresult result;
+    } refusals[] = {
+        {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_OUT_OF_MEMORY},
+        {WEIR_ENTRY_cuMemAddressReserve, CUDA_ERROR_NOT_SUPPORTED},
+        {WEIR_ENTRY_cuDeviceGetAttribute, CUDA_ERROR_INVALID_VALUE},
+    };
+    void *block;
+
+    begin(2, "model");
+    weir__model_fail(refusals[_i].entry, 1, refusals[_i].result,
+                     refusals[_i].entry == WEIR_ENTRY_cuMemAddressReserve);
+    expect_engine(0, WEIR_ENGINE_POOL, 0);
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    weir__model_faults_clear();
+    expect_engine(1, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+/* What is wrong with either is told of the first. */
+START_TEST(settings_that_no_engine_takes) {
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_PEERS", "7", 1);
+    begin(2, "model");
+    EXPECT(WEIR_E_NO_DEVICE, weir_device_allocator(0, &a));
+    setenv("WEIR_PEERS", "none", 1);
+    setenv("WEIR_PREALLOC", "64GiB", 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
+    unsetenv("WEIR_PREALLOC");
+    expect_engine(0, WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED);
+}
+END_TEST
+
+/* As frameworks capture: what is requested there is the graph's. */
+START_TEST(captured_requests_are_served) {
+    CUgraphExec exec;
+    CUgraph graph;
+    void *block;
+
+    begin(2, "model");
+    CU(driver->cuStreamBeginCapture(stream_of[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(weir_alloc(for_stream(stream_of[1]), MIB, stream_of[1], &block));
+    CU(driver->cuStreamEndCapture(stream_of[1], &graph));
+    CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    CU(driver->cuGraphLaunch(exec, stream_of[1]));
+    OK(weir_free(of(1), block, stream_of[1]));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(of(1), block, stream_of[1]));
+    EXPECT(WEIR_E_NOT_OWNED, weir_free(of(0), block, stream_of[0]));
+    MUST_EQ(stats_of(of(1)).blocks, 0);
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuGraphDestroy(graph));
+}
+END_TEST
+
 /* Profiles are saved as the process ends: one for each device, but those that have none, or are lost. */
 START_TEST(each_saves_its_profile_at_exit) {
     char folder[] = "/tmp/weir-process-XXXXXX", command[128];
@@ -411,6 +509,7 @@ START_TEST(a_driver_that_hangs_is_not_waited_for_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
+        setenv("WEIR_ENGINE", "pool", 1); /* whose figures the driver has */
         begin(1, "model");
         if (weir_alloc(of(0), 50 * MIB, stream_of[0], &block) != WEIR_OK)
             _exit(1);
@@ -467,6 +566,7 @@ START_TEST(under_the_preload_it_has_no_reserve_of_its_own) {
         MUST_EQ(stats_of(of(0)).reserve, 512 * MIB);
     else
         MUST_LE(stats_of(of(0)).reserve, 32 * MIB);
+    expect_engine(0, _i ? WEIR_ENGINE_ARENA : WEIR_ENGINE_POOL, WEIR_ARENA_REGIONS);
     EXPECT(_i ? WEIR_E_LIMIT : WEIR_OK, weir_alloc(of(0), 2 * GIB, stream_of[0], &block));
 }
 END_TEST
@@ -489,6 +589,11 @@ int main(void) {
     tcase_add_test(tests, it_preallocates_when_it_is_told_to);
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
+    tcase_add_test(tests, nobody_names_an_engine);
+    tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
+    tcase_add_loop_test(tests, where_nothing_can_be_mapped, 0, 3);
+    tcase_add_test(tests, settings_that_no_engine_takes);
+    tcase_add_test(tests, captured_requests_are_served);
     tcase_add_test(tests, a_child_of_fork_is_refused);
     tcase_add_test(tests, a_child_born_before_the_first_was_made_is_refused);
     tcase_add_test(tests, each_saves_its_profile_at_exit);

@@ -73,7 +73,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
 /* The allocator of the process for the device that the environment names, made by the first call
- * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Statuses
+ * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Where the
+ * environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, it is a mapped arena, or
+ * where the device cannot map, the pool engine; the same beside libweir-preload.so, which serves that pool.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
@@ -106,7 +108,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_block_allocator(const void *block,
 /* Hands out a block of at least `bytes` bytes for use on `stream`, aligned to at least 256 bytes,
  * and writes its device address to *block, only on success.  0 bytes: NULL and OK.  Contents are
  * undefined.  With the front on (options.front), what the stream freed itself is served from a cache
- * of the stream, without the engine; a stream that is being captured gets nothing from it.  A hit does
+ * of the stream, without the engine; a stream that is being captured gets nothing from it: its block is a memory
+ * node of the graph, which the driver serves at each launch, in nobody's reserve and under no limit (pool engine and
+ * arenas; see E_CAPTURE), and is freed in the capture, or behind a launch.  A hit does
  * not block; a growth step takes as long as the driver needs; when memory ran out, waits up to the
  * recovery timeout for frees to complete.  Where weir cuts blocks itself (arena; front on) and much of
  * the reserve was left open by streams that have ended, waits for the device rather than grow, however
@@ -226,7 +230,7 @@ enum { WEIR_ACCESS_NONE = 0, WEIR_ACCESS_READ = 1, WEIR_ACCESS_READ_WRITE = 3 };
  * takes it; what options.peers said of that device counts no more.  Access is not order: a stream of the other
  * device uses a block between its allocation and its free as one of its own would, behind events.  Access
  * that is taken goes at once, and waits for nothing: the other device must be done with the blocks.  The
- * allocator's own device always reads and writes.
+ * allocator's own device always reads and writes.  A block of a graph has what was so when it was captured.
  * Not for memory of cuMemAlloc (platform engine, fixed arenas and arenas of regions), which the program opens
  * with cuCtxEnablePeerAccess, all of a device's at once.
  * E_INVALID: allocator NULL, a negative device, no WEIR_ACCESS_ or less than READ_WRITE for the allocator's own
@@ -243,7 +247,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_set_access(weir_allocator *allocator
  * they are in in_use of weir_stats, with the front on weir takes them for idle reserve, and weir_free must not be
  * called with them.  The pool is weir's: it must not be destroyed, nor its attributes set; what was taken
  * from it must be freed before weir_allocator_destroy.
- * E_INVALID: NULL; E_NOT_SUPPORTED: another engine; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * E_INVALID: NULL; E_NOT_SUPPORTED: another engine, as the process's own allocators have it unless WEIR_ENGINE=pool
+ * is set; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 struct CUmemPoolHandle_st;
 WEIR_API WEIR_CHECK_RESULT weir_status weir_pool(weir_allocator *allocator,
                                                  struct CUmemPoolHandle_st **pool);

@@ -41,7 +41,8 @@ extern "C" {
  *   E_STREAM           The driver does not know the stream, or (front on) it is another device's.
  *                      Nothing changed: the block is still
  *                      live and can be freed on another stream.
- *   E_CAPTURE          Under stream capture, this engine cannot serve the request.  The capture
+ *   E_CAPTURE          Under stream capture, this engine cannot serve the request (platform; arenas,
+ *                      where driver or device have no memory of graphs).  The capture
  *                      stays as valid as it was.
  *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing was done.
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names

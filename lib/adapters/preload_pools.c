@@ -173,36 +173,6 @@ static void limit_to(weir_options *options, int device, size_t most) {
         options->prealloc_min = bytes;
 }
 
-/* Where the environment names no engine: a mapped arena, which hardly reserves more than is in use while work
- * is pending, when every other way reserves a third more.  1 if there was a choice. */
-static int choose_engine(weir_options *options, int device) {
-    if (options->engine != 0 || options->arena != 0 || options->exportable == WEIR_SWITCH_ON ||
-        options->release_threshold.kind != WEIR_AMOUNT_DEFAULT || !weir__drop_in_can_map(device))
-        return 0;
-    options->engine = WEIR_ENGINE_ARENA;
-    options->arena = WEIR_ARENA_MAPPED;
-    return 1;
-}
-
-/* As options say; if the engine is not of the user's choice, by another where the device cannot map, or has no addresses
- * left: what was lost with a context keeps its own. */
-static weir_status create(weir_options *options, int device, weir_allocator **allocator) {
-    static uint64_t full; /* such devices, a bit each; under `lock' */
-    uint64_t bit = UINT64_C(1) << device % 64;
-    int chosen = (full & bit) == 0 && choose_engine(options, device);
-    weir_status why = weir_allocator_create(options, allocator), status;
-
-    if (!chosen || (why != WEIR_E_NOT_SUPPORTED && why != WEIR_E_NO_MEMORY) ||
-        weir_last_driver_result() == CUDA_SUCCESS) /* any engine's settings */
-        return why;
-    options->engine = WEIR_ENGINE_POOL;
-    options->arena = 0;
-    status = weir_allocator_create(options, allocator);
-    if (status == WEIR_OK && why == WEIR_E_NO_MEMORY) /* which memory would have kept from both */
-        full |= bit;
-    return status;
-}
-
 /* It was not made because the device does not have what the settings ask: weir has found that, not the driver.  A limit
  * that is a part of what is free is another a moment later.  What is not supported may be that there are no
  * pools at all, and that there is no device that weir can do nothing with the driver. */
@@ -289,7 +259,7 @@ static struct weir_served *make(int device, size_t most, int *state) {
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
-    status = create(&options, device, &s->allocator);
+    status = weir__drop_in_create(&options, device, &s->allocator);
     if (is_of_settings(status, &options))
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* choice.h: allocators of an engine that nobody has named, for those who make them in a user's place: the process's own
+ * (process.c) and those below a program that knows nothing of weir (drop_in.h).
+ *
+ * Must not know: who asks.
+ */
+#ifndef WEIR_CHOICE_H
+#define WEIR_CHOICE_H
+
+#include <weir/allocator.h>
+
+#include "driver.h"
+
+/* As weir_allocator_create, of options.device, which is that one.  Where the options name neither engine nor arena, nor
+ * want what only a pool has, it is a mapped arena, which hardly reserves more than is in use while work is pending, when
+ * every other way reserves a third more; and the pool engine where the device cannot map, or has no addresses left.
+ * The options say which one it was. */
+weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device,
+                                weir_options *options, weir_allocator **allocator);
+
+#endif
