@@ -177,6 +177,16 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     pthread_mutex_unlock(&n->lock);
 }
 
+int weir__neighbours_any(struct weir_neighbours *n) {
+    int own = weir__ledger_slot(&n->ledger);
+    struct weir_ledger_entry entry;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (slot != own && weir__ledger_read(&n->ledger, slot, &entry))
+            return 1;
+    return 0;
+}
+
 static uint64_t weights_in(struct weir_ledger *ledger, uint64_t most) {
     struct weir_ledger_entry entry;
     uint64_t sum = 0;

@@ -79,6 +79,9 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
 enum { WEIR_NEIGHBOURS_SHOWN = 600 };
 void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]);
 
+/* 1 if there are others. */
+int weir__neighbours_any(struct weir_neighbours *n);
+
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);
 /* The same of a device on which this process does not take part, as a look at the ledger tells; `most' at most. */

@@ -474,6 +474,32 @@ START_TEST(test_idle_reserve_goes_to_who_needs_it) {
 }
 END_TEST
 
+/* Nobody would have what is idle beside it otherwise. */
+START_TEST(test_one_block_keeps_its_region_alone) {
+    struct child one, needy;
+    char words[64];
+
+    snprintf(words, sizeof words, "%d", kinds[_i]);
+    start(&one, words);
+    start(&needy, words);
+    fill(&one, 896);
+    expect(&one, "take 40", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
+/* Who shares the device says so before there is anybody to share it with. */
+START_TEST(test_one_block_beside_who_comes_later) {
+    struct child one, needy;
+
+    start(&one, _i == 0 ? "0 limit share:8" : "0 leave 32MiB");
+    fill(&one, 896);
+    expect(&one, "take 40", "WEIR_OK");
+    start(&needy, "0");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
 START_TEST(test_without_the_ledger_it_is_refused) {
     struct child idle, needy;
 
@@ -1036,7 +1062,7 @@ START_TEST(test_a_share_is_never_below_what_is_in_use) {
 }
 END_TEST
 
-/* Of an arena, which gives whole handles, one more where those that are no more than is above it do not do. */
+/* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
 START_TEST(test_reserve_above_a_share_goes) {
     uint64_t began = now_ms();
     struct child full, late;
@@ -1045,8 +1071,7 @@ START_TEST(test_reserve_above_a_share_goes) {
     snprintf(words, sizeof words, "%d limit share", _i == 0 ? KIND_POOL : KIND_MAPPED);
     start(&full, words);
     fill(&full, 896);
-    if (_i == 1) /* regions of a pool would be one of all that is idle */
-        expect(&full, "take 40", "WEIR_OK");
+    expect(&full, "take 40", "WEIR_OK");
     start(&late, words);
     while (figures_of(&full).reserve > 512 && now_ms() - began < 10000)
         nap(5);
@@ -1443,6 +1468,8 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "child") == 0)
         return be_child(argc - 2, argv + 2);
     tcase_add_loop_test(giving, test_idle_reserve_goes_to_who_needs_it, 0, 3);
+    tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
+    tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
     tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
     tcase_add_test(giving, test_what_is_in_use_stays);
     tcase_add_test(giving, test_lower_priority_gives_first);
