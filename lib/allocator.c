@@ -24,6 +24,7 @@
 #include "ahead.h"
 #include "allocator_internal.h"
 #include "budget.h"
+#include "held.h"
 #include "ledger.h"
 #include "log.h"
 #include "nvtx.h"
@@ -1577,6 +1578,18 @@ static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, in
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
+/* Bytes that it would give back: what it has idle, less what lies beside live blocks. */
+static uint64_t could_give(weir_allocator *a) {
+    uint64_t idle = could_lend(a, 1), held;
+    weir_statistics figures;
+
+    if (idle == 0 || a->harden) /* whose shelves hold blocks, until they are emptied */
+        return idle;
+    held = weir__held(a->ops, a->engine, a->front);
+    weir__stats_read(a, &figures);
+    return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
+}
+
 static void tell_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -1585,7 +1598,7 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     *out = (struct weir_holding){
         .reserve = figures.reserve,
         .in_use = figures.in_use,
-        .idle = could_lend(a, 1),
+        .idle = could_give(a),
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
         .device_total = a->host.device_total,
         .device_free = weir__engine_device_free(&a->host),
@@ -1599,7 +1612,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
     uint64_t given = 0, more = wanted, idle;
     size_t released = 0;
 
-    while (given < wanted && (idle = could_lend(a, 1)) > 0) {
+    while (given < wanted && (idle = could_give(a)) > 0) {
         if (relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
             break;
         given += released;

@@ -212,6 +212,9 @@ struct weir_engine {
      * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
      * it takes nothing beforehand. */
     size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
+    /* The pieces of the reserve that go back to the device whole or not at all, from low addresses to high: how many
+     * there are, of which `most` are written at most.  NULL: it is not known of what. */
+    size_t (*wholes)(void *engine, struct weir_extent *out, size_t most);
     /* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests.  NULL:
      * nothing. */
     void (*stock)(void *engine, size_t bytes);

@@ -746,6 +746,16 @@ static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) 
     return s->inner->extents(s->under, out, most);
 }
 
+static size_t spans_wholes(void *engine, struct weir_extent *out, size_t most) {
+    struct spans *s = engine;
+    size_t count;
+
+    weir__lock_take(&s->lock);
+    count = weir__suballoc_wholes(&s->blocks, out, most);
+    weir__lock_give(&s->lock);
+    return count;
+}
+
 static void spans_stock(void *engine, size_t bytes) {
     struct spans *s = engine;
 
@@ -877,6 +887,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .reclaim = spans_reclaim,
     .glance = spans_glance,
     .extents = spans_extents,
+    .wholes = spans_wholes,
     .stock = spans_stock,
     .figures = spans_figures,
 };

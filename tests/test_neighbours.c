@@ -697,6 +697,47 @@ START_TEST(test_asked_for_more_than_there_is) {
 }
 END_TEST
 
+/* What the only process says that it could give, MiB. */
+static uint64_t could_give(void) {
+    struct weir_ledger_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger look;
+    uint64_t since = weir__ledger_now();
+
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_look(&look, name), 0);
+    weir__ledger_ring(&look);
+    while (says.heartbeat_ns < since) {
+        ck_assert_uint_lt(weir__ledger_now() - since, 20000 * MS);
+        (void)weir__ledger_read(&look, 0, &says);
+    }
+    weir__ledger_close(&look);
+    return says.idle / MIB;
+}
+
+/* A region goes whole or not at all: what lies beside a block is nobody's. */
+START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
+    char words[64], name[WEIR_UUID_BYTES];
+    struct child one;
+    uint64_t gives;
+
+    snprintf(words, sizeof words, "%d", kinds[_i]);
+    start(&one, words);
+    start_model(CAPACITY);
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    fill(&one, 896);
+    ck_assert_uint_eq(could_give(), figures_of(&one).reserve);
+    expect(&one, "take 40", "WEIR_OK");
+    expect(&one, "take 1", "WEIR_OK");
+    gives = could_give();
+    ck_assert_uint_lt(gives + 41, figures_of(&one).reserve);
+    ck_assert_int_eq(weir__ledger_open(&ledger, name), 0);
+    ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
+    ck_assert_uint_eq(could_give(), 0);
+    weir__ledger_close(&ledger);
+}
+END_TEST
+
 START_TEST(test_several_give_together) {
     struct child idle[3], needy;
 
@@ -1470,6 +1511,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(giving, test_idle_reserve_goes_to_who_needs_it, 0, 3);
     tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
     tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
+    tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 3);
     tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
     tcase_add_test(giving, test_what_is_in_use_stays);
     tcase_add_test(giving, test_lower_priority_gives_first);
