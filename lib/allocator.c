@@ -362,10 +362,13 @@ static int is_behind(const weir_allocator *a) {
 /* Others have more than their share, until they have heard of this process and have given it. */
 static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
     uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
-    struct weir_answers answers;
 
     if (device_free == UINT64_MAX || device_free >= enough + host->apart) {
         *s = (struct weir_appeal){0};
+        return 1;
+    }
+    if (s->is_answered) { /* that is all for now */
+        s->is_answered = 0;
         return 1;
     }
     if (s->began_ns == 0)
@@ -376,9 +379,16 @@ static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough
     }
     if (now - s->moved_ns > STILL_NS)
         return 1;
-    answers = weir__neighbours_ask(host->neighbours, wanted + host->apart - device_free,
-                                   s->began_ns, now + SHARE_NS);
-    return !answers.awaited;
+    s->lacks = wanted + host->apart - device_free;
+    return 0;
+}
+
+static void ask(struct weir_host *host, struct weir_appeal *s) {
+    struct weir_answers answers = weir__neighbours_ask(host->neighbours, s->lacks, s->began_ns,
+                                                       weir__ledger_now() + SHARE_NS);
+
+    s->lacks = 0;
+    s->is_answered = !answers.awaited;
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
@@ -696,8 +706,10 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
     atomic_init(&host->share, UINT64_MAX);
-    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
+    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE) {
         host->appeal = appeal;
+        host->ask = ask;
+    }
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
     at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)

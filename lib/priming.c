@@ -133,13 +133,21 @@ static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) 
            p->host->appeal(p->host, &p->appeal, enough, wanted);
 }
 
+int weir__priming_ask(struct weir_priming *p) {
+    if (p->appeal.lacks == 0)
+        return 0;
+    p->host->ask(p->host, &p->appeal);
+    return p->appeal.is_answered;
+}
+
 static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
 
     if (!p->host->appeal)
         return;
     while (!have_given(p, lacks, lacks))
-        nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
+        if (!weir__priming_ask(p))
+            nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
     atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
     (void)p->host->relimit(p->host); /* who has a share has a limit that moves */
 }
