@@ -324,6 +324,9 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
                       "a limit of %s leaves the engine nothing: its memory grows by %s", asked,
                       most);
     }
+    atomic_init(
+        &a->promised,
+        weir__size_larger(host->threshold < memory.total ? host->threshold : 0, a->prealloc_min));
     if (host->threshold < a->prealloc)
         host->threshold = a->prealloc;
     return WEIR_OK;
@@ -1344,6 +1347,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         (void)a->host.relimit(&a->host);
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
     if (status == WEIR_OK) {
+        weir__decay_raise(&a->promised, bytes);
         weir__decay_raise_floor(&a->host.decay, bytes);
         prepare(&a->host);
     }
@@ -1425,7 +1429,8 @@ static uint64_t limit_by_device(weir_allocator *a) {
 }
 
 /* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
- * before. */
+ * before.  More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
+ * has left, as it would be a moment later; a request that is refused for it has the limit set anew first. */
 static int limit_anew(weir_allocator *a, uint64_t in_use) {
     struct weir_host *host = &a->host;
     int result_before = weir__driver_result;
@@ -1651,7 +1656,22 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
     return given;
 }
 
-/* Other processes have come or gone, or some time has.  What is above a share goes, as far as it is idle. */
+/* What is above the limit goes, as far as it is idle.  What stayed although it was waited for, as what lies beside
+ * blocks does, is left alone until the program has called. */
+static void give_above(weir_allocator *a) {
+    weir_statistics figures;
+    uint64_t above, calls;
+
+    weir__stats_read(a, &figures);
+    above = weir__size_less(figures.reserve, a->host.limit);
+    calls = figures.allocs + figures.frees;
+    if (above == 0 || (a->ops->trim_waits && above == a->stayed && calls == a->stayed_after))
+        return;
+    a->stayed = weir__size_less(above, give(a, above, 0));
+    a->stayed_after = calls;
+}
+
+/* Other processes have come or gone, or some time has. */
 static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     struct weir_host *host = &a->host;
@@ -1665,9 +1685,10 @@ static void resize(void *allocator, uint64_t weights) {
     (void)limit_anew(a, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE) {
         atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
-        weir__decay_lower_floor(&host->decay, atomic_load(&host->share));
+        weir__decay_lower_floor(
+            &host->decay, weir__size_larger(atomic_load(&host->share), atomic_load(&a->promised)));
     }
-    (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
+    give_above(a);
     weir__set_driver_result(result_before);
 }
 

@@ -87,6 +87,20 @@ static weir_status give_all(void) {
     return status;
 }
 
+/* Every other block. */
+static weir_status give_half(void) {
+    weir_status status = WEIR_OK;
+    size_t left = 0;
+
+    for (size_t i = 0; i < block_count && status == WEIR_OK; i++)
+        if (i % 2 == 0)
+            status = weir_free(own, blocks[i], A);
+        else
+            blocks[left++] = blocks[i];
+    block_count = left;
+    return status;
+}
+
 static void tell_figures(void) {
     weir_statistics f = {.size = sizeof f};
 
@@ -121,6 +135,8 @@ static void obey(const char *line) {
         printf("%s\n", weir_status_name(take(mib * MIB)));
     } else if (strcmp(line, "give\n") == 0) {
         printf("%s\n", weir_status_name(give_all()));
+    } else if (strcmp(line, "half\n") == 0) {
+        printf("%s\n", weir_status_name(give_half()));
     } else if (strcmp(line, "figures\n") == 0) {
         tell_figures();
     } else if (strcmp(line, "yields\n") == 0) {
@@ -156,6 +172,12 @@ static void obey(const char *line) {
         must(weir_options_set(&options, "limit", "share", message, sizeof message) == WEIR_OK);
         printf("%s\n",
                weir_status_name(weir__allocator_create_on(driver, &options, &own, NULL, 0)));
+    } else if (sscanf(line, "preallocate %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(weir_preallocate(own, mib * MIB, NULL)));
+    } else if (strcmp(line, "trims\n") == 0) { /* what only they call here */
+        printf("%llu\n", (unsigned long long)(weir__model_calls(WEIR_ENTRY_cuMemPoolTrimTo) +
+                                              weir__model_calls(WEIR_ENTRY_cuMemFree) +
+                                              weir__model_calls(WEIR_ENTRY_cuStreamSynchronize)));
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
@@ -1122,6 +1144,28 @@ START_TEST(test_reserve_above_a_share_goes) {
 }
 END_TEST
 
+/* What lies beside blocks does not go however often it is tried, and caches are not emptied for it. */
+START_TEST(test_reserve_above_a_share_that_cannot_go) {
+    static const char *const ways[] = {"0", "0 harden poison"};
+    struct child full, late;
+    char words[64], before[320];
+
+    snprintf(words, sizeof words, "%s limit share:4", ways[_i]);
+    start(&full, words);
+    for (int i = 0; i < 14; i++)
+        expect(&full, i % 2 ? "take 30" : "take 34", "WEIR_OK");
+    expect(&full, "half", "WEIR_OK");
+    start(&late, "0 limit share:12");
+    expect_limit(&late, 768);
+    nap(100);
+    say(&full, "trims");
+    hear(&full);
+    snprintf(before, sizeof before, "%s", full.reply);
+    nap(1200); /* it looks twice */
+    expect(&full, "trims", before);
+}
+END_TEST
+
 /* In units of 32 MiB, and beside a 64th of the device. */
 START_TEST(test_preallocated_shares) {
     struct child one, two;
@@ -1350,6 +1394,28 @@ START_TEST(test_reserve_that_was_promised_stays) {
 }
 END_TEST
 
+/* And so does what the program, or a setting in bytes, promises beside a preallocated share. */
+START_TEST(test_reserve_that_was_promised_stays_beside_a_share) {
+    static const char *const ways[] = {
+        "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
+        "0 prealloc share release-threshold 512MiB front off",
+        "3 prealloc share prealloc-mode background prealloc-min 512MiB"};
+    struct child one, others[3], needy;
+
+    start(&one, ways[_i]);
+    if (_i == 0)
+        expect(&one, "preallocate 512", "WEIR_OK");
+    for (int i = 0; i < 3; i++)
+        start(&others[i], "0");
+    start(&needy, "0");
+    expect(&needy, "take 320", "WEIR_OK");
+    say(&needy, "take 600");
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(figures_of(&one).reserve, 512);
+}
+END_TEST
+
 /* One that has no share is left alone beside one that has, and so is one whose device is lost. */
 START_TEST(test_shares_are_of_those_that_have_one) {
     struct child one, two, three;
@@ -1540,6 +1606,7 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_weighted_shares);
     tcase_add_test(shares, test_a_share_is_never_below_what_is_in_use);
     tcase_add_loop_test(shares, test_reserve_above_a_share_goes, 0, 2);
+    tcase_add_loop_test(shares, test_reserve_above_a_share_that_cannot_go, 0, 2);
     tcase_add_test(shares, test_preallocated_shares);
     tcase_add_loop_test(shares, test_preallocated_shares_in_the_background, 0, 4);
     tcase_add_test(shares, test_a_share_in_the_background_falls_for_who_comes);
@@ -1552,6 +1619,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_test(shares, test_reserve_that_was_promised_stays);
+    tcase_add_loop_test(shares, test_reserve_that_was_promised_stays_beside_a_share, 0, 4);
     tcase_add_test(shares, test_shares_are_of_those_that_have_one);
     tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
     tcase_add_loop_test(shares, test_idle_reserve_goes_to_who_leaves_room, 0, 3);
