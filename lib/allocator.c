@@ -438,16 +438,6 @@ static const struct weir_engine *engine_of(const weir_options *options) {
     }
 }
 
-/* Other memory is cuMemAlloc's. */
-static int can_be_opened(const weir_options *o) {
-    return o->engine == WEIR_ENGINE_POOL ||
-           (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED);
-}
-
-static const char not_opened[] =
-    "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "
-    "choose engine pool, or a mapped arena";
-
 static weir_status open_to_peers(struct weir_host *host, const struct message *message) {
     const char *peers = host->options.peers;
     char why[256] = "";
@@ -455,10 +445,6 @@ static weir_status open_to_peers(struct weir_host *host, const struct message *m
     weir_status status = weir__peers_read(host->driver, host->device, peers, &host->access, &result,
                                           why, sizeof why);
 
-    if (status == WEIR_OK && host->access.count > 1 && !can_be_opened(&host->options)) {
-        status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "%s", not_opened);
-    }
     host->options.peers = NULL; /* the caller's need not live on */
     if (status == WEIR_OK)
         return WEIR_OK;
@@ -474,9 +460,6 @@ static weir_status open_exports(weir_allocator *a, const struct message *message
 
     if (host->options.exportable != WEIR_SWITCH_ON)
         return WEIR_OK;
-    if (host->options.engine != WEIR_ENGINE_POOL)
-        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NOT_SUPPORTED),
-                      "export: only memory of a pool can be: choose engine pool");
     /* Older drivers do not know the question (11.2). */
     if (!(host->driver->capabilities & WEIR_CAP_IPC) ||
         (host->driver->cuDeviceGetAttribute(&kinds,
@@ -1384,9 +1367,9 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
                        access != WEIR_ACCESS_READ_WRITE))
         return misuse(a, WEIR_E_INVALID, "weir_set_access");
     status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
-    if (status == WEIR_OK && !can_be_opened(&a->host.options)) {
+    if (status == WEIR_OK && !weir__options_can_open(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "%s", not_opened);
+        snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
     }
     if (status != WEIR_OK) {
         weir__log(a->host.options.log, WEIR_LOG_ERROR, "weir_set_access: %s", why);
