@@ -17,6 +17,9 @@
 #include "settings.h"
 #include "size.h"
 
+/* Who has not answered after that is stopped, or does other work. */
+#define SILENCE_NS UINT64_C(300000000)
+#define PAUSE_NS UINT64_C(10000000)
 enum { CELL = 32 };
 
 /* Has plain letters alone: terminals obey others. */
@@ -78,12 +81,22 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
     d->rest = used;
 }
 
-static void read_entries(struct holders_device *d) {
+static int is_silent(const struct holders_device *d, const struct weir_ledger_entry *e) {
+    return e->heartbeat_ns < d->asked_ns;
+}
+
+/* 1 if all have been heard of since they were asked. */
+static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     uint64_t latest = 0, reserve = 0;
     struct weir_ledger ledger;
+    int have_all_answered = 1;
 
+    free(d->entries);
+    d->entries = NULL;
+    d->count = 0;
+    d->asked_ns = asked_ns;
     if (weir__ledger_look(&ledger, d->name) != 0)
-        return;
+        return 1;
     d->entries = calloc(WEIR_LEDGER_SLOTS, sizeof *d->entries);
     for (int slot = 0; d->entries && slot < WEIR_LEDGER_SLOTS; slot++) {
         struct weir_ledger_entry *e = &d->entries[d->count];
@@ -92,6 +105,7 @@ static void read_entries(struct holders_device *d) {
             continue;
         check_text(e->command);
         d->count++;
+        have_all_answered &= !is_silent(d, e);
         reserve += e->reserve;
         if (e->device_total == 0 || e->heartbeat_ns < latest)
             continue;
@@ -101,19 +115,35 @@ static void read_entries(struct holders_device *d) {
     }
     d->rest = weir__size_less(d->used, reserve);
     weir__ledger_close(&ledger);
+    return have_all_answered;
+}
+
+static void nap(uint64_t ns) {
+    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
 }
 
 void holders_look(struct holders *h, uint64_t wait_ns) {
-    struct timespec wait = {(time_t)(wait_ns / 1000000000), (long)(wait_ns % 1000000000)};
+    uint64_t asked = weir__ledger_now();
+    int have_all_answered;
 
     for (size_t i = 0; i < h->count; i++)
         free(h->devices[i].entries);
     h->count = 0;
     weir__ledger_each(add, h);
-    if (h->count > 0 && wait_ns > 0)
-        nanosleep(&wait, NULL);
-    for (size_t i = 0; i < h->count; i++)
-        read_entries(&h->devices[i]);
+    if (wait_ns > 0) {
+        h->since_ns = h->asked_ns = asked;
+    } else if (asked - h->asked_ns >= SILENCE_NS) {
+        h->since_ns = h->asked_ns;
+        h->asked_ns = asked;
+    }
+    do {
+        if (h->count > 0 && wait_ns > 0)
+            nap(wait_ns);
+        have_all_answered = 1;
+        for (size_t i = 0; i < h->count; i++)
+            have_all_answered &= read_entries(&h->devices[i], h->since_ns);
+        wait_ns = wait_ns > 0 ? PAUSE_NS : 0;
+    } while (!have_all_answered && wait_ns > 0 && weir__ledger_now() - asked < SILENCE_NS);
 }
 
 static const char *cell(uint64_t bytes, char text[CELL]) {
@@ -121,14 +151,16 @@ static const char *cell(uint64_t bytes, char text[CELL]) {
     return text;
 }
 
-static void print_entry(FILE *file, const struct weir_ledger_entry *e) {
+static void print_entry(FILE *file, const struct holders_device *d,
+                        const struct weir_ledger_entry *e) {
     char limit[CELL] = "max", reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
 
     if (e->limit != UINT64_MAX)
         cell(e->limit, limit);
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s\n", e->pid, limit,
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid, limit,
             cell(e->reserve, reserve), cell(e->in_use, in_use), cell(e->idle, idle), e->priority,
-            cell(e->got, got), cell(e->given, given), e->command);
+            cell(e->got, got), cell(e->given, given), e->command,
+            is_silent(d, e) ? " (does not answer)" : "");
 }
 
 void holders_print(FILE *file, const struct holders *h) {
@@ -147,18 +179,18 @@ void holders_print(FILE *file, const struct holders *h) {
         fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
                 "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
-            print_entry(file, &d->entries[e]);
+            print_entry(file, d, &d->entries[e]);
     }
 }
 
-static json_t *json_entry(const struct weir_ledger_entry *e) {
+static json_t *json_entry(const struct holders_device *d, const struct weir_ledger_entry *e) {
     return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pid", jsonfile_integer(e->pid),
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "pid", jsonfile_integer(e->pid),
         "start", jsonfile_integer(e->start), "command", e->command, "limit",
         e->limit == UINT64_MAX ? json_null() : jsonfile_integer(e->limit), "reserve",
         jsonfile_integer(e->reserve), "in_use", jsonfile_integer(e->in_use), "can_give",
         jsonfile_integer(e->idle), "priority", jsonfile_integer(e->priority), "was_given",
-        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given));
+        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given), "answers", !is_silent(d, e));
 }
 
 static json_t *known_json(const struct holders_device *d, uint64_t bytes) {
@@ -173,7 +205,7 @@ json_t *holders_json(const struct holders *h) {
         json_t *processes = json_array();
 
         for (size_t e = 0; e < d->count; e++)
-            json_array_append_new(processes, json_entry(&d->entries[e]));
+            json_array_append_new(processes, json_entry(d, &d->entries[e]));
         json_array_append_new(devices, json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name,
                                                  "total", known_json(d, d->total), "used",
                                                  known_json(d, d->used), "not_by_weir",

@@ -16,15 +16,19 @@ struct holders_device {
     uint64_t total, used, rest; /* bytes; total 0: nobody has said yet, and none of them is known */
     size_t count;
     struct weir_ledger_entry *entries;
+    uint64_t asked_ns; /* who has not been heard of since does not answer */
 };
 
 /* Zeroed: none. */
 struct holders {
     struct holders_device *devices;
     size_t count;
+    uint64_t asked_ns; /* and not yet long enough ago to tell who does not answer */
+    uint64_t since_ns; /* an earlier time, of which that can be told */
 };
 
-/* Asks all to say what they have, gives them so long, and reads it, in the place of what was there. */
+/* Asks all to say what they have, gives them so long, and those that have not answered then a third of a second, and
+ * reads it, in the place of what was there.  With 0, what they say to this is read the next time. */
 void holders_look(struct holders *h, uint64_t wait_ns);
 /* 1: a process has said what of the device is used. */
 int holders_know(const struct holders *h, const char *device);

@@ -35,7 +35,7 @@
  * have woken and made its step, and nobody waits for the driver beside it.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
- * held during each turn, of any allocator, and no turn begins after the process has begun to exit, which
+ * held during each turn, of any allocator, but while others are asked, and no turn begins after the process has begun to exit, which
  * waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
  * thread, and every public call there ends before it could miss it.
  *
@@ -64,6 +64,7 @@ enum { HURRY = 4 }; /* times as often below `low` */
 #define LONGEST_BACK_OFF_NS UINT64_C(2560000000)
 /* What a turn answers when there is nothing to do until it is told. */
 #define REST UINT64_C(0)
+#define AT_ONCE UINT64_C(1)
 /* Steps are multiples of it: what the driver maps by. */
 #define PAGE ((size_t)2 << 20)
 /* Of the device, what is left to requests. */
@@ -233,6 +234,11 @@ static uint64_t take_turn(struct weir_ahead *a) {
     return grow(a, figures.reserve, idle, lacks);
 }
 
+/* What a turn left to be asked of others, who may take their time.  The caller holds `turning`. */
+static uint64_t ask_others(struct weir_ahead *a, uint64_t pause) {
+    return a->priming && weir__priming_ask(a->priming) ? AT_ONCE : pause;
+}
+
 /* Before there is a thread, and before anybody waits for a request: until `low` is idle.  The thread goes on
  * from there. */
 static void begin(struct weir_ahead *a) {
@@ -306,6 +312,7 @@ static void *run(void *ahead) {
         pthread_mutex_lock(&stepping);
         pause = atomic_load(&exiting) ? REST : take_turn(a);
         pthread_mutex_unlock(&stepping);
+        pause = ask_others(a, pause);
         pthread_mutex_unlock(&a->turning);
         pthread_mutex_lock(&a->lock);
         wait(a, pause);
@@ -345,7 +352,7 @@ static int play(struct weir_ahead *a, int begins) {
         a->due_ticks = now + WAKE_NS;
     for (; a->due_ticks != 0 && a->due_ticks <= now; turns++) {
         driver->aside(1);
-        pause = take_turn(a);
+        pause = ask_others(a, take_turn(a));
         a->due_ticks += driver->aside(0) + pause;
         if (pause == REST)
             a->due_ticks = 0;

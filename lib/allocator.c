@@ -24,6 +24,7 @@
 #include "ahead.h"
 #include "allocator_internal.h"
 #include "budget.h"
+#include "held.h"
 #include "ledger.h"
 #include "log.h"
 #include "nvtx.h"
@@ -338,6 +339,9 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
                       "a limit of %s leaves the engine nothing: its memory grows by %s", asked,
                       most);
     }
+    atomic_init(
+        &a->promised,
+        weir__size_larger(host->threshold < memory.total ? host->threshold : 0, a->prealloc_min));
     if (host->threshold < a->prealloc)
         host->threshold = a->prealloc;
     return WEIR_OK;
@@ -376,10 +380,13 @@ static int is_behind(const weir_allocator *a) {
 /* Others have more than their share, until they have heard of this process and have given it. */
 static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
     uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
-    struct weir_answers answers;
 
     if (device_free == UINT64_MAX || device_free >= enough + host->apart) {
         *s = (struct weir_appeal){0};
+        return 1;
+    }
+    if (s->is_answered) { /* that is all for now */
+        s->is_answered = 0;
         return 1;
     }
     if (s->began_ns == 0)
@@ -390,9 +397,16 @@ static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough
     }
     if (now - s->moved_ns > STILL_NS)
         return 1;
-    answers = weir__neighbours_ask(host->neighbours, wanted + host->apart - device_free,
-                                   s->began_ns, now + SHARE_NS);
-    return !answers.awaited;
+    s->lacks = wanted + host->apart - device_free;
+    return 0;
+}
+
+static void ask(struct weir_host *host, struct weir_appeal *s) {
+    struct weir_answers answers = weir__neighbours_ask(host->neighbours, s->lacks, s->began_ns,
+                                                       weir__ledger_now() + SHARE_NS);
+
+    s->lacks = 0;
+    s->is_answered = !answers.awaited;
 }
 
 /* What is not the thread's.  Not OK: `text` says why, or nothing. */
@@ -439,16 +453,6 @@ static const struct weir_engine *engine_of(const weir_options *options) {
     }
 }
 
-/* Other memory is cuMemAlloc's. */
-static int can_be_opened(const weir_options *o) {
-    return o->engine == WEIR_ENGINE_POOL ||
-           (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED);
-}
-
-static const char not_opened[] =
-    "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "
-    "choose engine pool, or a mapped arena";
-
 static weir_status open_to_peers(struct weir_host *host, const struct message *message) {
     const char *peers = host->options.peers;
     char why[256] = "";
@@ -456,10 +460,6 @@ static weir_status open_to_peers(struct weir_host *host, const struct message *m
     weir_status status = weir__peers_read(host->driver, host->device, peers, &host->access, &result,
                                           why, sizeof why);
 
-    if (status == WEIR_OK && host->access.count > 1 && !can_be_opened(&host->options)) {
-        status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "%s", not_opened);
-    }
     host->options.peers = NULL; /* the caller's need not live on */
     if (status == WEIR_OK)
         return WEIR_OK;
@@ -475,9 +475,6 @@ static weir_status open_exports(weir_allocator *a, const struct message *message
 
     if (host->options.exportable != WEIR_SWITCH_ON)
         return WEIR_OK;
-    if (host->options.engine != WEIR_ENGINE_POOL)
-        return cannot(message, host->options.log, weir__engine_refuse(WEIR_E_NOT_SUPPORTED),
-                      "export: only memory of a pool can be: choose engine pool");
     /* Older drivers do not know the question (11.2). */
     if (!(host->driver->capabilities & WEIR_CAP_IPC) ||
         (host->driver->cuDeviceGetAttribute(&kinds,
@@ -710,8 +707,10 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
             host, &(struct weir_harden_below){.alloc = serve, .free = take_back, .context = a},
             &a->harden);
     atomic_init(&host->share, UINT64_MAX);
-    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE)
+    if (host->neighbours && host->options.prealloc.kind == WEIR_AMOUNT_SHARE) {
         host->appeal = appeal;
+        host->ask = ask;
+    }
     weir__priming_open(&a->priming, host, a->ops, a->engine, a->prealloc, a->prealloc_min);
     at_create = a->prealloc > 0 && host->options.prealloc_at != WEIR_PREALLOC_AT_FIRST;
     if (a->prealloc > 0 && !at_create)
@@ -1346,6 +1345,7 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         (void)a->host.relimit(&a->host);
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
     if (status == WEIR_OK) {
+        weir__decay_raise(&a->promised, bytes);
         weir__decay_raise_floor(&a->host.decay, bytes);
         prepare(&a->host);
     }
@@ -1382,9 +1382,9 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
                        access != WEIR_ACCESS_READ_WRITE))
         return misuse(a, WEIR_E_INVALID, "weir_set_access");
     status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
-    if (status == WEIR_OK && !can_be_opened(&a->host.options)) {
+    if (status == WEIR_OK && !weir__options_can_open(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
-        snprintf(why, sizeof why, "%s", not_opened);
+        snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
     }
     if (status != WEIR_OK) {
         weir__log(a->host.options.log, WEIR_LOG_ERROR, "weir_set_access: %s", why);
@@ -1427,7 +1427,8 @@ static uint64_t limit_by_device(weir_allocator *a) {
 }
 
 /* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
- * before. */
+ * before.  More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
+ * has left, as it would be a moment later; a request that is refused for it has the limit set anew first. */
 static int limit_anew(weir_allocator *a, uint64_t in_use) {
     struct weir_host *host = &a->host;
     int result_before = weir__driver_result;
@@ -1592,6 +1593,18 @@ static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, in
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
+/* Bytes that it would give back: what it has idle, less what lies beside live blocks. */
+static uint64_t could_give(weir_allocator *a) {
+    uint64_t idle = could_lend(a, 1), held;
+    weir_statistics figures;
+
+    if (idle == 0 || a->harden) /* whose shelves hold blocks, until they are emptied */
+        return idle;
+    held = weir__held(a->ops, a->engine, a->front);
+    weir__stats_read(a, &figures);
+    return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
+}
+
 static void tell_holding(void *allocator, struct weir_holding *out) {
     weir_allocator *a = allocator;
     weir_statistics figures;
@@ -1600,7 +1613,7 @@ static void tell_holding(void *allocator, struct weir_holding *out) {
     *out = (struct weir_holding){
         .reserve = figures.reserve,
         .in_use = figures.in_use,
-        .idle = could_lend(a, 1),
+        .idle = could_give(a),
         .limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed),
         .device_total = a->host.device_total,
         .device_free = weir__engine_device_free(&a->host),
@@ -1614,7 +1627,7 @@ static uint64_t give(weir_allocator *a, uint64_t wanted, int may_wait) {
     uint64_t given = 0, more = wanted, idle;
     size_t released = 0;
 
-    while (given < wanted && (idle = could_lend(a, 1)) > 0) {
+    while (given < wanted && (idle = could_give(a)) > 0) {
         if (relieve(a, more, WEIR_EVENT_YIELD, &released) != WEIR_OK)
             break;
         given += released;
@@ -1641,7 +1654,22 @@ static uint64_t give_way(void *allocator, uint64_t wanted) {
     return given;
 }
 
-/* Other processes have come or gone, or some time has.  What is above a share goes, as far as it is idle. */
+/* What is above the limit goes, as far as it is idle.  What stayed although it was waited for, as what lies beside
+ * blocks does, is left alone until the program has called. */
+static void give_above(weir_allocator *a) {
+    weir_statistics figures;
+    uint64_t above, calls;
+
+    weir__stats_read(a, &figures);
+    above = weir__size_less(figures.reserve, a->host.limit);
+    calls = figures.allocs + figures.frees;
+    if (above == 0 || (a->ops->trim_waits && above == a->stayed && calls == a->stayed_after))
+        return;
+    a->stayed = weir__size_less(above, give(a, above, 0));
+    a->stayed_after = calls;
+}
+
+/* Other processes have come or gone, or some time has. */
 static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     struct weir_host *host = &a->host;
@@ -1655,9 +1683,10 @@ static void resize(void *allocator, uint64_t weights) {
     (void)limit_anew(a, figures.in_use);
     if (prealloc->kind == WEIR_AMOUNT_SHARE) {
         atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
-        weir__decay_lower_floor(&host->decay, atomic_load(&host->share));
+        weir__decay_lower_floor(
+            &host->decay, weir__size_larger(atomic_load(&host->share), atomic_load(&a->promised)));
     }
-    (void)give(a, weir__size_less(figures.reserve, host->limit), 0);
+    give_above(a);
     weir__set_driver_result(result_before);
 }
 

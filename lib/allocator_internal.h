@@ -29,9 +29,12 @@ struct weir_allocator {
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
-    uint64_t prealloc;      /* bytes to preallocate, */
-    uint64_t profile_asked; /* of these, what the profile asked for, all or nothing, */
-    uint64_t prealloc_min;  /* and to get; fixed after create */
+    uint64_t prealloc;         /* bytes to preallocate, */
+    uint64_t profile_asked;    /* of these, what the profile asked for, all or nothing, */
+    uint64_t prealloc_min;     /* and to get; fixed after create */
+    _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
+    uint64_t stayed,
+        stayed_after;       /* above a limit that fell, after so many calls; who resizes has them */
     _Atomic uint64_t asked; /* the limit, before shares and what is left */
     atomic_int no_share;    /* the program has set it since */
     uint64_t most; /* of options.limit, in bytes as the engine has it; fixed after create */

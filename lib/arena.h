@@ -65,6 +65,8 @@ struct weir_arena_backing {
     weir_status (*allow)(struct weir_arena *a, const CUmemAccessDesc *access);
     /* Where memory will lie first, as an engine's extents.  NULL: nobody knows. */
     size_t (*foresee)(const struct weir_arena *a, struct weir_extent *out, size_t most);
+    /* As an engine's `wholes`. */
+    size_t (*wholes)(const struct weir_arena *a, struct weir_extent *out, size_t most);
     /* Bytes of the largest request that `make_room` would surely serve now, or after what the out-of-memory
      * ladder does, for the stream of that id; 0: none that is known. */
     size_t (*largest)(struct weir_arena *a, uint64_t id);

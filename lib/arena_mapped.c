@@ -1326,6 +1326,14 @@ static weir_status mapped_shrink(struct weir_arena *a, size_t keep) {
     return status == WEIR_OK ? give_idle(a, keep, &unseen) : status;
 }
 
+static size_t mapped_wholes(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+    const struct range *g = a->range;
+
+    for (size_t i = 0; i < g->handle_count && i < most; i++)
+        out[i] = (struct weir_extent){.base = g->handles[i].base, .bytes = g->handles[i].bytes};
+    return g->handle_count;
+}
+
 static void mapped_shed(struct weir_arena *a, size_t keep) {
     int unseen = 0;
 
@@ -1510,6 +1518,7 @@ const struct weir_arena_backing weir__arena_mapped = {
     .grow = mapped_grow,
     .shrink = mapped_shrink,
     .foresee = mapped_foresee,
+    .wholes = mapped_wholes,
     .largest = mapped_largest,
     .pieces = mapped_pieces,
     .allow = mapped_allow,

@@ -203,6 +203,10 @@ static size_t regions_largest(struct weir_arena *a, uint64_t id) {
     return a->host->options.front == WEIR_SWITCH_ON && added < DRIVER_PAGE ? 0 : added;
 }
 
+static size_t regions_wholes(const struct weir_arena *a, struct weir_extent *out, size_t most) {
+    return weir__suballoc_wholes(&a->blocks, out, most);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static weir_status regions_open(struct weir_arena *a) {
@@ -232,5 +236,6 @@ const struct weir_arena_backing weir__arena_regions = {
     .make_room = regions_make_room,
     .grow = regions_grow,
     .shrink = regions_shrink,
+    .wholes = regions_wholes,
     .largest = regions_largest,
 };

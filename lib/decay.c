@@ -25,7 +25,7 @@ void weir__decay_close(struct weir_decay *d) {
     pthread_mutex_destroy(&d->lock);
 }
 
-static void raise(_Atomic uint64_t *most, uint64_t value) {
+void weir__decay_raise(_Atomic uint64_t *most, uint64_t value) {
     uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
 
     /* unreached: that another thread raises it at the same moment */
@@ -35,7 +35,7 @@ static void raise(_Atomic uint64_t *most, uint64_t value) {
 }
 
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
-    raise(&d->floor, bytes);
+    weir__decay_raise(&d->floor, bytes);
 }
 
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
@@ -52,7 +52,7 @@ int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64
     uint64_t last = atomic_exchange_explicit(&d->last, now, memory_order_relaxed);
 
     *pause = now > last ? now - last : 0;
-    raise(&d->peak, in_use);
+    weir__decay_raise(&d->peak, in_use);
     return now >= atomic_load_explicit(&d->ends, memory_order_relaxed);
 }
 

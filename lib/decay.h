@@ -51,6 +51,8 @@ struct weir_engine;
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
 void weir__decay_close(struct weir_decay *d);
+/* No less than that from now on. */
+void weir__decay_raise(_Atomic uint64_t *most, uint64_t value);
 /* So much stays from now on. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
 /* No more than so much stays, from now on. */

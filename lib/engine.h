@@ -65,6 +65,8 @@ typedef void weir__engine_block_fn(void *context, uint64_t bytes, uint64_t strea
 struct weir_appeal {
     uint64_t began_ns, moved_ns; /* more was free than ever before */
     uint64_t most_free;          /* bytes */
+    uint64_t lacks;              /* bytes that they are to be asked for now; 0: none */
+    int is_answered;             /* as far as they would be asked, for what is next */
 };
 
 /* What every engine is given; it outlives the engine, and all but what is atomic is fixed. */
@@ -98,10 +100,13 @@ struct weir_host {
     /* Fixed: sets the limit anew, where it is a share, or something is to be left on the device; 1 if it is higher
      * than before.  NULL: it stays as it is.  Called without a lock. */
     int (*relimit)(struct weir_host *host);
-    /* Has other processes give, until on the device `enough' bytes are free beside what stays there, or it is of no use
-     * to go on: 1.  0: it is to be called again, after a pause.  NULL: what others hold idle is theirs.  Fixed. */
+    /* 1: on the device `enough' bytes are free beside what stays there, or it is of no use to go on.  0: other
+     * processes are to give, and it is to be called again after `ask'.  NULL: what others hold idle is theirs.  Fixed,
+     * as is */
     int (*appeal)(struct weir_host *host, struct weir_appeal *appeal, uint64_t enough,
                   uint64_t wanted);
+    /* what asks them for `lacks', which takes a tenth of a second at most, and no call of the driver. */
+    void (*ask)(struct weir_host *host, struct weir_appeal *appeal);
     struct weir_neighbours
         *neighbours;        /* the device's other processes; NULL: none are known of.  Fixed */
     _Atomic uint64_t shown; /* the reserve, as they were told */
@@ -212,6 +217,9 @@ struct weir_engine {
      * that can be told: how many of `most` pieces were written, those first that small requests will have.  NULL:
      * it takes nothing beforehand. */
     size_t (*extents)(void *engine, struct weir_extent *out, size_t most);
+    /* The pieces of the reserve that go back to the device whole or not at all, from low addresses to high: how many
+     * there are, of which `most` are written at most.  NULL: it is not known of what. */
+    size_t (*wholes)(void *engine, struct weir_extent *out, size_t most);
     /* Makes what the host needs for blocks in so many bytes of the reserve, in place of the first requests.  NULL:
      * nothing. */
     void (*stock)(void *engine, size_t bytes);

@@ -376,6 +376,16 @@ static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) 
     return e.count;
 }
 
+static size_t arena_wholes(void *engine, struct weir_extent *out, size_t most) {
+    struct weir_arena *a = engine;
+    size_t count;
+
+    weir__lock_take(&a->lock);
+    count = a->backing->wholes(a, out, most);
+    weir__lock_give(&a->lock);
+    return count;
+}
+
 static void arena_stock(void *engine, size_t bytes) {
     struct weir_arena *a = engine;
 
@@ -449,6 +459,7 @@ const struct weir_engine weir__engine_arena = {
     .glance = arena_glance,
     .pieces = arena_pieces,
     .extents = arena_extents,
+    .wholes = arena_wholes,
     .stock = arena_stock,
     .figures = arena_figures,
 };

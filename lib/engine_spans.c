@@ -24,8 +24,9 @@
  *                Idle must be a fifth of the reserve, and room for three of the largest request: else
  *                swaps fit better.  Several streams make none: somebody's block would hold it, and it
  *                could not be swapped.  Nor does one whose reserve was taken beforehand: the swaps
- *                take milliseconds, which is what taking it early was to spare; nor one that
- *                decays (decay.h), where the base would hold all of it for one block.
+ *                take milliseconds, which is what taking it early was to spare; nor one that is to
+ *                go back: that decays (decay.h), whose limit follows other processes, or that has
+ *                others beside it on the device, where the base would hold all of it for one block.
  *   Busy.        While work is pending on the stream the inner engine cannot move what is given back
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
@@ -422,7 +423,7 @@ static void make_base(struct spans *s, const struct request *r, int *grew) {
         return;
     s->looked_at = s->deepest;
     bytes = s->blocks.region_count > 1 ? size_of_base(s, r, reserve_of(s)) : 0;
-    if (bytes == 0)
+    if (bytes == 0 || (s->host->neighbours && weir__neighbours_any(s->host->neighbours)))
         return;
     s->base_is_over = 1;
     while (status == WEIR_OK && find_spare(s, UINT64_MAX, &at))
@@ -745,6 +746,16 @@ static size_t spans_extents(void *engine, struct weir_extent *out, size_t most) 
     return s->inner->extents(s->under, out, most);
 }
 
+static size_t spans_wholes(void *engine, struct weir_extent *out, size_t most) {
+    struct spans *s = engine;
+    size_t count;
+
+    weir__lock_take(&s->lock);
+    count = weir__suballoc_wholes(&s->blocks, out, most);
+    weir__lock_give(&s->lock);
+    return count;
+}
+
 static void spans_stock(void *engine, size_t bytes) {
     struct spans *s = engine;
 
@@ -797,7 +808,8 @@ static weir_status open_over(const struct weir_engine *inner, struct weir_host *
     s->inner = inner;
     s->reluctance = RELUCTANCE;
     s->threshold = host->threshold < host->device_total ? host->threshold : UINT64_MAX;
-    s->base_is_over = host->decay.half_life_ns > 0; /* it would hold what is to decay */
+    s->base_is_over =
+        host->decay.half_life_ns > 0 || host->relimit; /* it would hold what is to go */
     status = inner->open(host, &s->under);
     if (status != WEIR_OK)
         goto free_spans;
@@ -875,6 +887,7 @@ const struct weir_engine weir__engine_spans_pool = {
     .reclaim = spans_reclaim,
     .glance = spans_glance,
     .extents = spans_extents,
+    .wholes = spans_wholes,
     .stock = spans_stock,
     .figures = spans_figures,
 };

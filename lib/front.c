@@ -1944,6 +1944,27 @@ void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *o
     pthread_mutex_unlock(&f->lock);
 }
 
+struct seeing {
+    weir__front_live_fn *see;
+    void *context;
+};
+
+static void see_span(void *context, struct weir_span *s) {
+    const struct seeing *v = context;
+    int is_live = s->slot_units == 0 && atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
+
+    for (uint32_t i = 0; s->slot_units != 0 && !is_live && i < s->slots; i++)
+        is_live = !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
+    if (is_live)
+        v->see(v->context, weir__span_base(s), weir__span_bytes(s));
+}
+
+void weir__front_live(struct weir_front *f, weir__front_live_fn *see, void *context) {
+    struct seeing v = {see, context};
+
+    weir__records_walk(&f->records, see_span, &v);
+}
+
 struct visiting {
     weir__engine_block_fn *show;
     void *context;

@@ -69,6 +69,10 @@ void weir__front_renew_peak(struct weir_front *f);
 void weir__front_survey(struct weir_front *f, uint64_t id, struct weir_survey *out);
 void weir__front_blocks(struct weir_front *f, weir__engine_block_fn *visit, void *context);
 
+/* Visits each piece of the engine's that has a live block, under the records' lock. */
+typedef void weir__front_live_fn(void *context, uint64_t base, size_t bytes);
+void weir__front_live(struct weir_front *f, weir__front_live_fn *see, void *context);
+
 /* Completes figures that already hold the books' and the engine's part. */
 void weir__front_figures(struct weir_front *f, weir_statistics *out);
 

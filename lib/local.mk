@@ -125,6 +125,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/process_lock.h \
 	lib/recovery.c \
 	lib/recovery.h \
+	lib/held.c \
+	lib/held.h \
 	lib/relief.c \
 	lib/relief.h \
 	lib/replace.c \

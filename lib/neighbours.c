@@ -177,6 +177,16 @@ void weir__neighbours_note(struct weir_neighbours *n, _Atomic uint64_t *shown, u
     pthread_mutex_unlock(&n->lock);
 }
 
+int weir__neighbours_any(struct weir_neighbours *n) {
+    int own = weir__ledger_slot(&n->ledger);
+    struct weir_ledger_entry entry;
+
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (slot != own && weir__ledger_read(&n->ledger, slot, &entry))
+            return 1;
+    return 0;
+}
+
 static uint64_t weights_in(struct weir_ledger *ledger, uint64_t most) {
     struct weir_ledger_entry entry;
     uint64_t sum = 0;
@@ -303,12 +313,13 @@ struct candidate {
     int is_asked;
 };
 
-static struct silent *silence_of(struct weir_neighbours *n, const struct candidate *c) {
+static struct silent *silence_of(struct weir_neighbours *n, int slot,
+                                 const struct weir_ledger_entry *entry) {
     uint64_t now = weir__ledger_now();
 
     for (int i = 0; i < SILENT; i++)
-        if (n->silent[i].until_ns > now && n->silent[i].slot == c->slot &&
-            n->silent[i].start == c->start && n->silent[i].heartbeat_ns == c->heartbeat_ns)
+        if (n->silent[i].until_ns > now && n->silent[i].slot == (uint64_t)slot &&
+            n->silent[i].start == entry->start && n->silent[i].heartbeat_ns == entry->heartbeat_ns)
             return &n->silent[i];
     return NULL;
 }
@@ -356,7 +367,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
                                 .heartbeat_ns = entry.heartbeat_ns,
                                 .is_late = entry.heartbeat_ns < since};
         answers->kept = answers->kept == UINT64_MAX ? 0 : answers->kept;
-        silent = silence_of(n, c);
+        silent = silence_of(n, slot, &entry);
         if (silent && silent->until_ns - SILENCE_NS >= began) {
             answers->awaited = 1;
             continue;
@@ -511,6 +522,7 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
 
 struct holder {
     uint64_t pid, reserve, idle;
+    int is_silent;
     char command[WEIR_LEDGER_COMMAND];
 };
 
@@ -526,13 +538,18 @@ void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_
     size_t count = 0, length = 0;
     char reserve[32], idle[32], name[64];
 
+    pthread_mutex_lock(&n->asking);
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
         if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
             entry.reserve == 0)
             continue;
-        all[count] = (struct holder){entry.pid, entry.reserve, entry.idle, ""};
+        all[count] = (struct holder){.pid = entry.pid,
+                                     .reserve = entry.reserve,
+                                     .idle = entry.idle,
+                                     .is_silent = silence_of(n, slot, &entry) != NULL};
         memcpy(all[count++].command, entry.command, sizeof entry.command);
     }
+    pthread_mutex_unlock(&n->asking);
     qsort(all, count, sizeof *all, by_reserve);
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
@@ -540,8 +557,9 @@ void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_
         weir__bytes_show(all[i].idle, idle, sizeof idle);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
-                                   "%sprocess %llu %s has %s, %s idle", i ? "; " : "",
-                                   (unsigned long long)all[i].pid, name, reserve, idle);
+                                   "%sprocess %llu %s has %s, %s idle%s", i ? "; " : "",
+                                   (unsigned long long)all[i].pid, name, reserve, idle,
+                                   all[i].is_silent ? ", does not answer" : "");
     }
 }
 

@@ -75,9 +75,13 @@ struct weir_admission {
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
                                          uint64_t deadline);
 
-/* Who else has most of the device, as a person reads it; "" if nobody has any. */
+/* Who else has most of the device, as a person reads it, and does not answer; "" if nobody has any.  May wait for a
+ * thread that asks. */
 enum { WEIR_NEIGHBOURS_SHOWN = 600 };
 void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]);
+
+/* 1 if there are others. */
+int weir__neighbours_any(struct weir_neighbours *n);
 
 /* The sum of all processes' weights, in millionths. */
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);

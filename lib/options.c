@@ -1409,6 +1409,39 @@ static int prealloc_holds_min(const weir_options *filled, char *message, size_t 
     return 0;
 }
 
+int weir__options_can_open(const weir_options *o) {
+    return o->engine == WEIR_ENGINE_POOL ||
+           (o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED);
+}
+
+/* Whoever lists no device but the allocator's own wants no peer. */
+static int has_peers(const weir_options *filled) {
+    uint64_t devices = 0;
+    const char *driver;
+    int own = 0;
+
+    if (weir__peers_parse(filled->peers, &devices, NULL, 0) != WEIR_OK ||
+        weir__device_parse(filled->device, &driver, &own, NULL, 0) != WEIR_OK)
+        return 0;
+    return devices == UINT64_MAX || (devices & ~(own < 64 ? UINT64_C(1) << own : 0)) != 0;
+}
+
+/* What is for others needs an engine that can give it to them. */
+static int engine_serves_others(const weir_options *filled, char *message, size_t message_bytes) {
+    if (filled->exportable == WEIR_SWITCH_ON && filled->engine != WEIR_ENGINE_POOL) {
+        if (message && message_bytes > 0)
+            snprintf(message, message_bytes,
+                     "export: only memory of a pool can be: choose engine pool");
+        return 0;
+    }
+    if (has_peers(filled) && !weir__options_can_open(filled)) {
+        if (message && message_bytes > 0)
+            snprintf(message, message_bytes, "peers '%s': %s", filled->peers, WEIR_NOT_OPENED);
+        return 0;
+    }
+    return 1;
+}
+
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
@@ -1442,6 +1475,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return WEIR_E_LIMIT;
     if (!prealloc_holds_min(&work, message, message_bytes))
         return WEIR_E_INVALID;
+    if (!engine_serves_others(&work, message, message_bytes))
+        return WEIR_E_NOT_SUPPORTED;
     *out = work;
     return WEIR_OK;
 }

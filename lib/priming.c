@@ -37,6 +37,9 @@
 /* Chunks of a deadline's: few, since each must first fill what is idle, and of a millisecond or some. */
 #define CHUNK ((uint64_t)1 << 30)
 enum { CHUNKS = 32 };
+/* Of memory by handles, and of cuMemAlloc's. */
+#define PAGE ((uint64_t)2 << 20)
+enum { CAUSE_BYTES = 80 };
 /* Of a deadline, what others have to give. */
 enum { OTHERS_PART = 4 };
 
@@ -133,13 +136,21 @@ static int have_given(struct weir_priming *p, uint64_t enough, uint64_t wanted) 
            p->host->appeal(p->host, &p->appeal, enough, wanted);
 }
 
+int weir__priming_ask(struct weir_priming *p) {
+    if (p->appeal.lacks == 0)
+        return 0;
+    p->host->ask(p->host, &p->appeal);
+    return p->appeal.is_answered;
+}
+
 static void wait_for_others(struct weir_priming *p, uint64_t goal) {
     uint64_t lacks = weir__size_less(goal, reserve_of(p)), began = weir__clock_ns();
 
     if (!p->host->appeal)
         return;
     while (!have_given(p, lacks, lacks))
-        nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
+        if (!weir__priming_ask(p))
+            nanosleep(&(struct timespec){0, APPEAL_PAUSE_NS}, NULL);
     atomic_fetch_add(&p->host->books->prealloc_waited_ns, weir__clock_ns() - began);
     (void)p->host->relimit(p->host); /* who has a share has a limit that moves */
 }
@@ -183,15 +194,50 @@ static void note(struct weir_priming *p, uint64_t reserve, int is_over) {
                  is_over || reserve >= p->target ? 0 : p->target - reserve);
 }
 
+/* What the reserve grows by at least. */
+static uint64_t unit_of(const struct weir_priming *p) {
+    return p->ops->least_limit ? p->ops->least_limit : PAGE;
+}
+
+/* Why there is no more than that, as a person reads it. */
+static void show_cause(const struct weir_priming *p, uint64_t reserve, int late, char *text,
+                       size_t text_bytes) {
+    const struct weir_host *host = p->host;
+    int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE;
+    uint64_t limit = host->limit, device_free;
+    char bytes[32];
+
+    snprintf(text, text_bytes, "%s", late ? "the deadline has passed" : "the device has no more");
+    if (late)
+        return;
+    if (limit != UINT64_MAX && weir__size_less(limit, reserve) < unit_of(p)) {
+        int is_left = host->relimit && limit < atomic_load(&host->own_limit);
+
+        weir__bytes_show(is_left ? host->leave : limit, bytes, sizeof bytes);
+        snprintf(text, text_bytes, "%s %s",
+                 is_left    ? "leave keeps for others"
+                 : is_share ? "the limit, a share, is"
+                            : "the limit is",
+                 bytes);
+        return;
+    }
+    device_free = weir__engine_device_free(p->host);
+    if (host->options.prealloc.kind != WEIR_AMOUNT_SHARE || device_free == UINT64_MAX ||
+        device_free < host->apart || device_free - host->apart >= unit_of(p))
+        return;
+    weir__bytes_show(host->apart, bytes, sizeof bytes);
+    snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
+}
+
 /* Less is there than was asked. */
 static void tell(const struct weir_priming *p, uint64_t reserve, int late) {
-    char asked[32], kept[32];
+    char asked[32], kept[32], cause[CAUSE_BYTES];
 
     weir__bytes_show(p->target, asked, sizeof asked);
     weir__bytes_show(reserve, kept, sizeof kept);
+    show_cause(p, reserve, late, cause, sizeof cause);
     weir__log(p->host->options.log, WEIR_LOG_WARNING,
-              "preallocation: asked %s, got and kept %s; %s", asked, kept,
-              late ? "the deadline has passed" : "the device has no more");
+              "preallocation: asked %s, got and kept %s; %s", asked, kept, cause);
 }
 
 static int is_too_little(weir_status status) {
@@ -201,7 +247,7 @@ static int is_too_little(weir_status status) {
 /* Less is there than must be: nothing of it stays.  `figures` are the engine's, before and after. */
 static weir_status too_little(struct weir_priming *p, weir_status status, uint64_t keep, int late,
                               weir_statistics *figures, char *text, size_t text_bytes) {
-    char asked[32], least[32], got[32];
+    char asked[32], least[32], got[32], cause[CAUSE_BYTES];
     size_t released;
     int result;
 
@@ -209,10 +255,11 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
         weir__bytes_show(p->target, asked, sizeof asked);
         weir__bytes_show(p->least, least, sizeof least);
         weir__bytes_show(figures->reserve, got, sizeof got);
+        show_cause(p, figures->reserve, late, cause, sizeof cause);
         snprintf(
             text, text_bytes,
             "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",
-            asked, least, got, late ? "the deadline has passed" : "the device has no more");
+            asked, least, got, cause);
     }
     if (status == WEIR_OK)
         status = weir__engine_refuse(WEIR_E_NO_MEMORY);

@@ -35,5 +35,8 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
 /* The same in turns, each of at most one step of the host's pace.  Nanoseconds until the next; 0: it is
  * over. */
 uint64_t weir__priming_turn(struct weir_priming *p);
+/* After each turn: asks others for what it lacks, without any call of the driver.  1: all have answered, and the next
+ * turn may come at once. */
+int weir__priming_ask(struct weir_priming *p);
 
 #endif

@@ -106,9 +106,16 @@ void weir__options_give(const weir_options *from, weir_options *options);
  * layout with every default replaced by its meaning for the engine, except front_cache, whose default
  * is a share with a floor: it stays of kind DEFAULT (weir__budget_of_in_use knows it).  options NULL:
  * all defaults.
- * E_INVALID, or E_LIMIT (a preallocation above the limit), with a message. */
+ * E_INVALID, E_LIMIT (a preallocation above the limit), or E_NOT_SUPPORTED (peers or export, with an engine that
+ * cannot), with a message. */
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
+
+/* 1 if an engine of these options, which are completed, can open its memory to peers; and why not. */
+int weir__options_can_open(const weir_options *options);
+#define WEIR_NOT_OPENED                                                                            \
+    "memory of cuMemAlloc is opened to peers by cuCtxEnablePeerAccess: "                           \
+    "choose engine pool, or a mapped arena"
 
 /* "cuda", "cuda:N", "model", "model:N" -> driver name ("cuda"/"model") and ordinal; NULL is "cuda".
  * E_PARSE. */

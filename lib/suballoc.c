@@ -600,6 +600,12 @@ void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id) {
     memmove(r, r + 1, (s->region_count - at) * sizeof *r);
 }
 
+size_t weir__suballoc_wholes(const struct weir_suballoc *s, struct weir_extent *out, size_t most) {
+    for (size_t i = 0; i < s->region_count && i < most; i++)
+        out[i] = (struct weir_extent){.base = s->regions[i].base, .bytes = s->regions[i].bytes};
+    return s->region_count;
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 weir_status weir__suballoc_visit_several(struct weir_suballoc *s, uint64_t id, weir_stream stream) {

@@ -177,6 +177,8 @@ void weir__suballoc_survey(struct weir_suballoc *s, uint64_t id);
  * the stream of that id. */
 void weir__suballoc_remove(struct weir_suballoc *s, size_t at, uint64_t id);
 
+/* As an engine's wholes, where regions are. */
+size_t weir__suballoc_wholes(const struct weir_suballoc *s, struct weir_extent *out, size_t most);
 /* As an engine's stock, for the first so many kinds of regions. */
 void weir__suballoc_stock(struct weir_suballoc *s, int kinds, size_t bytes);
 /* As an engine's survey and blocks. */

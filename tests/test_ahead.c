@@ -1134,6 +1134,56 @@ START_TEST(what_does_not_come_leaves_nothing) {
 END_TEST
 
 /* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
+/* ---- while others are asked ------------------------------------------------------------------ */
+
+static weir_allocator *_Atomic beside;
+static _Atomic int asked, went_on;
+
+static int lacks_some(struct weir_host *host, struct weir_appeal *s, uint64_t enough,
+                      uint64_t wanted) {
+    (void)host, (void)enough;
+    s->lacks = s->is_answered ? 0 : wanted;
+    return s->is_answered;
+}
+
+/* Answers when the other one's thread has made a step, or a long time is over. */
+static void wait_for_a_step(struct weir_host *host, struct weir_appeal *s) {
+    uint64_t before = stats_of(atomic_load(&beside)).ahead_steps;
+
+    (void)host;
+    atomic_store(&asked, 1);
+    for (int i = 0; i < 5000 && stats_of(atomic_load(&beside)).ahead_steps == before; i++)
+        nap(1);
+    atomic_store(&went_on, stats_of(atomic_load(&beside)).ahead_steps > before);
+    s->lacks = 0;
+    s->is_answered = 1;
+}
+
+/* A process that does not answer is no reason for other allocators to wait for memory. */
+START_TEST(others_are_asked_beside_the_steps_of_all) {
+    weir_allocator *b = make(&real, _i, 64 * MIB, 64 * MIB), *a;
+    weir_options options = options_for(_i, 0, 0);
+    void *block;
+
+    options.prealloc = bytes_amount(GIB);
+    options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(&real, &options);
+    a->host.appeal = lacks_some;
+    a->host.ask = wait_for_a_step;
+    atomic_store(&beside, b);
+    OK(weir_free(a, take(a, MIB, A), A));
+    while (!atomic_load(&asked))
+        nap(1);
+    block = take(b, 60 * MIB, A);
+    AWAIT(stats_of(a).reserve >= GIB);
+    ck_assert(atomic_load(&went_on));
+    OK(weir_free(b, block, A));
+    destroy(a);
+    destroy(b);
+}
+END_TEST
+
 START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
     struct grower g;
     weir_allocator *a = make_held(&g, GIB);
@@ -1172,6 +1222,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, who_has_to_grow_waits_for_what_comes, 0, 2);
     tcase_add_loop_test(tests, what_does_not_come_leaves_nothing, 0, 3);
     tcase_add_loop_test(tests, a_limit_that_is_lowered_meanwhile_is_the_cause, 0, 2);
+    tcase_add_loop_test(tests, others_are_asked_beside_the_steps_of_all, 0, WAYS);
     tcase_add_test(tests, what_has_no_use_for_it_says_so);
     tcase_add_loop_test(tests, what_cannot_be_told_is_left_alone, POOL, REGIONS);
     tcase_add_loop_test(tests, what_cannot_be_told_is_preallocated_as_far_as_can_be, POOL, REGIONS);

@@ -284,6 +284,14 @@ START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
     options.peers = "1";
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
     MUST(lines() == 1 && strstr(logged, "cuCtxEnablePeerAccess"));
+    options.peers = "all";
+    options.device = "model:2"; /* whoever is a peer there */
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_allocator_create(&options, &a));
+    MUST(lines() == 1 && strstr(logged, "peers 'all': memory of cuMemAlloc"));
+    options.device = "model";
+    options.peers = "0"; /* itself */
+    OK(weir_allocator_create(&options, &a));
+    OK(weir_allocator_destroy(a));
     options.peers = "none";
     OK(weir_allocator_create(&options, &a));
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE));

@@ -201,6 +201,42 @@ START_TEST(a_device_that_does_not_tell_again_what_is_free) {
 }
 END_TEST
 
+/* Not the device, if it has some. */
+START_TEST(what_stands_against_more_is_named) {
+    static const char *const causes[] = {"; leave keeps for others 3GiB",
+                                         "; a share leaves 128MiB of the device",
+                                         "; the limit is 2GiB"};
+    weir_options options = options_for(_i % WAYS, 5 * GIB);
+    int way = _i / WAYS % 3, is_behind = _i / WAYS / 3;
+    weir_allocator *a;
+
+    (void)leave(6 * GIB);
+    if (way == 0)
+        options.leave = bytes_amount(3 * GIB);
+    if (way == 1) {
+        options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+        options.ledger = WEIR_SWITCH_OFF;
+    }
+    if (way == 2)
+        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    options.prealloc_mode = is_behind ? WEIR_PREALLOC_BACKGROUND : WEIR_PREALLOC_FOREGROUND;
+    a = make_on(driver, &options);
+    if (way == 2)
+        OK(weir_set_limit(a, bytes_amount(2 * GIB)));
+    OK(weir_free(a, take(a, 1000), A));
+    weir__model_advance(1000 * MS);
+    OK(weir_free(a, take(a, 3 * MIB), A));
+    if (way != 1 || is_behind) /* else a share is what others leave */
+        ck_assert_msg(log_has(causes[way]), "%s", logged);
+    destroy(a);
+    options.prealloc_min = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    if (way > 0)
+        return;
+    EXPECT(WEIR_E_LIMIT, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, causes[way]) != NULL, "%s", message);
+}
+END_TEST
+
 START_TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     weir_allocator *a;
@@ -931,6 +967,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, a_limit_of_parts_of_units, POOL, REGIONS);
     tcase_add_loop_test(tests, before_the_deadline_the_device_may_end, 0, WAYS);
     tcase_add_loop_test(tests, a_device_that_does_not_tell_again_what_is_free, 0, WAYS);
+    tcase_add_loop_test(tests, what_stands_against_more_is_named, 0, 6 * WAYS);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
