@@ -940,7 +940,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                              0},
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
-          "regions; of weir run, plug-ins and weir/cuda.h, with no engine named, mapped",
+          "regions; of those, with no engine named, mapped",
           "Arena engine: one region of the size of the limit, taken at once; regions added as the "
           "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,
