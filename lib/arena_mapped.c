@@ -664,7 +664,7 @@ static size_t small_part(const struct range *g) {
 }
 
 static size_t within(size_t least, size_t value, size_t most) {
-    return value < least ? least : value > most ? most : value;
+    return weir__size_larger(least, weir__size_smaller(value, most));
 }
 
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
@@ -682,22 +682,15 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
                                .device_free = SIZE_MAX};
 
     step = weir__growth_step(&a->host->options, &state, PAGE, &a->cursor);
-    least = small && p->step_least > STEP_SMALL ? STEP_SMALL : p->step_least;
+    least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
     least = g->piece ? 0 : within(least, total / p->step_part, p->step_most);
-    if (step < least)
-        step = least;
-    if (step > most)
-        step = most;
-    if (step > want && (room < planned || step > room - planned))
-        step = room > planned ? room - planned : 0;
-    if (step < want)
-        step = want;
+    step = weir__size_smaller(weir__size_larger(step, least), most);
+    /* What is beyond the request stays below the limit. */
+    step = within(want, step, weir__size_less(room, planned));
     unit = g->piece ? g->piece
                     : within(p->unit_least, (total + want) / p->unit_part,
                              a->blocks.order.several ? p->unit_most_several : p->unit_most);
-    if (step > unit)
-        step = unit;
-    return weir__size_round_down(step, PAGE);
+    return weir__size_round_down(weir__size_smaller(step, unit), PAGE);
 }
 
 /* 1, or 0: no host memory. */
@@ -736,7 +729,7 @@ static int plan_hole(struct weir_arena *a, int squeeze, int small, uint64_t at, 
         }
         if (!plan_move(g, &(struct move){.to = {.base = at, .bytes = bytes},
                                          .from = from,
-                                         .least = want < bytes ? want : bytes,
+                                         .least = weir__size_smaller(want, bytes),
                                          .what = what}))
             return 0;
         at += bytes;
@@ -826,16 +819,16 @@ static weir_status lift_unseen(struct weir_arena *a, const struct weir_arena_req
     return WEIR_OK;
 }
 
-static int is_from_higher(const void *a, const void *b) {
-    const struct move *x = a, *y = b;
+static int compare(uint64_t x, uint64_t y) {
+    return (x > y) - (x < y);
+}
 
-    return x->from < y->from ? 1 : -(x->from > y->from);
+static int is_from_higher(const void *a, const void *b) {
+    return compare(((const struct move *)b)->from, ((const struct move *)a)->from);
 }
 
 static int is_to_higher(const void *a, const void *b) {
-    const struct move *x = a, *y = b;
-
-    return x->to.base > y->to.base ? 1 : -(x->to.base < y->to.base);
+    return compare(((const struct move *)a)->to.base, ((const struct move *)b)->to.base);
 }
 
 /* Lifts all that will move, from the highest address down; *lifted is set if there is anything. */
@@ -963,7 +956,7 @@ static weir_status carry_out(struct weir_arena *a, const struct weir_arena_reque
         struct move *m = &g->moves[i];
 
         hole = g->pieces[piece_of(g, m->to.base)].chunk;
-        status = put(a, hole < end ? end : hole, m, m->what == CLEAN ? id : r->id);
+        status = put(a, weir__size_larger(hole, end), m, m->what == CLEAN ? id : r->id);
         end = m->to.base + m->to.bytes;
         moved += m->from != NOWHERE ? m->to.bytes : 0;
     }
@@ -1033,7 +1026,7 @@ static void find_place(const struct weir_arena *a, int small, size_t bytes, int 
     find_window(g, small, bytes, CLEAN, w);
     find_window(g, small, bytes, OWN, w);
     find_window(g, small, bytes, BEHIND, w);
-    g->piece = small || way == LEAST ? 0 : piece_for(a, bytes);
+    g->piece = way == LEAST ? 0 : piece_for(a, bytes);
     if (g->piece == 0)
         return;
     find_own(g, bytes, CLEAN, &own);
@@ -1196,7 +1189,7 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
     size_t most = ((const struct range *)a->range)->packing->prealloc_most;
     weir_status status = WEIR_OK;
 
-    while (status == WEIR_OK && bytes > 0) {
+    while (status == WEIR_OK) {
         size_t added = 0, room;
         uint64_t at;
 

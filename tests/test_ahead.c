@@ -1087,6 +1087,7 @@ END_TEST
 START_TEST(who_has_to_grow_waits_for_what_comes) {
     struct grower g, asks;
     weir_allocator *a = make_held(&g, 256 * MIB);
+    uint64_t asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
 
     asks = (struct grower){.a = a, .bytes = (_i ? 400 : 160) * MIB};
     ck_assert_int_eq(pthread_create(&asks.thread, NULL, ask_meanwhile, &asks), 0);
@@ -1097,6 +1098,8 @@ START_TEST(who_has_to_grow_waits_for_what_comes) {
     OK(asks.status);
     MUST_LE(stats_of(a).reserve, (_i ? 400 + 2 * 256 : 256 + 2) * MIB);
     ck_assert_uint_eq(stats_of(a).growth_allocs, _i ? 1 : 0);
+    if (!_i) /* nothing was looked for beside it */
+        MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
     OK(weir_free(a, asks.block, A));
     destroy(a);
 }

@@ -300,12 +300,14 @@ START_TEST(memory_of_cuMemAlloc_is_the_programs_to_open) {
 }
 END_TEST
 
-/* Whichever call of the driver fails, access is as it was, for all that is there and all that comes. */
+/* Whichever call of the driver fails, access is as it was, for all that is there and all that comes: also where it was
+ * another way before. */
 START_TEST(a_refused_change_changes_nothing) {
     int given = _i / WORLDS, failed = 0;
     void *block[3], *more;
 
-    make(_i % WORLDS, given ? "1" : "none");
+    make(_i % WORLDS, given ? "none" : "1");
+    OK(weir_set_access(a, 1, given ? WEIR_ACCESS_READ_WRITE : WEIR_ACCESS_NONE));
     for (int i = 0; i < 3; i++)
         block[i] = take((size_t)(i + 1) * 20 * MIB);
     CU(driver->cuCtxSynchronize());
