@@ -244,7 +244,7 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     weir__lock_take(&a->lock);
     (void)wait_for_growth(a);
     most = weir__size_round_down((size_t)a->host->limit, a->backing->granularity);
-    wanted = rounded < most ? rounded : most;
+    wanted = weir__size_smaller(rounded, most);
     if (wanted > weir__arena_reserve(a)) {
         bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
@@ -287,14 +287,13 @@ static weir_status arena_trim(void *engine, size_t keep, int cause, size_t *rele
 /* A free piece, or new memory. */
 static size_t arena_largest(void *engine, uint64_t id, uint64_t back) {
     struct weir_arena *a = engine;
-    size_t placed, added;
+    uint64_t largest;
 
     (void)back; /* no engine has an arena under it */
     weir__lock_take(&a->lock);
-    placed = weir__suballoc_largest(&a->blocks, id);
-    added = a->backing->largest(a, id);
+    largest = weir__size_larger(weir__suballoc_largest(&a->blocks, id), a->backing->largest(a, id));
     weir__lock_give(&a->lock);
-    return placed > added ? placed : added;
+    return (size_t)largest;
 }
 
 static void arena_survey(void *engine, uint64_t id, struct weir_survey *out) {
