@@ -1685,6 +1685,8 @@ static void resize(void *allocator, uint64_t weights) {
         atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
         weir__decay_lower_floor(
             &host->decay, weir__size_larger(atomic_load(&host->share), atomic_load(&a->promised)));
+        /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
+        weir__decay_raise_floor(&host->decay, atomic_load(&a->promised));
     }
     give_above(a);
     weir__set_driver_result(result_before);
