@@ -40,12 +40,10 @@ int sink_can(const char *like) {
 }
 
 struct sink *sink_on(int file, const char *like) {
-    struct sink *sink = sink_can(like) ? calloc(1, sizeof *sink) : NULL;
+    struct sink *sink = calloc(1, sizeof *sink);
 
-    if (!sink) {
-        errno = sink_can(like) ? ENOMEM : ENOTSUP;
+    if (!sink)
         goto fail;
-    }
     if (ends_in(like, ".gz"))
         sink->gzip = gzdopen(file, "wb6");
     else

@@ -313,12 +313,12 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
         return status;
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
-    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
-    if (a->prealloc_min == UINT64_MAX)
-        a->prealloc_min = a->prealloc;
     weir__bytes_show(a->prealloc, asked, sizeof asked);
     if (a->prealloc > host->limit && options->prealloc.reserved != 0)
         hold_to_limit(a, asked);
+    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
+    if (a->prealloc_min == UINT64_MAX) /* "max": all of it */
+        a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total) {
         weir__bytes_show(memory.total, most, sizeof most);
         return cannot(message, options->log, weir__engine_refuse(WEIR_E_NO_MEMORY),
@@ -1685,6 +1685,8 @@ static void resize(void *allocator, uint64_t weights) {
         atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
         weir__decay_lower_floor(
             &host->decay, weir__size_larger(atomic_load(&host->share), atomic_load(&a->promised)));
+        /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
+        weir__decay_raise_floor(&host->decay, atomic_load(&a->promised));
     }
     give_above(a);
     weir__set_driver_result(result_before);

@@ -26,11 +26,10 @@ void weir__decay_close(struct weir_decay *d) {
 }
 
 void weir__decay_raise(_Atomic uint64_t *most, uint64_t value) {
-    uint64_t before = atomic_load_explicit(most, memory_order_relaxed);
+    uint64_t before = atomic_load(most);
 
     /* unreached: that another thread raises it at the same moment */
-    while (value > before && !atomic_compare_exchange_weak_explicit(
-                                 most, &before, value, memory_order_relaxed, memory_order_relaxed))
+    while (value > before && !atomic_compare_exchange_weak(most, &before, value))
         ;
 }
 
@@ -39,12 +38,11 @@ void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes) {
 }
 
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes) {
-    uint64_t before = atomic_load_explicit(&d->floor, memory_order_relaxed);
+    uint64_t before = atomic_load(&d->floor);
 
     while (bytes < before &&
            /* unreached: that another thread moves it at the same moment */
-           !atomic_compare_exchange_weak_explicit(&d->floor, &before, bytes, memory_order_relaxed,
-                                                  memory_order_relaxed))
+           !atomic_compare_exchange_weak(&d->floor, &before, bytes))
         ;
 }
 

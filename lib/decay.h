@@ -51,7 +51,7 @@ struct weir_engine;
 void weir__decay_open(struct weir_decay *d, uint64_t half_life_ns, uint64_t floor, int in_requests,
                       uint64_t idle);
 void weir__decay_close(struct weir_decay *d);
-/* No less than that from now on. */
+/* No less than that from now on.  This and the two below are in one order for all threads. */
 void weir__decay_raise(_Atomic uint64_t *most, uint64_t value);
 /* So much stays from now on. */
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);

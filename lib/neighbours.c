@@ -500,12 +500,16 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
     pthread_mutex_lock(&n->asking);
     round = deadline > now ? (deadline - now) / 4 + 1 : 0;
     count = survey(n, all, began, deadline, &answers);
-    while (answers.given < bytes && weir__ledger_now() < deadline) {
+    while (answers.given < bytes) {
         struct weir_ledger_ask asks[WEIR_LEDGER_ASKS] = {{0}};
 
         picked = pick(all, count, bytes - answers.given, some, asks);
         if (picked == 0)
             break;
+        if (weir__ledger_now() >= deadline) { /* another thread may have asked that long */
+            answers.awaited = 1;
+            break;
+        }
         answers.given += ask_some(n, some, picked, asks,
                                   smaller(deadline, weir__ledger_now() + round), &answers.late);
     }

@@ -60,8 +60,9 @@ struct weir_answers {
     /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
      * one began; UINT64_MAX: there are no others. */
     uint64_t kept;
-    int late;    /* somebody has not answered, */
-    int awaited; /* nor another request since this one began: it may still give */
+    int late; /* somebody has not answered */
+    /* Nor has it answered another request since this one began, or there was no time to ask it: it may still give. */
+    int awaited;
 };
 
 /* Of who asks for a context; zeroed: it has not yet. */

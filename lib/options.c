@@ -9,7 +9,11 @@
  * A value that text cannot set is refused by the same range check as one that a program put into
  * the struct, so both ways in accept the same values.
  *
- * Must not know: the environment, devices, engines, what an option does.
+ * What options are to each other comes when all are there: defaults that go by the engine, amounts that must hold
+ * one another, and what an engine cannot do for others.
+ *
+ * Must not know: the environment, but that an amount may be another program's; which devices there are; what
+ * an option does.
  */
 #include "settings.h"
 

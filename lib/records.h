@@ -75,7 +75,7 @@ void weir__records_stock(struct weir_records *r, size_t bytes);
 /* Forgets a span before its block goes back: once the engine has it, it may be another's at once. */
 void weir__records_end(struct weir_records *r, struct weir_span *s);
 /* Visits the record of every block that there is, live or not, under the lock.  Of a whole block's nothing but
- * `base`, `asked` and `fetched_for` may be read, which its owner may be writing. */
+ * `base`, `bytes`, `asked` and `fetched_for` may be read, which its owner may be writing. */
 void weir__records_walk(struct weir_records *r, void (*visit)(void *context, struct weir_span *s),
                         void *context);
 /* What all of it takes on the host, the page map included. */

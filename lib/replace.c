@@ -136,7 +136,7 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable) {
     int is_beside = r->path[0] != '\0';
 
-    if (why == 0 && is_durable && fsync(r->file) != 0 && is_beside)
+    if (why == 0 && is_durable && fsync(r->file) != 0 && errno != EINVAL) /* pipes have no disk */
         why = errno;
     if (close(r->file) != 0 && why == 0)
         why = errno;

@@ -1137,6 +1137,22 @@ START_TEST(what_does_not_come_leaves_nothing) {
 END_TEST
 
 /* A limit that is lowered meanwhile is what it is answered with, and holds for all that has not begun to come. */
+START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
+    struct grower g;
+    weir_allocator *a = make_held(&g, GIB);
+
+    OK(weir_set_limit(a, bytes_amount((_i ? 128 : 400) * MIB)));
+    let_go(&g);
+    EXPECT(WEIR_E_LIMIT, g.status);
+    MUST_EQ(stats_of(a).reserve, (_i ? 64 + 256 : 400) * MIB);
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
+    OK(weir_preallocate(a, stats_of(a).reserve, NULL));
+    OK(weir_set_limit(a, bytes_amount(GIB)));
+    OK(weir_preallocate(a, GIB, NULL));
+    destroy(a);
+}
+END_TEST
+
 /* ---- while others are asked ------------------------------------------------------------------ */
 
 static weir_allocator *_Atomic beside;
@@ -1184,22 +1200,6 @@ START_TEST(others_are_asked_beside_the_steps_of_all) {
     OK(weir_free(b, block, A));
     destroy(a);
     destroy(b);
-}
-END_TEST
-
-START_TEST(a_limit_that_is_lowered_meanwhile_is_the_cause) {
-    struct grower g;
-    weir_allocator *a = make_held(&g, GIB);
-
-    OK(weir_set_limit(a, bytes_amount((_i ? 128 : 400) * MIB)));
-    let_go(&g);
-    EXPECT(WEIR_E_LIMIT, g.status);
-    MUST_EQ(stats_of(a).reserve, (_i ? 64 + 256 : 400) * MIB);
-    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, GIB, NULL));
-    OK(weir_preallocate(a, stats_of(a).reserve, NULL));
-    OK(weir_set_limit(a, bytes_amount(GIB)));
-    OK(weir_preallocate(a, GIB, NULL));
-    destroy(a);
 }
 END_TEST
 

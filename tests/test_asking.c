@@ -210,7 +210,8 @@ START_TEST(nobody_is_there_or_no_time) {
     said = weir__neighbours_ask(own, MIB, 0, 0);
     MUST_EQ(said.given, 0);
     MUST_EQ(said.kept, 0);
-    MUST_EQ(said.late, 0); /* it was not asked */
+    MUST_EQ(said.late, 0);    /* it was not asked, */
+    MUST_EQ(said.awaited, 1); /* and may have some */
     leave(own);
 }
 END_TEST

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "allocator_internal.h"
 #include "calls.h"
 #include "decay.h"
 #include "logged.h"
@@ -455,6 +456,35 @@ START_TEST(an_arena_of_regions_decays_by_calls_alone) {
 }
 END_TEST
 
+/* A window may end with a request of a graph's: its stream is asked nothing, and its capture goes on. */
+START_TEST(a_window_ends_in_a_capture) {
+    int way = _i % WAYS;
+    weir_options options = options_for(way);
+    struct weir_driver table = *driver;
+    CUgraph graph;
+    void *block;
+
+    if (_i >= WAYS)
+        table.capabilities &= ~(unsigned)WEIR_CAP_STREAM_ID;
+    options.front = WEIR_SWITCH_OFF;
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    for (int i = 0; i < 4; i++)
+        iterate(60, HALF_LIFE / 2);
+    iterate(4, HALF_LIFE / 2);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    for (int i = 0; i < 20; i++) {
+        weir__model_advance(HALF_LIFE / 4);
+        OK(weir_alloc(a, MIB, A, &block));
+        OK(weir_free(a, block, A));
+    }
+    if (_i >= WAYS && way >= MAPPED_FIT && way <= MAPPED_FAST) /* of whom nothing is to be known */
+        MUST_LE(2, decays());
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    close_it();
+}
+END_TEST
+
 /* ---- off ------------------------------------------------------------------------------------- */
 
 START_TEST(off_is_off) {
@@ -512,6 +542,7 @@ int main(void) {
     tcase_add_loop_test(loads, nothing_goes_as_a_load_comes_back, 0, WAYS);
     tcase_add_test(loads, a_hit_costs_what_it_did);
     tcase_add_test(loads, an_arena_of_regions_decays_by_calls_alone);
+    tcase_add_loop_test(loads, a_window_ends_in_a_capture, 0, 2 * WAYS);
     tcase_add_loop_test(loads, off_is_off, 0, WAYS);
     tcase_add_loop_test(loads, where_there_is_nothing_to_give, 0, 2);
     return run_suite(suite, CK_FORK_GETENV);

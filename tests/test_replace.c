@@ -355,6 +355,19 @@ START_TEST(each_call_denied) {
 }
 END_TEST
 
+/* Through a link to what is still to be made, too. */
+START_TEST(what_does_not_come_to_the_disk_is_told) {
+    prepare(_i);
+    deny("fsync", 1, 0, EIO);
+    ANSWERS(EIO, weir__replace_file("file", 0600, 1, "new", 3));
+    (void)deny_none();
+    prepare(_i);
+    deny("fsync", 1, 0, EIO);
+    ANSWERS(0, weir__replace_file("file", 0600, 0, "new", 3));
+    (void)deny_none();
+}
+END_TEST
+
 START_TEST(a_write_that_is_interrupted) {
     deny("write", 1, 0, EINTR);
     ANSWERS(0, put("file", "new"));
@@ -386,6 +399,7 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "denied", 30, set_up, tear_down);
     tcase_add_test(tests, a_folder_that_cannot_be_opened);
     tcase_add_loop_test(tests, each_call_denied, 0, 2 * STATES);
+    tcase_add_loop_test(tests, what_does_not_come_to_the_disk_is_told, 0, PIPE);
     tcase_add_test(tests, a_write_that_is_interrupted);
 #endif
     return all;

@@ -134,7 +134,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_alloc(weir_allocator *allocator, siz
  * mistakes cannot be seen.  A second free of an address where another live block begins by now frees that
  * one.  Two frees of one block by two threads at the same moment are a race of the program's, and may both
  * be taken.  The pool engine with the front off sees what the driver does: a block of another pool or of
- * cuMemAlloc is not told apart and is freed.
+ * cuMemAlloc is not told apart and is freed; where a block of a graph once was, so do all but the platform
+ * engine.
  * E_STREAM: nothing changed;
  * E_STREAM for a noted stream: as for `stream`, but the driver does not know the noted stream any more
  * and the note is dropped: order the free behind that work yourself and call again.
@@ -169,7 +170,8 @@ WEIR_API weir_status weir_free_any(weir_allocator *allocator, void *block);
  * where the handle means the same (a per-thread default stream: on the same thread), else it answers
  * E_STREAM.
  * E_INVALID: NULL; E_NOT_OWNED: no live block begins there, and nothing was noted (the pool engine with
- * the front off cannot tell: the note is forgotten when the address is handed out); E_HOST_MEMORY;
+ * the front off cannot tell, nor any but the platform engine where a block of a graph once was: the note is
+ * forgotten when the address is handed out); E_HOST_MEMORY;
  * E_DEVICE_LOST; E_FORKED; and of a default stream, which the driver is asked about: E_STREAM; E_CAPTURE:
  * it is being captured; E_DRIVER. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_use(weir_allocator *allocator, void *block,
