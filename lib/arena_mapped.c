@@ -212,11 +212,10 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
-/* Room for so many more handles, with as many spares, and shadows, beside one of each for what is coming.  1, or 0: no
- * host memory. */
+/* Room for so many more handles, with as many spares, and shadows, and for one more of each, which is what is coming.
+ * 1, or 0: no host memory. */
 static int make_place(struct range *g, size_t handles, size_t shadows) {
-    size_t coming = g->coming > 0;
-    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles + coming,
+    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                              &g->handle_capacity, sizeof *more);
     struct spare *spares;
     struct shadow *dark;
@@ -224,12 +223,12 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
     if (!more)
         return 0;
     g->handles = more;
-    spares = weir__hostmem_room(g->spares, g->handle_count + handles + coming, &g->spare_capacity,
+    spares = weir__hostmem_room(g->spares, g->handle_count + handles, &g->spare_capacity,
                                 sizeof *spares);
     if (!spares)
         return 0;
     g->spares = spares;
-    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows + coming, &g->shadow_capacity,
+    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
                               sizeof *dark);
     if (!dark)
         return 0;
