@@ -84,6 +84,7 @@ struct shadow {
 
 /* What a piece of the range is, as the caller's stream sees it. */
 enum {
+    BORDER, /* of no bytes: where the addresses of large or of small requests begin, or end */
     TAKEN,
     SHADOW, /* in a hole, but not to be used */
     OTHERS, /* free, but not for this stream; its last uses were not seen done */
@@ -150,10 +151,10 @@ struct range {
     size_t handle_count, handle_capacity;
     struct shadow *shadows; /* by base, among which those that are not mapped stand anywhere */
     size_t shadow_count, shadow_capacity;
-    struct piece *pieces; /* by base, as last surveyed */
-    size_t piece_count, piece_capacity;
-    size_t small_pieces;  /* from here on they are of the small kind */
-    struct spare *spares; /* by base; there is room for all handles */
+    struct piece *pieces;               /* by base, as last surveyed */
+    size_t piece_count, piece_capacity; /* without the border behind the last */
+    size_t small_pieces;                /* from here on, a border, they are of the small kind */
+    struct spare *spares;               /* by base; there is room for all handles */
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
@@ -364,6 +365,11 @@ struct survey {
     int failed;
 };
 
+/* Of the range, behind the common part. */
+static size_t small_part(const struct range *g) {
+    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
+}
+
 static void add_piece(struct survey *v, const struct piece *p) {
     struct range *g = v->range;
     struct piece *pieces =
@@ -375,6 +381,10 @@ static void add_piece(struct survey *v, const struct piece *p) {
     }
     g->pieces = pieces;
     pieces[g->piece_count++] = *p;
+}
+
+static void add_border(struct survey *v, uint64_t at) {
+    add_piece(v, &(struct piece){at, 0, BORDER, at, {0}});
 }
 
 /* A hole, without the shadows in it. */
@@ -416,8 +426,7 @@ static int visit(void *context, const struct weir_placement_span *span) {
 
     if (what == HOLE)
         visit_hole(v, span->address, span->size);
-    else if (what == TAKEN && g->piece_count > g->small_pieces &&
-             g->pieces[g->piece_count - 1].what == TAKEN)
+    else if (what == TAKEN && !v->failed && g->pieces[g->piece_count - 1].what == TAKEN)
         g->pieces[g->piece_count - 1].bytes += span->size;
     else
         add_piece(
@@ -431,13 +440,17 @@ static int survey(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
     struct survey v = {.arena = a, .range = g, .id = id};
 
-    g->piece_count = g->small_pieces = 0;
+    g->piece_count = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
         !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
         return 0;
+    add_border(&v, g->base);
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
     g->small_pieces = g->piece_count;
+    add_border(&v, g->base + g->bytes - small_part(g));
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_SMALL], visit, &v);
+    add_border(&v, g->base + g->bytes);
+    g->piece_count--;
     return !v.failed;
 }
 
@@ -446,7 +459,7 @@ static int what_holds(const struct range *g, size_t first, const struct handle *
     int what = CLEAN;
 
     *unseen = 0;
-    for (size_t i = first; i < g->piece_count && g->pieces[i].base < h->base + h->bytes; i++) {
+    for (size_t i = first; g->pieces[i].base < h->base + h->bytes; i++) {
         *unseen += g->pieces[i].what != CLEAN;
         if (g->pieces[i].what < what)
             what = g->pieces[i].what;
@@ -483,9 +496,7 @@ static void find_spares(struct range *g, const struct window *w, int least) {
 
     g->spare_count = 0;
     for (size_t i = 0; i < g->piece_count; i = end) {
-        for (end = i;
-             end < g->piece_count && g->pieces[end].what >= least && g->pieces[end].what != HOLE;
-             end++)
+        for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
             ;
         if (end > i)
             find_spares_in(g, w, i, end);
@@ -548,7 +559,7 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     size_t end = small ? g->piece_count : g->small_pieces;
 
     for (size_t i = first; i <= end; i++) {
-        if (i < end && g->pieces[i].what >= what)
+        if (g->pieces[i].what >= what)
             continue;
         if (i > first)
             try_gap(g, first, i, bytes, what, best);
@@ -582,7 +593,7 @@ static void try_whole(const struct range *g, size_t i, size_t bytes, int what,
  * and neither joins the other. */
 static void try_hole(const struct range *g, size_t i, size_t bytes, struct window *best) {
     const struct piece *p = &g->pieces[i];
-    size_t before = i > 0 ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
+    size_t before = p->base > g->base ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
 
     if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
         *best = (struct window){
@@ -600,15 +611,17 @@ static void find_own(const struct range *g, size_t bytes, int what, struct windo
 
 /* Behind the last memory of its range; what is free there counts in. */
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
-    size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
-    uint64_t free_from = g->pieces[i].base, end = free_from + g->pieces[i].bytes;
-    int is_full = g->pieces[i].what != HOLE;
+    size_t i = (small ? g->piece_count : g->small_pieces) - 1;
+    uint64_t end = g->pieces[i].base + g->pieces[i].bytes;
 
-    for (; i > first && g->pieces[i - 1].what == CLEAN; i--)
-        free_from = g->pieces[i - 1].base;
-    *w = (struct window){.base = free_from, .end = free_from + bytes, .what = CLEAN};
-    if (is_full || end < w->end)
-        w->missing = SIZE_MAX; /* there are no addresses for it */
+    *w = (struct window){.missing = SIZE_MAX}; /* there are no addresses for it */
+    if (g->pieces[i].what != HOLE)
+        return;
+    while (g->pieces[i - 1].what == CLEAN)
+        i--;
+    if (end - g->pieces[i].base >= bytes)
+        *w = (struct window){
+            .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .what = CLEAN};
 }
 
 /* ---- what is to be done ------------------------------------------------------------------------- */
@@ -655,11 +668,6 @@ static size_t idle_small(const struct range *g) {
                      : p->bytes;
     }
     return weir__size_round_down(bytes, PAGE);
-}
-
-/* Of the range, behind the common part. */
-static size_t small_part(const struct range *g) {
-    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
 }
 
 static size_t within(size_t least, size_t value, size_t most) {
