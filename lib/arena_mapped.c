@@ -282,7 +282,7 @@ static void unmap_or_keep(struct weir_arena *a, struct move *m) {
 }
 
 static int is_seen(const struct weir_arena *a, const struct shadow *s) {
-    for (size_t i = 0; i < s->tags; i++)
+    for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&a->blocks.order, s->tag[i].stream, s->tag[i].sequence))
             return 0;
     return 1;
@@ -508,8 +508,8 @@ static void find_spares(struct range *g, const struct window *w, int least) {
 
 /* The part of a hole that the window covers, in whole pages.  0: none. */
 static int covers(const struct window *w, const struct piece *p, uint64_t *from, uint64_t *to) {
-    *from = p->base > w->base ? p->base : w->base;
-    *to = p->base + p->bytes < w->end ? p->base + p->bytes : w->end;
+    *from = weir__size_larger(p->base, w->base);
+    *to = weir__size_smaller(p->base + p->bytes, w->end);
     if (p->what != HOLE || *from >= *to)
         return 0;
     *from -= (*from - p->base) % PAGE;
@@ -571,9 +571,8 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
 static int begins_whole(const struct range *g, size_t i, int what) {
     const struct piece *p = &g->pieces[i];
 
-    if (p->what < what || (i > 0 && g->pieces[i - 1].what >= what && g->pieces[i - 1].what != HOLE))
-        return 0;
-    return g->handles[handle_above(g, p->base)].base == p->base; /* what is free has a handle */
+    /* What is free has a handle. */
+    return p->what >= what && g->handles[handle_above(g, p->base)].base == p->base;
 }
 
 /* The window at the beginning of that chunk, if what comes behind it lets it. */
@@ -582,8 +581,7 @@ static void try_whole(const struct range *g, size_t i, size_t bytes, int what,
     uint64_t base = g->pieces[i].base;
     size_t last = i;
 
-    while (last < g->small_pieces && g->pieces[last].what >= what &&
-           g->pieces[last].base < base + bytes)
+    while (g->pieces[last].what >= what)
         last++;
     if (g->pieces[last - 1].base + g->pieces[last - 1].bytes >= base + bytes)
         try_window(g, i, last, base, bytes, what, best);
