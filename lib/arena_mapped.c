@@ -84,6 +84,7 @@ struct shadow {
 
 /* What a piece of the range is, as the caller's stream sees it. */
 enum {
+    BORDER, /* of no bytes: where the addresses of large or of small requests begin, or end */
     TAKEN,
     SHADOW, /* in a hole, but not to be used */
     OTHERS, /* free, but not for this stream; its last uses were not seen done */
@@ -150,10 +151,10 @@ struct range {
     size_t handle_count, handle_capacity;
     struct shadow *shadows; /* by base, among which those that are not mapped stand anywhere */
     size_t shadow_count, shadow_capacity;
-    struct piece *pieces; /* by base, as last surveyed */
-    size_t piece_count, piece_capacity;
-    size_t small_pieces;  /* from here on they are of the small kind */
-    struct spare *spares; /* by base; there is room for all handles */
+    struct piece *pieces;               /* by base, as last surveyed */
+    size_t piece_count, piece_capacity; /* without the border behind the last */
+    size_t small_pieces;                /* from here on, a border, they are of the small kind */
+    struct spare *spares;               /* by base; there is room for all handles */
     size_t spare_count, spare_capacity;
     struct move *moves; /* by where they go */
     size_t move_count, move_capacity;
@@ -212,11 +213,10 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
     return p;
 }
 
-/* Room for so many more handles, with as many spares, and shadows, beside one of each for what is coming.  1, or 0: no
- * host memory. */
+/* Room for so many more handles, with as many spares, and shadows, and for one more of each, which is what is coming.
+ * 1, or 0: no host memory. */
 static int make_place(struct range *g, size_t handles, size_t shadows) {
-    size_t coming = g->coming > 0;
-    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles + coming,
+    struct handle *more = weir__hostmem_room(g->handles, g->handle_count + handles,
                                              &g->handle_capacity, sizeof *more);
     struct spare *spares;
     struct shadow *dark;
@@ -224,12 +224,12 @@ static int make_place(struct range *g, size_t handles, size_t shadows) {
     if (!more)
         return 0;
     g->handles = more;
-    spares = weir__hostmem_room(g->spares, g->handle_count + handles + coming, &g->spare_capacity,
+    spares = weir__hostmem_room(g->spares, g->handle_count + handles, &g->spare_capacity,
                                 sizeof *spares);
     if (!spares)
         return 0;
     g->spares = spares;
-    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows + coming, &g->shadow_capacity,
+    dark = weir__hostmem_room(g->shadows, g->shadow_count + shadows, &g->shadow_capacity,
                               sizeof *dark);
     if (!dark)
         return 0;
@@ -282,7 +282,7 @@ static void unmap_or_keep(struct weir_arena *a, struct move *m) {
 }
 
 static int is_seen(const struct weir_arena *a, const struct shadow *s) {
-    for (size_t i = 0; i < s->tags; i++)
+    for (size_t i = s->tags; i-- > 0;)
         if (!weir__order_is_observed(&a->blocks.order, s->tag[i].stream, s->tag[i].sequence))
             return 0;
     return 1;
@@ -365,6 +365,11 @@ struct survey {
     int failed;
 };
 
+/* Of the range, behind the common part. */
+static size_t small_part(const struct range *g) {
+    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
+}
+
 static void add_piece(struct survey *v, const struct piece *p) {
     struct range *g = v->range;
     struct piece *pieces =
@@ -376,6 +381,10 @@ static void add_piece(struct survey *v, const struct piece *p) {
     }
     g->pieces = pieces;
     pieces[g->piece_count++] = *p;
+}
+
+static void add_border(struct survey *v, uint64_t at) {
+    add_piece(v, &(struct piece){at, 0, BORDER, at, {0}});
 }
 
 /* A hole, without the shadows in it. */
@@ -417,8 +426,7 @@ static int visit(void *context, const struct weir_placement_span *span) {
 
     if (what == HOLE)
         visit_hole(v, span->address, span->size);
-    else if (what == TAKEN && g->piece_count > g->small_pieces &&
-             g->pieces[g->piece_count - 1].what == TAKEN)
+    else if (what == TAKEN && !v->failed && g->pieces[g->piece_count - 1].what == TAKEN)
         g->pieces[g->piece_count - 1].bytes += span->size;
     else
         add_piece(
@@ -432,13 +440,17 @@ static int survey(struct weir_arena *a, uint64_t id) {
     struct range *g = a->range;
     struct survey v = {.arena = a, .range = g, .id = id};
 
-    g->piece_count = g->small_pieces = 0;
+    g->piece_count = 0;
     if (!weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_COMMON]) ||
         !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
         return 0;
+    add_border(&v, g->base);
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
     g->small_pieces = g->piece_count;
+    add_border(&v, g->base + g->bytes - small_part(g));
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_SMALL], visit, &v);
+    add_border(&v, g->base + g->bytes);
+    g->piece_count--;
     return !v.failed;
 }
 
@@ -447,7 +459,7 @@ static int what_holds(const struct range *g, size_t first, const struct handle *
     int what = CLEAN;
 
     *unseen = 0;
-    for (size_t i = first; i < g->piece_count && g->pieces[i].base < h->base + h->bytes; i++) {
+    for (size_t i = first; g->pieces[i].base < h->base + h->bytes; i++) {
         *unseen += g->pieces[i].what != CLEAN;
         if (g->pieces[i].what < what)
             what = g->pieces[i].what;
@@ -484,9 +496,7 @@ static void find_spares(struct range *g, const struct window *w, int least) {
 
     g->spare_count = 0;
     for (size_t i = 0; i < g->piece_count; i = end) {
-        for (end = i;
-             end < g->piece_count && g->pieces[end].what >= least && g->pieces[end].what != HOLE;
-             end++)
+        for (end = i; g->pieces[end].what >= least && g->pieces[end].what != HOLE; end++)
             ;
         if (end > i)
             find_spares_in(g, w, i, end);
@@ -498,8 +508,8 @@ static void find_spares(struct range *g, const struct window *w, int least) {
 
 /* The part of a hole that the window covers, in whole pages.  0: none. */
 static int covers(const struct window *w, const struct piece *p, uint64_t *from, uint64_t *to) {
-    *from = p->base > w->base ? p->base : w->base;
-    *to = p->base + p->bytes < w->end ? p->base + p->bytes : w->end;
+    *from = weir__size_larger(p->base, w->base);
+    *to = weir__size_smaller(p->base + p->bytes, w->end);
     if (p->what != HOLE || *from >= *to)
         return 0;
     *from -= (*from - p->base) % PAGE;
@@ -549,7 +559,7 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
     size_t end = small ? g->piece_count : g->small_pieces;
 
     for (size_t i = first; i <= end; i++) {
-        if (i < end && g->pieces[i].what >= what)
+        if (g->pieces[i].what >= what)
             continue;
         if (i > first)
             try_gap(g, first, i, bytes, what, best);
@@ -561,9 +571,8 @@ static void find_window(const struct range *g, int small, size_t bytes, int what
 static int begins_whole(const struct range *g, size_t i, int what) {
     const struct piece *p = &g->pieces[i];
 
-    if (p->what < what || (i > 0 && g->pieces[i - 1].what >= what && g->pieces[i - 1].what != HOLE))
-        return 0;
-    return g->handles[handle_above(g, p->base)].base == p->base; /* what is free has a handle */
+    /* What is free has a handle. */
+    return p->what >= what && g->handles[handle_above(g, p->base)].base == p->base;
 }
 
 /* The window at the beginning of that chunk, if what comes behind it lets it. */
@@ -572,8 +581,7 @@ static void try_whole(const struct range *g, size_t i, size_t bytes, int what,
     uint64_t base = g->pieces[i].base;
     size_t last = i;
 
-    while (last < g->small_pieces && g->pieces[last].what >= what &&
-           g->pieces[last].base < base + bytes)
+    while (g->pieces[last].what >= what)
         last++;
     if (g->pieces[last - 1].base + g->pieces[last - 1].bytes >= base + bytes)
         try_window(g, i, last, base, bytes, what, best);
@@ -583,7 +591,7 @@ static void try_whole(const struct range *g, size_t i, size_t bytes, int what,
  * and neither joins the other. */
 static void try_hole(const struct range *g, size_t i, size_t bytes, struct window *best) {
     const struct piece *p = &g->pieces[i];
-    size_t before = i > 0 ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
+    size_t before = p->base > g->base ? weir__size_round_down(bytes, PAGE) + PAGE : 0;
 
     if (bytes < best->missing && p->bytes >= before + bytes + 2 * PAGE)
         *best = (struct window){
@@ -601,15 +609,17 @@ static void find_own(const struct range *g, size_t bytes, int what, struct windo
 
 /* Behind the last memory of its range; what is free there counts in. */
 static void find_tail(const struct range *g, int small, size_t bytes, struct window *w) {
-    size_t first = small ? g->small_pieces : 0, i = (small ? g->piece_count : g->small_pieces) - 1;
-    uint64_t free_from = g->pieces[i].base, end = free_from + g->pieces[i].bytes;
-    int is_full = g->pieces[i].what != HOLE;
+    size_t i = (small ? g->piece_count : g->small_pieces) - 1;
+    uint64_t end = g->pieces[i].base + g->pieces[i].bytes;
 
-    for (; i > first && g->pieces[i - 1].what == CLEAN; i--)
-        free_from = g->pieces[i - 1].base;
-    *w = (struct window){.base = free_from, .end = free_from + bytes, .what = CLEAN};
-    if (is_full || end < w->end)
-        w->missing = SIZE_MAX; /* there are no addresses for it */
+    *w = (struct window){.missing = SIZE_MAX}; /* there are no addresses for it */
+    if (g->pieces[i].what != HOLE)
+        return;
+    while (g->pieces[i - 1].what == CLEAN)
+        i--;
+    if (end - g->pieces[i].base >= bytes)
+        *w = (struct window){
+            .base = g->pieces[i].base, .end = g->pieces[i].base + bytes, .what = CLEAN};
 }
 
 /* ---- what is to be done ------------------------------------------------------------------------- */
@@ -656,11 +666,6 @@ static size_t idle_small(const struct range *g) {
                      : p->bytes;
     }
     return weir__size_round_down(bytes, PAGE);
-}
-
-/* Of the range, behind the common part. */
-static size_t small_part(const struct range *g) {
-    return weir__size_round_down(g->bytes / ADDRESSES_SMALL, PAGE);
 }
 
 static size_t within(size_t least, size_t value, size_t most) {

@@ -57,6 +57,7 @@ unit_tests = \
 	tests/test_ledger \
 	tests/test_libcuda \
 	tests/test_map \
+	tests/test_mapped \
 	tests/test_misuse \
 	tests/test_model \
 	tests/test_model_graph \
@@ -352,8 +353,8 @@ EXTRA_DIST += tests/mutants-equivalent
 GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/arena_mapped.c lib/arena_regions.c lib/front.c
 GENERATED_EVERY = 1
 generated_suites = tests/test_stats tests/test_engines tests/test_front tests/test_order \
-	tests/test_spans tests/test_moves tests/test_peers tests/test_ahead tests/test_misuse tests/test_faults \
-	tests/conformance tests/test_worlds
+	tests/test_spans tests/test_mapped tests/test_moves tests/test_peers tests/test_ahead tests/test_misuse \
+	tests/test_faults tests/conformance tests/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
 check-generated:
