@@ -426,7 +426,7 @@ static int visit(void *context, const struct weir_placement_span *span) {
 
     if (what == HOLE)
         visit_hole(v, span->address, span->size);
-    else if (what == TAKEN && !v->failed && g->pieces[g->piece_count - 1].what == TAKEN)
+    else if (what == TAKEN && g->pieces[g->piece_count - 1].what == TAKEN)
         g->pieces[g->piece_count - 1].bytes += span->size;
     else
         add_piece(
@@ -445,6 +445,8 @@ static int survey(struct weir_arena *a, uint64_t id) {
         !weir__placement_settle(a->blocks.placement[WEIR_SUBALLOC_SMALL]))
         return 0;
     add_border(&v, g->base);
+    if (v.failed)
+        return 0;
     weir__placement_walk(a->blocks.placement[WEIR_SUBALLOC_COMMON], visit, &v);
     g->small_pieces = g->piece_count;
     add_border(&v, g->base + g->bytes - small_part(g));
