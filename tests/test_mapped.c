@@ -414,6 +414,30 @@ START_TEST(without_host_memory_nothing_grows) {
 }
 END_TEST
 
+/* Nor does anything begin, whatever the first request has no host memory for. */
+START_TEST(without_host_memory_nothing_begins) {
+    weir_status status = WEIR_E_HOST_MEMORY;
+    int refusals = -1;
+
+    for (uint64_t k = 1; status != WEIR_OK; k++, refusals++) {
+        void *block = NULL;
+
+        begin(WEIR_PACKING_FIT, 0);
+        refuse_in = k;
+        status = weir_alloc(a, UNIT, A, &block);
+        refuse_in = 0;
+        if (status != WEIR_OK) {
+            MUST_EQ(status, WEIR_E_HOST_MEMORY);
+            MUST_EQ(reserve(), 0);
+            block = take(UNIT, A);
+        }
+        give(block, A);
+        end();
+    }
+    MUST_LE(5, refusals); /* pieces, moves, handles, idle ones, shadows */
+}
+END_TEST
+
 /* Small blocks of which the host had no memory to note whose they are now move all the same once it has, for a large
  * request; which is refused before. */
 START_TEST(what_could_not_be_noted_moves_later) {
@@ -459,6 +483,7 @@ int main(void) {
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
+    tcase_add_test(tests, without_host_memory_nothing_begins);
     tcase_add_loop_test(tests, what_could_not_be_noted_moves_later, 0, 2);
 #endif
     return run_suite(suite, CK_FORK_GETENV);
