@@ -476,7 +476,7 @@ START_TEST(each_saves_its_profile_at_exit) {
         void *block;
 
         setenv("WEIR_PROFILE", folder, 1);
-        setenv("WEIR_ENGINE", "pool", 1); /* four mapped ranges want more addresses than Valgrind has */
+        setenv("WEIR_ENGINE", "pool", 1); /* Valgrind has no addresses for four mapped ranges */
         begin(4, "model");
         for (int i = 0; i < 4; i++) {
             if (i == 2)
