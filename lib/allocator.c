@@ -381,7 +381,7 @@ static int is_behind(const weir_allocator *a) {
 static int appeal(struct weir_host *host, struct weir_appeal *s, uint64_t enough, uint64_t wanted) {
     uint64_t now = weir__ledger_now(), device_free = weir__engine_device_free(host);
 
-    if (device_free == UINT64_MAX || device_free >= enough + host->apart) {
+    if (device_free >= enough + host->apart) { /* as is what the driver does not tell */
         *s = (struct weir_appeal){0};
         return 1;
     }

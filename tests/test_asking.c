@@ -315,6 +315,58 @@ START_TEST(what_counts_as_an_answer) {
 }
 END_TEST
 
+/* Who has given what it could is not asked again, though there was too little of it for a context. */
+START_TEST(a_context_asks_for_all_once) {
+    static const int way = ANSWERS_IT;
+    struct weir_admission admission = {0};
+    pthread_t thread;
+
+    own = join(driver, 0);
+    comes(0, 10, 0);
+    ANSWERS(0, pthread_create(&thread, NULL, act, (void *)(uintptr_t)&way));
+    MUST(weir__allocator_admit(own, &admission));
+    ANSWERS(0, pthread_join(thread, NULL));
+    MUST(!weir__allocator_admit(own, &admission));
+    leave(own);
+}
+END_TEST
+
+/* As long as more and more is free, and others answer, a share is waited for. */
+START_TEST(how_long_a_share_asks) {
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    struct weir_appeal said = {0};
+    CUdeviceptr most, more;
+    struct weir_host *host;
+    weir_allocator *a;
+
+    options.limit = (weir_amount){0, WEIR_AMOUNT_DEFAULT, 0};
+    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    host = &a->host;
+    CU(driver->cuDevicePrimaryCtxRetain(&primary, 0));
+    CU(driver->cuCtxPushCurrent(primary));
+    CU(driver->cuMemAlloc(&most, 512 * MIB));
+    CU(driver->cuMemAlloc(&more, 384 * MIB));
+    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.most_free, 128 * MIB);
+    MUST_EQ(said.lacks, 960 * MIB + GIB / 64 - 128 * MIB);
+    CU(driver->cuMemFree(more));
+    said.moved_ns = 1; /* long ago */
+    ANSWERS(0, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.most_free, 512 * MIB);
+    MUST_LE(2, said.moved_ns);
+    said.moved_ns = 1;
+    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB)); /* nothing has come since */
+    said.moved_ns = weir__ledger_now();
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+    ANSWERS(1, host->appeal(host, &said, 960 * MIB, 960 * MIB));
+    MUST_EQ(said.began_ns, 0);
+    CU(driver->cuMemFree(most));
+    OK(weir_allocator_destroy(a));
+}
+END_TEST
+
 /* Settings that are tried take no part, and are held against those who do. */
 START_TEST(settings_beside_others) {
     weir_options options = options_of(KIND_FIXED, "model", 0);
@@ -333,6 +385,8 @@ START_TEST(settings_beside_others) {
     MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
     weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, NULL, 0));
+    options.device = "model:7";
+    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, NULL, 0));
     options.prealloc.kind = 99;
     EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, NULL, 0));
 }
@@ -660,6 +714,8 @@ static Suite *suite(void) {
     tcase_add_test(tests, the_silent_are_left_alone);
     tcase_add_test(tests, more_than_are_asked_at_once);
     tcase_add_loop_test(tests, what_counts_as_an_answer, 0, WAYS);
+    tcase_add_test(tests, a_context_asks_for_all_once);
+    tcase_add_test(tests, how_long_a_share_asks);
     tcase_add_test(tests, settings_beside_others);
     tests = suite_add_case(all, "asked", 60, set_up_device, tear_down);
     tcase_add_test(tests, only_who_is_asked_gives);

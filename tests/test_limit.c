@@ -522,6 +522,16 @@ static void grow_between(void) {
     grown = take(3 * GIB);
 }
 
+static void *steps[8];
+static int step_count;
+
+/* Each time that is looked. */
+static void step_between(void) {
+    steps[step_count] = take(512 * MIB);
+    if (++step_count < (int)(sizeof steps / sizeof steps[0]))
+        between = step_between;
+}
+
 static void shrink_between(void) {
     OK(weir_trim(a, 0, NULL));
 }
@@ -552,6 +562,22 @@ START_TEST(a_trim_between_the_figures) {
 }
 END_TEST
 
+/* It is not looked for ever. */
+START_TEST(growth_whenever_it_looks) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = step_between;
+    OK(weir_preallocate(a, 5 * GIB, &reserve));
+    between = NULL;
+    MUST_EQ(step_count, 4);
+    MUST_LE(GIB, device_free());
+    while (step_count > 0)
+        give(steps[--step_count]);
+    end();
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("limit");
     TCase *tests = suite_add_case(suite, "limit", 30, NULL, NULL);
@@ -575,5 +601,6 @@ int main(void) {
     tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
     tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
     tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
+    tcase_add_loop_test(tests, growth_whenever_it_looks, 0, 3);
     return run_suite(suite, CK_FORK_GETENV);
 }

@@ -403,6 +403,20 @@ START_TEST(memory_of_graphs_is_opened_too) {
 }
 END_TEST
 
+/* The driver takes it with the context. */
+START_TEST(memory_of_graphs_in_a_context_that_is_gone) {
+    if (worlds[_i].kind != KIND_MAPPED)
+        return;
+    make(_i, "1");
+    ANSWERS(1, captured_sets());
+    count_from_here();
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_CONTEXT_IS_DESTROYED, 1);
+    OK(weir_allocator_destroy(a));
+    weir__model_faults_clear();
+    ANSWERS(0, calls(WEIR_ENTRY_cuMemPoolDestroy));
+}
+END_TEST
+
 /* Each on its device, with figures of its own, and with all peers that it has. */
 START_TEST(an_allocator_on_each_device) {
     static const int backwards[] = {2, 1, 0};
@@ -545,6 +559,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_graphs_in_a_context_that_is_gone, 0, WORLDS);
     tests = suite_add_case(suite, "several", 30, start, NULL);
     tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);
     tcase_add_loop_test(tests, all_of_them_or_none, 0, WORLDS);

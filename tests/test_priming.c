@@ -237,6 +237,68 @@ START_TEST(what_stands_against_more_is_named) {
 }
 END_TEST
 
+/* Of settings that both stand against it, the one that it met; a share is one too. */
+START_TEST(which_limit_it_was_is_named) {
+    weir_options options = options_for(_i, 5 * GIB);
+    weir_allocator *a;
+
+    options.leave = bytes_amount(GIB);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(driver, &options);
+    OK(weir_set_limit(a, bytes_amount(2 * GIB)));
+    OK(weir_free(a, take(a, 1000), A));
+    ck_assert_msg(log_has("; the limit is 2GiB"), "%s", logged);
+    destroy(a);
+    start_model(8 * GIB + 8 * MIB);
+    options = options_for(_i, 8 * GIB + 8 * MIB);
+    options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    destroy(make_on(driver, &options));
+    ck_assert_msg(log_has("; the limit, a share, is 8GiB"), "%s", logged);
+}
+END_TEST
+
+/* There is room beside a share, and a driver that takes no more of it. */
+START_TEST(a_share_that_the_driver_refuses) {
+    static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemAllocFromPoolAsync,
+                                                     WEIR_ENTRY_cuMemAllocFromPoolAsync,
+                                                     WEIR_ENTRY_cuMemAlloc, WEIR_ENTRY_cuMemCreate};
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+
+    options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    weir__model_fail(entries[_i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    weir__model_faults_clear();
+    ck_assert_msg(log_has("got and kept 0B; the device has no more"), "%s", logged);
+}
+END_TEST
+
+/* Another program's variable knows nothing of a limit: it asks for less then, in units if it can be.  What is asked by
+ * weir's own is held to it. */
+START_TEST(what_a_variable_asks_is_held_to_the_limit) {
+    static const struct {
+        uint64_t limit, asked;
+        const char *shown;
+    } ways[] = {{GIB + 5 * MIB, GIB, "of 1GiB: "}, {20 * MIB, 20 * MIB, "of 20MiB: "}};
+    weir_options options = options_for(REGIONS, 0);
+    weir_allocator *a;
+
+    MUST(setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1) == 0);
+    OK(weir_options_from_env(&options, NULL, 0));
+    options.limit = bytes_amount(ways[_i].limit);
+    a = make_on(driver, &options);
+    ck_assert_msg(
+        log_has("XLA_PYTHON_CLIENT_MEM_FRACTION asks to preallocate 4GiB, above the limit"), "%s",
+        logged);
+    ck_assert_msg(strstr(logged, ways[_i].shown) != NULL, "%s", logged);
+    OK(weir_free(a, take(a, 1000), A));
+    MUST_EQ(stats_of(a).prealloc_asked, ways[_i].asked);
+    destroy(a);
+    options.prealloc = (weir_amount){.value = 500000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    EXPECT(WEIR_E_LIMIT, try_on(driver, &options, &a));
+}
+END_TEST
+
 START_TEST(less_than_the_least_is_a_failure) {
     weir_options options = options_for(_i, 4 * GIB);
     weir_allocator *a;
@@ -968,6 +1030,9 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, before_the_deadline_the_device_may_end, 0, WAYS);
     tcase_add_loop_test(tests, a_device_that_does_not_tell_again_what_is_free, 0, WAYS);
     tcase_add_loop_test(tests, what_stands_against_more_is_named, 0, 6 * WAYS);
+    tcase_add_loop_test(tests, which_limit_it_was_is_named, 0, WAYS);
+    tcase_add_loop_test(tests, a_share_that_the_driver_refuses, 0, WAYS);
+    tcase_add_loop_test(tests, what_a_variable_asks_is_held_to_the_limit, 0, 2);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "choice.h"
 #include "model/model_state.h"
 #include "model_device.h"
 
@@ -428,6 +429,72 @@ START_TEST(where_nothing_can_be_mapped) {
 }
 END_TEST
 
+static void expect_choice(const struct weir_driver *table, int on, int engine) {
+    static const char *const names[] = {"model:0", "model:1"};
+    weir_allocator *a = NULL;
+    weir_options options;
+
+    weir_options_init(&options);
+    options.device = names[on];
+    OK(weir__choice_create(table, on, &options, &a));
+    MUST_EQ(a->host.options.engine, engine);
+    OK(weir_allocator_destroy(a));
+}
+
+static CUresult cannot_map(int *value, CUdevice_attribute attribute, CUdevice on) {
+    *value = 0;
+    return attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+               ? CUDA_SUCCESS
+               : driver->cuDeviceGetAttribute(value, attribute, on);
+}
+
+/* Nor a driver: nothing is tried. */
+START_TEST(a_device_that_cannot_map) {
+    struct weir_driver table;
+
+    begin(1, "model");
+    table = *driver;
+    if (_i == 0)
+        table.cuDeviceGetAttribute = cannot_map;
+    else
+        table.capabilities &= ~(unsigned)WEIR_CAP_VIRTUAL;
+    expect_choice(&table, 0, WEIR_ENGINE_POOL);
+    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
+/* Where there were no addresses they are not asked for again: what was lost with a context keeps its own. */
+START_TEST(addresses_that_are_out_stay_out) {
+    uint64_t reserves;
+
+    begin(2, "model");
+    weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    expect_choice(driver, 0, WEIR_ENGINE_POOL);
+    weir__model_faults_clear();
+    reserves = weir__model_calls(WEIR_ENTRY_cuMemAddressReserve);
+    expect_choice(driver, 0, WEIR_ENGINE_POOL);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuMemAddressReserve), reserves);
+    expect_choice(driver, 1, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
+/* Memory that keeps from both says nothing of addresses. */
+START_TEST(what_keeps_from_both) {
+    weir_allocator *a = NULL;
+    weir_options options;
+
+    begin(1, "model");
+    weir_options_init(&options);
+    options.device = "model";
+    weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    weir__model_fail(WEIR_ENTRY_cuMemPoolCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir__choice_create(driver, 0, &options, &a));
+    MUST(a == NULL);
+    weir__model_faults_clear();
+    expect_choice(driver, 0, WEIR_ENGINE_ARENA);
+}
+END_TEST
+
 /* What is wrong with either is told of the first. */
 START_TEST(settings_that_no_engine_takes) {
     weir_allocator *a = NULL;
@@ -593,6 +660,9 @@ int main(void) {
     tcase_add_test(tests, nobody_names_an_engine);
     tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
     tcase_add_loop_test(tests, where_nothing_can_be_mapped, 0, 3);
+    tcase_add_loop_test(tests, a_device_that_cannot_map, 0, 2);
+    tcase_add_test(tests, addresses_that_are_out_stay_out);
+    tcase_add_test(tests, what_keeps_from_both);
     tcase_add_test(tests, settings_that_no_engine_takes);
     tcase_add_test(tests, captured_requests_are_served);
     tcase_add_test(tests, a_child_of_fork_is_refused);
