@@ -5,7 +5,8 @@
  * now, default streams, slots freed on a stream that is not their slab's, noted uses, captures; each
  * is set up so that a wrong cache would hand out memory that work still uses, and virtual time tells.
  * What the caches keep, and how it comes back: caps, idle time, demand of others, trims, out of
- * memory.  Threads and streams that come and go.  Host memory that runs out.
+ * memory.  Threads and streams that come and go.  Host memory that runs out.  And what lies beside live blocks, as
+ * held.h has it.
  *
  * The soak at the end knows one rule, as that of test_engines.c: no two blocks overlap unless a
  * happens-before edge lies between the free of the first and the allocation of the second.  Four
@@ -20,6 +21,7 @@
 
 #include "allocator_internal.h"
 #include "calls.h"
+#include "held.h"
 #include "refuse.h"
 
 #define LEGACY ((CUstream)0x1)
@@ -2598,6 +2600,154 @@ START_TEST(no_two_owners_without_an_order) {
 }
 END_TEST
 
+/* ---- beside live blocks ---------------------------------------------------------------------- */
+
+/* A slab is live as long as one of its slots is, a whole block while its caller has it, not while it is kept. */
+struct pieces {
+    struct weir_extent piece[8];
+    size_t count;
+};
+
+static void note_piece(void *context, uint64_t base, size_t bytes) {
+    struct pieces *live = context;
+
+    MUST(live->count < 8);
+    live->piece[live->count++] = (struct weir_extent){.base = base, .bytes = bytes};
+}
+
+/* So many pieces are live, and of these blocks each lies in one. */
+static void expect_live(weir_allocator *a, size_t pieces, void *const *block, int blocks) {
+    struct pieces live = {.count = 0};
+
+    weir__front_live(a->front, note_piece, &live);
+    MUST_EQ(live.count, pieces);
+    for (int i = 0; i < blocks; i++) {
+        size_t at = 0;
+
+        while (at < live.count && (uintptr_t)block[i] - live.piece[at].base >= live.piece[at].bytes)
+            at++;
+        MUST(at < live.count);
+    }
+}
+
+START_TEST(pieces_are_live_with_their_blocks) {
+    weir_allocator *a = make_plain(_i);
+    void *block[3];
+
+    expect_live(a, 0, NULL, 0);
+    warm(a, A);
+    expect_live(a, 0, NULL, 0);
+    block[0] = take(a, MIB, A);
+    block[1] = take(a, 3000, A);
+    block[2] = take(a, 3000, A); /* of the same slab */
+    expect_live(a, 2, block, 3);
+    give(a, block[1], A);
+    expect_live(a, 2, block, 1);
+    expect_live(a, 2, block + 2, 1);
+    give(a, block[0], A);
+    expect_live(a, 1, block + 2, 1);
+    give(a, block[2], A);
+    expect_live(a, 0, NULL, 0);
+    end(a);
+}
+END_TEST
+
+/* What an engine tells of its reserve, here. */
+static size_t tell_wholes(void *engine, struct weir_extent *out, size_t most) {
+    const struct pieces *wholes = engine;
+
+    for (size_t i = 0; i < wholes->count && i < most; i++)
+        out[i] = wholes->piece[i];
+    return wholes->count;
+}
+
+/* There are more than there were, and than there is room for: all of 1 MiB, from the first on. */
+static size_t tell_more(void *engine, struct weir_extent *out, size_t most) {
+    const struct pieces *wholes = engine;
+
+    for (size_t i = 0; i < most; i++)
+        out[i] = (struct weir_extent){.base = wholes->piece[0].base + i * MIB, .bytes = MIB};
+    return out ? most + 1 : 1;
+}
+
+static const struct weir_engine told = {.wholes = tell_wholes};
+
+static struct weir_extent piece_at(uint64_t base, size_t bytes) {
+    return (struct weir_extent){.base = base, .bytes = bytes};
+}
+
+static uint64_t held_of(weir_allocator *a, const struct weir_extent *piece, size_t count) {
+    struct pieces wholes = {.count = count};
+
+    memcpy(wholes.piece, piece, count * sizeof *piece);
+    return weir__held(&told, &wholes, a->front);
+}
+
+START_TEST(pieces_are_held_by_the_blocks_in_them) {
+    static const struct weir_engine more = {.wholes = tell_more}, none = {.wholes = NULL};
+    weir_allocator *a = make_plain(KIND_POOL);
+    void *block = take(a, 4 * MIB, A), *other;
+    const uint64_t from = (uintptr_t)block, to = from + 4 * MIB;
+    const struct weir_extent piece[] = {
+        piece_at(from - 3 * MIB, 2 * MIB),  piece_at(from - MIB, MIB), /* ends where it begins */
+        piece_at(from, 64 * KIB),           piece_at(from + 64 * KIB, MIB),
+        piece_at(to - 64 * KIB, 512 * KIB), piece_at(to + 448 * KIB, MIB),
+    };
+    const struct weir_extent around[] = {piece_at(from - MIB, MIB), piece_at(to, MIB)};
+    const struct weir_extent across = piece_at(from - 64 * KIB, 8 * MIB);
+    const struct weir_extent all = piece_at(4096, SIZE_MAX / 2);
+    struct pieces first = {.piece = {piece_at(from - 2 * MIB, MIB)}, .count = 1};
+    uint64_t held;
+
+    MUST_EQ(held_of(a, piece, 6), 64 * KIB + MIB + 512 * KIB);
+    MUST_EQ(held_of(a, piece, 0), 0);
+    MUST_EQ(weir__held(&none, NULL, a->front), 0);
+    MUST_EQ(held_of(a, around, 2), 0);
+    MUST_EQ(held_of(a, around, 1), 0);
+    MUST_EQ(held_of(a, around + 1, 1), 0);
+    MUST_EQ(held_of(a, &across, 1), 8 * MIB);
+    held = weir__held(&more, &first, a->front);
+    MUST_EQ(held, 4 * MIB);
+    other = take(a, 4 * MIB, A);
+    MUST_EQ(held_of(a, &all, 1), all.bytes); /* once */
+    give(a, block, A);
+    MUST_EQ(held_of(a, &all, 1), all.bytes);
+    give(a, other, A);
+    MUST_EQ(held_of(a, &all, 1), 0);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    block = take(a, 4 * MIB, A);
+    refuse_in = 1;
+    held = held_of(a, &all, 1);
+    MUST_EQ(refuse_in, 0);
+    MUST_EQ(held, 0);
+    give(a, block, A);
+#endif
+    end(a);
+}
+END_TEST
+
+/* What stays once all that is idle has gone. */
+START_TEST(what_is_held_stays) {
+    weir_allocator *a = make_plain(_i);
+    void *block[8];
+    uint64_t held;
+
+    warm(a, A);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(a, i % 2 ? 20 * MIB : 3000, A);
+    for (int i = 0; i < 6; i++)
+        give(a, block[i], A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_trim(a, 0, NULL));
+    held = weir__held(a->ops, a->engine, a->front);
+    MUST_EQ(held, stats_of(a).reserve);
+    MUST_EQ(weir__held(a->ops, a->engine, NULL), 0); /* nobody knows of the blocks */
+    give(a, block[6], A);
+    give(a, block[7], A);
+    end(a);
+}
+END_TEST
+
 /* ---- the suite ------------------------------------------------------------------------------- */
 
 #define LOOP(tests, test, times) tcase_add_loop_test(tests, test, 0, times)
@@ -2685,6 +2835,12 @@ static void add_crowds(TCase *tests) {
     LOOP(tests, streams_come_and_go, ENGINES * 2);
 }
 
+static void add_held(TCase *tests) {
+    LOOP(tests, pieces_are_live_with_their_blocks, ENGINES);
+    tcase_add_test(tests, pieces_are_held_by_the_blocks_in_them);
+    LOOP(tests, what_is_held_stays, ENGINES);
+}
+
 #ifdef CAN_REFUSE_HOST_MEMORY
 static void add_host_memory(TCase *tests) {
     LOOP(tests, each_request_for_host_memory_fails_once, ENGINES * CHORES);
@@ -2702,6 +2858,7 @@ int main(void) {
     add_capture(add_case(suite, "capture"));
     add_amounts(add_case(suite, "amounts"));
     add_crowds(add_case(suite, "crowds"));
+    add_held(add_case(suite, "held"));
 #ifdef CAN_REFUSE_HOST_MEMORY
     add_host_memory(add_case(suite, "host memory"));
 #endif

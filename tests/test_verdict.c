@@ -465,6 +465,62 @@ START_TEST(what_older_drivers_can_try) {
 }
 END_TEST
 
+static void make_on_old(struct weir_driver *table, const weir_options *options) {
+    *table = *driver;
+    table->capabilities &= ~(unsigned)(WEIR_CAP_STREAM_ID | WEIR_CAP_VIRTUAL);
+    OK(weir__allocator_create_on(table, options, &a, NULL, 0));
+}
+
+/* There is no other way than a limit that is higher, and the device has no room for that either. */
+START_TEST(no_limit_would_do) {
+    weir_options options = options_for(_i, 250 * MIB);
+    struct weir_driver table;
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (!is_bare(_i, KIND_REGIONS))
+        return;
+    make_on_old(&table, &options);
+    make_holes();
+    CU(driver->cuMemAlloc(&others, device_free() - 32 * MIB));
+    v = verdict_of_refusal(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_LE(v.device_free, 110 * MIB - 1);
+    expect_none(&v);
+    CU(driver->cuMemFree(others));
+    v = verdict_of_refusal(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_setting(&v, 0, "limit", NULL);
+    end();
+}
+END_TEST
+
+/* A graph has nothing of what is idle, and the driver refuses it the rest: the limit has room already. */
+START_TEST(no_limit_is_in_the_way) {
+    weir_options options = options_for(_i, GIB);
+    weir_verdict v = {.size = sizeof v};
+    void *none = NULL;
+    CUgraph graph;
+
+    if (!is_bare(_i, KIND_MAPPED))
+        return;
+    options.packing = WEIR_PACKING_FIT;
+    make(&options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    take(8 * MIB, A);
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_RELAXED));
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    EXPECT(WEIR_E_NO_MEMORY, weir_alloc(a, 48 * MIB, A, &none));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_none(&v);
+    weir__model_faults_clear();
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    end();
+}
+END_TEST
+
 /* All of it is idle, on a stream that is at work; another wants it, and does not wait. */
 static void fill_and_free_behind_work(void) {
     for (int i = 0; i < 12; i++)
@@ -1631,6 +1687,8 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
     tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
+    tcase_add_loop_test(tests, no_limit_would_do, 0, WORLDS);
+    tcase_add_loop_test(tests, no_limit_is_in_the_way, 0, WORLDS);
     tcase_add_loop_test(tests, what_waiting_would_do, 0, WORLDS);
     tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
     tcase_add_loop_test(tests, what_is_idle_is_its_own, 0, WORLDS);
