@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* mem_handler.c: weir as the allocator of a library that takes one by a structure of functions.
  *
- *     cc mem_handler.c $(pkg-config --cflags --libs weir) && ./a.out [MODULE [DEVICE]]
+ *     cc mem_handler.c $(pkg-config --cflags --libs weir) && ./a.out LIBDIR/weir/libweir-adapters.so [DEVICE]
  *
  * cuTensorNet, cuDSS and cuStateVec take the same structure under names of their own.  With weir's it is
  *
@@ -17,7 +17,7 @@
  *     nvjpegCreateExV2(NVJPEG_BACKEND_DEFAULT, &device, &pinned, 0, &handle);
  *
  * Here `library_work` stands for such a library, so that the example runs without one: it knows the structure
- * and nothing of weir.  The functions are in libweir-adapters.so (MODULE), opened by name; a program may link it
+ * and nothing of weir.  The functions are in libweir-adapters.so, opened by its path; a program may link it
  * instead.  DEVICE is "model", a GPU in software, unless another is named.
  */
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ static int failed(const char *what) {
 }
 
 int main(int argc, char **argv) {
-    const char *path = argc > 1 ? argv[1] : "weir/libweir-adapters.so";
+    const char *path = argc > 1 ? argv[1] : "libweir-adapters.so";
     void (*init)(weir_mem_handler *, weir_allocator *);
     weir_statistics s = {.size = sizeof s};
     weir_mem_handler handler;
