@@ -191,7 +191,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
 
     if (settings->error[0])
         return complain("%s", settings->error);
-    if (weir__options_from_env(&settings->options, &settings->sources, 1, message,
+    if (weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, message,
                                sizeof message) != WEIR_OK)
         return complain("%s", message);
     if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)

@@ -10,6 +10,11 @@
 #include <weir/allocator.h>
 
 #include "driver.h"
+#include "settings.h"
+
+/* weir_options_from_env, in a user's place: see settings.h.  `sources` may be NULL. */
+weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
+                                 size_t message_bytes);
 
 /* As weir_allocator_create, of options.device, which is that one.  Where the options name neither engine nor arena, nor
  * want what only a pool has, it is a mapped arena, which hardly reserves more than is in use while work is pending, when

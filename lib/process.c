@@ -136,7 +136,7 @@ static weir_status read_environment(weir_options *options, struct place *place) 
     weir_status status;
 
     weir_options_init(options);
-    status = weir_options_from_env(options, message, sizeof message);
+    status = weir__choice_options(options, NULL, message, sizeof message);
     if (status == WEIR_OK)
         status =
             weir__device_parse(options->device, &name, &place->device, message, sizeof message);

@@ -73,8 +73,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_allocators_create(const weir_options
 WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 
 /* The allocator of the process for the device that the environment names, made by the first call
- * with weir_options_from_env, never destroyed; preallocation happens at its first request.  Where the
- * environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, it is a mapped arena, or
+ * as by weir_options_from_env, never destroyed; preallocation happens at its first request.  Variables of TensorFlow,
+ * XLA and JAX name no engine here, and ask for a preallocation only where such a framework is told to ask CUDA's memory
+ * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, it is a mapped arena, or
  * where the device cannot map, the pool engine; the same beside libweir-preload.so, which serves that pool.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable (the log says which). */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
