@@ -416,7 +416,7 @@ int weir_cmd_run(int argc, char **argv) {
          0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
-        {"verbose", 'v', NULL, 0, "Say in the program what is served and what is not.", 0},
+        {"verbose", 'v', NULL, 0, "Say in the program what is served, and what is not.", 0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
     struct argp_child children[] = {
