@@ -397,16 +397,17 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
     uint64_t prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     uint64_t limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    const char *of_another = weir__compat_name(options->prealloc.reserved);
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (options->prealloc.reserved != 0 && prealloc > limit) /* less is, and that is said */
+    if (of_another && prealloc > limit) /* less is, and that is said */
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)
-        return complain("prealloc '%s': %s has %s; expected at most that", asked, device->name,
-                        most_text);
+        return complain("%s '%s': %s has %s; expected at most that",
+                        of_another ? of_another : "prealloc", asked, device->name, most_text);
     if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
         return 0;
     weir__amount_spell(&options->limit, limit_text, sizeof limit_text);

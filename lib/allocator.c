@@ -763,7 +763,7 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
 }
 
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
-                                     char *message, size_t message_bytes) {
+                                     uint64_t *prealloc, char *message, size_t message_bytes) {
     struct message to = {message, message_bytes};
     weir_status status;
     int ordinal = 0;
@@ -785,6 +785,8 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         driver->cuDevicePrimaryCtxRelease(a->host.device);
         weir__set_driver_result(result);
     }
+    if (status == WEIR_OK && prealloc)
+        *prealloc = a->prealloc;
     free(a);
     return status;
 }
