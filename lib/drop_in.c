@@ -28,7 +28,7 @@ weir_status weir__drop_in_create(weir_options *options, int device, weir_allocat
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
 
-    return driver ? weir__choice_create(driver, device, options, allocator)
+    return driver ? weir__choice_create(driver, device, options, allocator, NULL, 0)
                   : weir_allocator_create(options, allocator); /* which says why not */
 }
 
