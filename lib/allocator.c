@@ -1014,8 +1014,9 @@ static weir_status preallocate_first(weir_allocator *a) {
             weir__set_driver_result(result_before);
             (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
         } else {
-            weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s",
+            weir__log(a->host.says_why ? WEIR_LOG_ERROR : a->host.options.log, WEIR_LOG_ERROR, "%s",
                       why[0] ? why : weir_status_message(status));
+            a->host.says_why = 0;
         }
     }
     pthread_mutex_unlock(&a->first);

@@ -245,6 +245,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
             say_refusal(status, &options, names[device], why);
             goto done;
         }
+        a->host.says_why = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish(a, &options, &place);
     }

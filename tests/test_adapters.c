@@ -456,20 +456,25 @@ static int times(const char *text) {
     return count;
 }
 
+#define NOTHING WEIR_ENTRY_COUNT
+
 static const struct {
     const char *name, *value, *log, *says;
-    int is_full;
+    enum weir_driver_entry refuses; /* for want of memory */
 } reasons[] = {
     {"WEIR_LIMIT", "much", NULL,
-     "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", 0},
+     "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", NOTHING},
     {"WEIR_PREALLOC", "200GiB", NULL,
      "weir: error: model:0 has no allocator: preallocation of 200GiB is above the device's 8GiB: "
      "preallocate at most that; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'",
-     0},
-    {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", 0},
-    {"WEIR_LEAVE", "200GiB", NULL, "leave '200GiB' is above the device's 8GiB: ", 0},
-    {"WEIR_PRIORITY", "1", NULL, "has no allocator: cannot open the device's context: ", 1},
-    {"WEIR_LEAVE", "200GiB", "debug", "leave '200GiB' is above the device's 8GiB: ", 0},
+     NOTHING},
+    {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
+    {"WEIR_LEAVE", "200GiB", NULL, "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_PREALLOC_MIN", "8GiB", NULL,
+     "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
+    {"WEIR_PRIORITY", "1", NULL,
+     "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
+    {"WEIR_LEAVE", "200GiB", "debug", "leave '200GiB' is above the device's 8GiB: ", NOTHING},
 };
 
 /* Once, whoever asks, and however often. */
@@ -480,8 +485,8 @@ START_TEST(why_there_is_none_is_told_once) {
         setenv("WEIR_LOG", reasons[_i].log, 1);
     start_model(8 * GIB);
     catch_log();
-    if (reasons[_i].is_full)
-        weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    if (reasons[_i].refuses != NOTHING)
+        weir__model_fail(reasons[_i].refuses, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     for (int i = 0; i < 3 * ASKS; i++)
         asks[(i + _i) % ASKS]();
     (void)lines();
