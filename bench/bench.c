@@ -99,9 +99,12 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 }
 
 static void list_contestants(FILE *file) {
-    fputs("Contestants:\n", file);
-    for (const struct contestant *c = contestants; c->name; c++)
-        fprintf(file, "  %-15s%s\n", c->name, c->what);
+    for (int by_name = 0; by_name < 2; by_name++) {
+        fputs(by_name ? "Only by name:\n" : "Contestants:\n", file);
+        for (const struct contestant *c = contestants; c->name; c++)
+            if (c->by_name_only == by_name)
+                fprintf(file, "  %-15s%s\n", c->name, c->what);
+    }
 }
 
 static char *help_filter(int key, const char *text, void *input) {

@@ -63,6 +63,16 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
     return 0;
 }
 
+/* Where argp breaks a line behind a sentence, one of two blanks would begin the next. */
+static void without_double_blanks(char *text) {
+    char *to = text;
+
+    for (const char *from = text; *from; from++)
+        if (from[0] != ' ' || from[1] != ' ')
+            *to++ = *from;
+    *to = '\0';
+}
+
 static const struct argp *make_argp(int hidden) {
     static const struct argp argp = {.options = flag_options, .parser = parse_flag};
 
@@ -73,6 +83,7 @@ static const struct argp *make_argp(int hidden) {
                  row->accepts,
                  i == WEIR_SETTING_DEVICE ? "here the GPU if there is one, else the model"
                                           : row->default_text);
+        without_double_blanks(flag_docs[i]);
         flag_options[i] = (struct argp_option){.name = row->name,
                                                .key = FIRST_KEY + i,
                                                .arg = row->argument,
@@ -124,6 +135,8 @@ static void compare_options(struct likeness *likeness, const struct argp *argp) 
 
 /* Of the first option that is none, which argp ends with; NULL: nothing that is close, or all are known. */
 static const char *meant;
+static FILE *argps_words; /* as long as that is so */
+static argp_parser_t parser_of_command;
 
 static const char *find_meant(const struct argp *argp, int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
@@ -142,20 +155,39 @@ static const char *find_meant(const struct argp *argp, int argc, char **argv) {
     return NULL;
 }
 
-static void tell_meant(void) {
-    if (meant)
+/* That the option is none getopt says; where to look is then argp's only word, and is to be the last. */
+static ssize_t tell_meant(void *unused, const char *words, size_t bytes) {
+    static int has_begun;
+
+    (void)unused;
+    if (!has_begun && bytes > 4 && strncmp(words, "Try ", 4) == 0)
         fprintf(stderr, "weir: did you mean --%s?\n", meant);
+    has_begun = 1;
+    return (ssize_t)fwrite(words, 1, bytes, stderr);
+}
+
+static error_t parse_and_tell(int key, char *argument, struct argp_state *state) {
+    if (key == ARGP_KEY_INIT && argps_words)
+        state->err_stream = argps_words;
+    return parser_of_command(key, argument, state);
 }
 
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
                        void *input) {
+    struct argp telling = *argp;
     error_t error;
 
+    parser_of_command = argp->parser;
+    telling.parser = parse_and_tell;
     meant = find_meant(argp, argc, argv);
     if (meant)
-        (void)atexit(tell_meant);
-    error = argp_parse(argp, argc, argv, flags, NULL, input);
-    meant = NULL;
+        argps_words = fopencookie(NULL, "w", (cookie_io_functions_t){.write = tell_meant});
+    if (argps_words)
+        setvbuf(argps_words, NULL, _IOLBF, 0);
+    error = argp_parse(&telling, argc, argv, flags, NULL, input);
+    if (argps_words)
+        fclose(argps_words);
+    argps_words = NULL;
     return error;
 }
 
@@ -191,7 +223,7 @@ int weir_cli_settings_finish(struct weir_cli_settings *settings) {
 
     if (settings->error[0])
         return complain("%s", settings->error);
-    if (weir__options_from_env(&settings->options, &settings->sources, 1, message,
+    if (weir__options_from_env(&settings->options, &settings->sources, settings->place, 1, message,
                                sizeof message) != WEIR_OK)
         return complain("%s", message);
     if (weir__options_complete(&settings->options, &completed, message, sizeof message) != WEIR_OK)
@@ -365,16 +397,17 @@ static int check_amounts(const weir_options *options, const struct weir_cli_devi
     char asked[WEIR_SPELL_BYTES], most_text[WEIR_SPELL_BYTES], limit_text[WEIR_SPELL_BYTES];
     uint64_t prealloc = weir__budget_bytes(&options->prealloc, &memory, 0);
     uint64_t limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
+    const char *of_another = weir__compat_name(options->prealloc.reserved);
 
     if (options->prealloc.kind == WEIR_AMOUNT_MAX || options->prealloc.kind == WEIR_AMOUNT_OF_FREE)
         return 0;
-    if (options->prealloc.reserved != 0 && prealloc > limit) /* less is, and that is said */
+    if (of_another && prealloc > limit) /* less is, and that is said */
         return 0;
     weir__amount_spell(&options->prealloc, asked, sizeof asked);
     weir__bytes_show(device->total, most_text, sizeof most_text);
     if (prealloc > device->total)
-        return complain("prealloc '%s': %s has %s; expected at most that", asked, device->name,
-                        most_text);
+        return complain("%s '%s': %s has %s; expected at most that",
+                        of_another ? of_another : "prealloc", asked, device->name, most_text);
     if (options->limit.kind == WEIR_AMOUNT_OF_FREE || prealloc <= limit)
         return 0;
     weir__amount_spell(&options->limit, limit_text, sizeof limit_text);

@@ -30,6 +30,7 @@
 struct weir_cli_settings {
     weir_options options; /* what was set; after finish, the environment below the flags too */
     struct weir_sources sources; /* where each value came from */
+    enum weir_place place;       /* for which finish reads it: the program's own, if not set */
     char error[512];             /* the first flag value that did not parse; "" for none */
 };
 

@@ -5,7 +5,8 @@
  * TF_GPU_ALLOCATOR, and each preallocates unless told not to.  PyTorch reads PYTORCH_ALLOC_CONF from
  * 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before; newer ones read the old name where the new one is not
  * set, so a value under one of them is the base of both.  What is on a program's mind stays: a named
- * allocator or backend is never replaced, though weir then serves less; only that is said.
+ * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is JAX kept from
+ * preallocating then: what its own allocator takes is its own.
  *
  * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets.
  * expandable_segments is a way of the native backend, which the other one lacks: it is left out.
@@ -14,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *set_value(const char *name) {
     const char *value = getenv(name);
@@ -23,15 +25,38 @@ static const char *set_value(const char *name) {
 
 /* ---- Allocators by name ---- */
 
-static int tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                const char *name, const char *value, const char *who, FILE *notes) {
+typedef int put_function(void *to, const char *name, const char *value);
+
+static int put_if_unset(put_function *put, void *to, const char *name, const char *value) {
+    return set_value(name) ? 0 : put(to, name, value);
+}
+
+static void note_elsewhere(const char *name, const char *who, int serves_plain, FILE *notes) {
+    fprintf(notes, "; %s=%s stays, so %s takes memory elsewhere: weir serves %s", name,
+            set_value(name), who, serves_plain ? "what it asks of cuMemAlloc" : "none of it");
+}
+
+/* JAX takes the word in any case. */
+static int tell_jax(put_function *put, void *to, int serves_plain, FILE *notes) {
+    static const char name[] = "XLA_PYTHON_CLIENT_ALLOCATOR", pools[] = "cuda_async";
     const char *is = set_value(name);
 
-    if (!is)
-        return put(to, name, value);
-    if (who && strcmp(is, value) != 0)
-        fprintf(notes, "; %s=%s stays, so %s takes memory elsewhere", name, is, who);
-    return 0;
+    if (is && strcasecmp(is, pools) != 0) {
+        note_elsewhere(name, "JAX", serves_plain, notes);
+        fputs(", and what it preallocates is its own", notes);
+        return 0;
+    }
+    return put_if_unset(put, to, name, pools) ||
+           put_if_unset(put, to, "XLA_PYTHON_CLIENT_PREALLOCATE", "false");
+}
+
+static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *notes) {
+    static const char name[] = "TF_GPU_ALLOCATOR", pools[] = "cuda_malloc_async";
+    const char *is = set_value(name);
+
+    if (is && strcmp(is, pools) != 0)
+        note_elsewhere(name, "TensorFlow", serves_plain, notes);
+    return put_if_unset(put, to, name, pools);
 }
 
 /* ---- PyTorch ---- */
@@ -92,8 +117,7 @@ static int is_on(const char *option, size_t length) {
     return value && strncasecmp(value + 1, "true", 4) == 0;
 }
 
-static int tell_torch(int (*put)(void *to, const char *name, const char *value), void *to,
-                      FILE *notes) {
+static int tell_torch(put_function *put, void *to, FILE *notes) {
     static const char *const names[2] = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"};
     const char *values[2] = {set_value(names[0]), set_value(names[1])};
     int noted = 0, failed = 0;
@@ -121,9 +145,7 @@ static int tell_torch(int (*put)(void *to, const char *name, const char *value),
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    FILE *notes) {
-    return tell(put, to, "XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", "JAX", notes) ||
-           tell(put, to, "XLA_PYTHON_CLIENT_PREALLOCATE", "false", NULL, notes) ||
-           tell(put, to, "TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow", notes) ||
-           tell_torch(put, to, notes);
+                    int serves_plain, FILE *notes) {
+    return tell_jax(put, to, serves_plain, notes) ||
+           tell_tensorflow(put, to, serves_plain, notes) || tell_torch(put, to, notes);
 }

@@ -43,7 +43,8 @@ struct device_facts {
 struct info {
     struct weir_cli_settings settings;
     struct weir_cli_device device;
-    char profile[64];                   /* the source of a preallocation that was learned */
+    char profile[64]; /* the source of a preallocation that was learned */
+    uint64_t held;    /* of what another program's variable asks this is preallocated; 0: all */
     struct weir_driver_failure no_cuda; /* why there is no CUDA driver; "" if there is one */
     struct device_facts devices[MOST_DEVICES];
     int count;
@@ -152,13 +153,18 @@ static void learn(struct info *info) {
 
 /* What an allocator with these settings would be told, in the same words: 0, or 1 with a line in the log.  A driver
  * that cannot answer now may, when there is more room on its device. */
-static int check_settings(const struct info *info) {
+static int check_settings(struct info *info) {
     weir_options options = info->settings.options;
+    struct weir_device_memory memory = {info->device.total, info->device.total};
+    uint64_t asked = weir__budget_bytes(&options.prealloc, &memory, 0), prealloc;
 
     if (options.log < WEIR_LOG_WARNING)
         options.log = WEIR_LOG_WARNING;
-    return weir__allocator_check_on(info->device.driver, &options, NULL, 0) != WEIR_OK &&
-           weir_last_driver_result() == 0;
+    if (weir__allocator_check_on(info->device.driver, &options, &prealloc, NULL, 0) != WEIR_OK)
+        return weir_last_driver_result() == 0;
+    if (options.prealloc.reserved != 0 && prealloc < asked)
+        info->held = prealloc;
+    return 0;
 }
 
 /* `quiet`: the table itself will say that there is no GPU. */
@@ -265,6 +271,7 @@ static void print_peers(const struct info *info) {
 
 static void print_settings(const struct info *info) {
     char text[WEIR_SHOW_BYTES], bytes[32], value[WEIR_SHOW_BYTES + 64];
+    size_t used;
 
     printf("\nsettings\n");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
@@ -272,7 +279,11 @@ static void print_settings(const struct info *info) {
 
         weir__option_show(&info->settings.options, (enum weir_setting)i, text, sizeof text);
         weir__bytes_show(share, bytes, sizeof bytes);
-        snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
+        used = (size_t)snprintf(value, sizeof value, share > 0 ? "%s = %s" : "%s", text, bytes);
+        if (i == WEIR_SETTING_PREALLOC && info->held > 0) {
+            weir__bytes_show(info->held, bytes, sizeof bytes);
+            snprintf(value + used, sizeof value - used, ", held to %s", bytes);
+        }
         printf("  %-21s %-22s %s\n", weir__setting_row((enum weir_setting)i)->name, value,
                source_of(info, i));
     }
@@ -364,6 +375,8 @@ static json_t *json_setting(const struct info *info, int i) {
     failed |= json_object_set_new(object, "value", json_string(text));
     if (share > 0)
         failed |= json_object_set_new(object, "bytes", json_integer((json_int_t)share));
+    if (i == WEIR_SETTING_PREALLOC && info->held > 0)
+        failed |= json_object_set_new(object, "held_to", json_integer((json_int_t)info->held));
     failed |= json_object_set_new(object, "source", json_string(source_of(info, i)));
     failed |= json_object_set_new(object, "variable",
                                   json_string(weir__setting_row((enum weir_setting)i)->variable));

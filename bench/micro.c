@@ -328,7 +328,7 @@ int weir_cmd_micro(int argc, char **argv) {
         {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, "Settings of weir's subjects:", 1},
                                     {0}};
-    struct argp argp = {options, parse_argument, "", doc, children, help_filter, NULL};
+    struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};
     static struct micro micro;
     int code;
 

@@ -501,7 +501,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 static const char doc[] =
     "Runs a program as it is and records every allocation and free of device memory that it asks "
     "of "
-    "the CUDA driver, as a trace for `weir replay' and `weir bench'.\v"
+    "the CUDA driver, as a trace for weir replay and weir bench.\v"
     "An iteration ends where the program calls weir_mark(\"LABEL\"), which the preloaded library "
     "has, or by the flags below.  FILE is packed if its name ends in .zst or .gz.  Another process "
     "of the command's that "

@@ -665,7 +665,7 @@ static json_t *read_all(const struct command *command, size_t ends[]) {
 
 int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
-        "Makes a page with pictures of what weir bench, replay or run wrote with --json.\v"
+        "Makes a page with pictures of what weir bench, replay or run wrote (--json).\v"
         "RUN.json may be several files: their contestants stand side by side.  Pictures are "
         "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
         "results made with --samples, or with --report, which makes the page at once.\n\n"

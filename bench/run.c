@@ -162,7 +162,8 @@ static int set_environment(struct run *run, const char *library) {
     failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
              put_run(run) != 0;
     if (!failed && !run->no_env)
-        failed = put(run, "WEIR_COMPAT", "0") != 0 || frameworks_tell(put, run, file) != 0;
+        failed = put(run, "WEIR_COMPAT", "0") != 0 ||
+                 frameworks_tell(put, run, run->serve_malloc, file) != 0;
     if (run->said)
         failed |= fclose(run->said) != 0;
     if (file)
@@ -368,6 +369,7 @@ static int find_and_set(struct run *run) {
     char library[4200];
     int code;
 
+    run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
     if (weir_cli_profile_check(&run->settings, 1) != 0 ||
@@ -406,13 +408,15 @@ int weir_cmd_run(int argc, char **argv) {
          "Write what happened when to FILE as the program ends, for Perfetto or Chrome.", 0},
         {"serve-malloc", SERVE_KEY, NULL, 0,
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
-        {"no-env", NO_ENV_KEY, NULL, 0, "Leave the variables of JAX, TensorFlow and PyTorch alone.",
+        {"no-env", NO_ENV_KEY, NULL, 0,
+         "Leave the variables of JAX, TensorFlow and PyTorch alone: what these preallocate by them "
+         "is theirs.",
          0},
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
          0},
         {"no-children", NO_CHILDREN_KEY, NULL, 0, "Not those.", 0},
         {"no-top", NO_TOP_KEY, NULL, 0, "Show nothing to `weir top'.", 0},
-        {"verbose", 'v', NULL, 0, "Say in the program what is served and what is not.", 0},
+        {"verbose", 'v', NULL, 0, "Say in the program what is served, and what is not.", 0},
         {"dry-run", 'n', NULL, 0, "Print what would be set, and run nothing.", 0},
         {0}};
     struct argp_child children[] = {

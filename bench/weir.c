@@ -34,9 +34,9 @@ static void print_usage(FILE *file) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
-    fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting does, "
-          "`weir help\n"
-          "settings' all of them; `weir --version' the version.  The manual: weir(1).\n",
+    fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting\n"
+          "does, `weir help settings' all of them; `weir --version' the version.  The\n"
+          "manual: weir(1).\n",
           file);
 }
 
@@ -131,7 +131,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "weir: help on one thing at a time: '%s' is too much\n", argv[3]);
         return 2;
     }
-    if (argc > 2 && strcmp(argv[1], "help") == 0)
+    if (argc > 2 && strcmp(argv[1], "help") == 0 && !is_one_of(argv[2], "--help", "-?"))
         return help(argv[2]);
     if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
         print_usage(stdout);

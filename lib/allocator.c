@@ -73,7 +73,7 @@ struct message {
     size_t bytes;
 };
 
-/* A creation that cannot be: the reason goes to the message and to the log. */
+/* A creation that cannot be: the reason goes to the message, for who asked for it to tell, else to the log. */
 __attribute__((format(printf, 4, 5))) static weir_status
 cannot(const struct message *message, int log, weir_status status, const char *format, ...) {
     char text[640];
@@ -84,7 +84,8 @@ cannot(const struct message *message, int log, weir_status status, const char *f
     va_end(arguments);
     if (message->bytes > 0)
         snprintf(message->text, message->bytes, "%s", text);
-    weir__log(log, WEIR_LOG_ERROR, "%s", text);
+    else
+        weir__log(log, WEIR_LOG_ERROR, "%s", text);
     return status;
 }
 
@@ -763,7 +764,7 @@ static weir_allocator *begin(const struct weir_driver *driver, const weir_option
 }
 
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
-                                     char *message, size_t message_bytes) {
+                                     uint64_t *prealloc, char *message, size_t message_bytes) {
     struct message to = {message, message_bytes};
     weir_status status;
     int ordinal = 0;
@@ -785,6 +786,8 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         driver->cuDevicePrimaryCtxRelease(a->host.device);
         weir__set_driver_result(result);
     }
+    if (status == WEIR_OK && prealloc)
+        *prealloc = a->prealloc;
     free(a);
     return status;
 }
@@ -872,35 +875,40 @@ free_allocator:
     return status;
 }
 
-weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
+weir_status weir__allocator_create(const weir_options *options, weir_allocator **allocator,
+                                   char *message, size_t message_bytes) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver;
     const char *name;
     weir_options completed;
+    struct message to = {message, message_bytes};
     weir_status status;
-    char message[320];
+    char why[320];
     int ordinal;
 
     if (!allocator)
         return weir__engine_refuse(WEIR_E_INVALID);
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
-    status = weir__options_complete(options, &completed, message, sizeof message);
+    status = weir__options_complete(options, &completed, why, sizeof why);
     if (status == WEIR_OK)
-        status = weir__device_parse(completed.device, &name, &ordinal, message, sizeof message);
+        status = weir__device_parse(completed.device, &name, &ordinal, why, sizeof why);
     if (status != WEIR_OK) {
         int has_log = options->size >= offsetof(weir_options, log) + sizeof options->log &&
                       options->log <= WEIR_LOG_DEBUG;
 
-        weir__log(has_log ? options->log : WEIR_LOG_NONE, WEIR_LOG_ERROR, "%s", message);
-        return weir__engine_refuse(status);
+        return cannot(&to, has_log ? options->log : WEIR_LOG_NONE, weir__engine_refuse(status),
+                      "%s", why);
     }
     driver = weir__driver_open(name, &failure);
-    if (!driver) {
-        weir__log(completed.log, WEIR_LOG_ERROR, "%s", failure.text);
-        return weir__engine_refuse(WEIR_E_NO_DEVICE);
-    }
-    return weir__allocator_create_on(driver, options, allocator, NULL, 0);
+    if (!driver)
+        return cannot(&to, completed.log, weir__engine_refuse(WEIR_E_NO_DEVICE), "%s",
+                      failure.text);
+    return weir__allocator_create_on(driver, options, allocator, message, message_bytes);
+}
+
+weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
+    return weir__allocator_create(options, allocator, NULL, 0);
 }
 
 /* A call that cannot be: one line about it. */
@@ -1006,8 +1014,9 @@ static weir_status preallocate_first(weir_allocator *a) {
             weir__set_driver_result(result_before);
             (void)weir__detour_set(&a->host.detours, WEIR_DETOUR_PREALLOC, 0);
         } else {
-            weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s",
+            weir__log(a->host.says_why ? WEIR_LOG_ERROR : a->host.options.log, WEIR_LOG_ERROR, "%s",
                       why[0] ? why : weir_status_message(status));
+            a->host.says_why = 0;
         }
     }
     pthread_mutex_unlock(&a->first);

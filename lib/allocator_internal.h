@@ -60,16 +60,21 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
 /* Who has the memory, and what would have helped. */
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
 
+/* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not. */
+weir_status weir__allocator_create(const weir_options *options, weir_allocator **allocator,
+                                   char *message, size_t message_bytes);
+
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
- * `message` (NUL-terminated; may be NULL with 0 bytes) says what was wrong and what would be right. */
+ * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be right. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);
 
 /* What weir__allocator_create_on says of these settings on that device, as far as nothing need be taken from it but
- * a context for the time of the call.  Where the driver refuses (weir__driver_result tells), nothing is known. */
+ * a context for the time of the call; and on success in *prealloc, which may be NULL, what it would preallocate.  Where
+ * the driver refuses (weir__driver_result tells), nothing is known. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
-                                     char *message, size_t message_bytes);
+                                     uint64_t *prealloc, char *message, size_t message_bytes);
 
 /* 1 if a live block starts there, as far as it can be told. */
 int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);

@@ -20,11 +20,15 @@ void weir__drop_in_hush(weir_allocator *a) {
     a->host.hushed = 1;
 }
 
+weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes) {
+    return weir__choice_options(options, NULL, message, message_bytes);
+}
+
 weir_status weir__drop_in_create(weir_options *options, int device, weir_allocator **allocator) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver = weir__driver_open("cuda", &failure);
 
-    return driver ? weir__choice_create(driver, device, options, allocator)
+    return driver ? weir__choice_create(driver, device, options, allocator, NULL, 0)
                   : weir_allocator_create(options, allocator); /* which says why not */
 }
 
@@ -152,6 +156,6 @@ int weir__drop_in_ask_for_context(CUdevice device, struct weir_admission *admiss
     char why[96];
 
     weir_options_init(&options);
-    return driver && weir_options_from_env(&options, why, sizeof why) == WEIR_OK &&
+    return driver && weir__drop_in_options(&options, why, sizeof why) == WEIR_OK &&
            weir__drop_in_ask_on(driver, device, &options, admission);
 }

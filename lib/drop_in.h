@@ -37,6 +37,10 @@ void weir__drop_in_begin(weir_allocator *allocator);
 /* Before the first request: refusals are told elsewhere, so the log does not say them. */
 void weir__drop_in_hush(weir_allocator *allocator);
 
+/* As weir_options_from_env, but that no variable of another program's names an engine, and that those that ask for a
+ * preallocation count where that program is told to ask CUDA's memory pools: see settings.h. */
+weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
+
 /* As weir_allocator_create, of options.device, which is that one; the options may leave the engine open: see choice.h. */
 weir_status weir__drop_in_create(weir_options *options, int device, weir_allocator **allocator);
 

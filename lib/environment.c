@@ -17,6 +17,10 @@
  * wins over PREALLOCATE=false because it is the more special request of the two.  The platform
  * engine has no reserve, so none of this touches it.
  *
+ * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
+ * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which is
+ * not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
+ *
  * Work is done on a copy; the caller's options change only when everything parses.
  *
  * Must not know: devices, engines, what an option does; how a row reads its text.
@@ -86,6 +90,7 @@ enum { OWN_START = 5 /* of "WEIR_" */ };
 struct reading {
     weir_options options;
     struct weir_sources sources;
+    enum weir_place place;
     int warn;
     char *message;
     size_t message_bytes;
@@ -179,6 +184,7 @@ struct compat {
     int engine; /* WEIR_ENGINE_ */
     const char *engine_name;
     int grows; /* the engine is an arena of regions because growth was asked for */
+    int jax_asks_pools, tf_asks_pools; /* where they are told, or will be */
 };
 
 /* A base-10 int64, as TensorFlow reads it; all else it answers by aborting. */
@@ -261,10 +267,11 @@ struct engine_word {
 
 /* Sets the engine unless a variable of higher precedence has. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
-                               const struct engine_word *words, const char *known,
+                               const struct engine_word *words, int *asks_pools, const char *known,
                                const char *expected) {
     const char *value = getenv(variable);
 
+    *asks_pools = reading->place == WEIR_PLACE_TELLS;
     if (!value)
         return WEIR_OK;
     for (; words->word; words++)
@@ -273,6 +280,9 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     if (!words->word)
         return refuse(reading, variable, value,
                       *value ? "there is no such allocator" : "it is empty", expected);
+    *asks_pools = words->engine == WEIR_ENGINE_POOL;
+    if (reading->place != WEIR_PLACE_OWN)
+        return WEIR_OK;
     if (words->engine == WEIR_ENGINE_DEFAULT) {
         warn_ignored(reading, variable, words->word, known);
     } else if (!compat->engine_name) {
@@ -295,14 +305,14 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
                                             {"memory_guard", WEIR_ENGINE_DEFAULT},
                                             {NULL, 0}};
     weir_status status =
-        read_engine(reading, compat, XLA_ALLOCATOR, xla,
+        read_engine(reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
                     "platform, default and bfc (the arena), and cuda_async (the pool)",
                     "default, bfc, platform or cuda_async");
 
     if (status != WEIR_OK)
         return status;
-    return read_engine(reading, compat, TF_ALLOCATOR, tf, "cuda_malloc_async (the pool)",
-                       "cuda_malloc_async");
+    return read_engine(reading, compat, TF_ALLOCATOR, tf, &compat->tf_asks_pools,
+                       "cuda_malloc_async (the pool)", "cuda_malloc_async");
 }
 
 static weir_status read_allow_growth(struct reading *reading, struct compat *compat) {
@@ -313,12 +323,24 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     if (strcmp(value, "true") != 0 && strcmp(value, "1") != 0)
         return refuse(reading, TF_GROWTH, value, *value ? "it is no switch" : "it is empty",
                       "true or false");
-    if (!compat->engine_name) {
+    if (!compat->engine_name && reading->place == WEIR_PLACE_OWN) {
         compat->engine = WEIR_ENGINE_ARENA;
         compat->engine_name = TF_GROWTH;
         compat->grows = 1;
     }
     return WEIR_OK;
+}
+
+/* What a framework that takes its memory elsewhere preallocates there is its own.  TensorFlow's bytes are those of its
+ * allocator of CUDA's pools, which JAX has too. */
+static void leave_to_frameworks(struct compat *compat) {
+    if (!compat->jax_asks_pools) {
+        compat->preallocate = NOT_SET;
+        compat->fraction = 0;
+        compat->fraction_name = NULL;
+    }
+    if (!compat->jax_asks_pools && !compat->tf_asks_pools)
+        compat->tf_prealloc = NOT_SET;
 }
 
 static weir_status read_compat(struct reading *reading, struct compat *compat) {
@@ -331,6 +353,8 @@ static weir_status read_compat(struct reading *reading, struct compat *compat) {
         status = read_engines(reading, compat);
     if (status == WEIR_OK)
         status = read_allow_growth(reading, compat);
+    if (reading->place != WEIR_PLACE_OWN)
+        leave_to_frameworks(compat);
     return status;
 }
 
@@ -495,9 +519,11 @@ static weir_status read_all(struct reading *reading) {
     return WEIR_OK;
 }
 
-weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
-                                   char *message, size_t message_bytes) {
-    struct reading reading = {.warn = warn, .message = message, .message_bytes = message_bytes};
+weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
+                                   enum weir_place place, int warn, char *message,
+                                   size_t message_bytes) {
+    struct reading reading = {
+        .place = place, .warn = warn, .message = message, .message_bytes = message_bytes};
     weir_status status = weir__options_take(options, &reading.options, message, message_bytes);
 
     if (status != WEIR_OK)
@@ -514,5 +540,6 @@ weir_status weir__options_from_env(weir_options *options, struct weir_sources *s
 }
 
 weir_status weir_options_from_env(weir_options *options, char *message, size_t message_bytes) {
-    return weir__without_driver(weir__options_from_env(options, NULL, 1, message, message_bytes));
+    return weir__without_driver(
+        weir__options_from_env(options, NULL, WEIR_PLACE_OWN, 1, message, message_bytes));
 }

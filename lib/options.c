@@ -937,7 +937,7 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
                               "pool; of weir run, plug-ins and weir/cuda.h arena",
                               "Where blocks come from: a CUDA memory pool, a BFC arena as in "
                               "TensorFlow and XLA, or one "
-                              "driver call per block."},
+                              "call of the driver per block."},
                              &word_kind,
                              AT(engine),
                              engines,

@@ -29,10 +29,11 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "text.h"
 #include "thread.h"
 
 /* How long the driver and the disk have as the process ends. */
-enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10 };
+enum { MOST_DEVICES = 64, ANSWER_S = 2, SAVE_S = 10, LINE_BYTES = 900 };
 
 /* What the environment names. */
 struct place {
@@ -42,8 +43,9 @@ struct place {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct place the_place; /* fixed by the time that `made` is not 0 */
-static weir_options settings;  /* likewise; guarded by `lock` */
+static struct place the_place;      /* fixed by the time that `made` is not 0 */
+static weir_options settings;       /* likewise; guarded by `lock` */
+static struct weir_sources sources; /* of those; likewise */
 static _Atomic(weir_allocator *) allocators[MOST_DEVICES];
 static _Atomic(weir_allocator *) the_default; /* one of these */
 static _Atomic(weir_allocator *) the_first;   /* likewise; the only one as long as `made` is 1 */
@@ -98,10 +100,47 @@ static void save_at_exit(void) {
                   "a profile was not written within %d s: the process ends without it", SAVE_S);
 }
 
-static weir_status without_driver(weir_status status, int log, const char *message) {
+/* Why there is no allocator.  Whoever asks may have nobody to tell, so it is said unless the environment wants no such
+ * line; but each status once, and each mistake, for it may be asked for again and again. */
+static void say_why(weir_status status, int log, const char *why) {
+    int is_new = 1;
+
+    (void)weir__text_keep(status == WEIR_E_PARSE ? why : weir_status_message(status), &is_new);
+    if (is_new)
+        weir__log(log == WEIR_LOG_DEFAULT ? WEIR_LOG_ERROR : log, WEIR_LOG_ERROR, "%s", why);
+}
+
+static weir_status without_driver(weir_status status, int log, const char *why) {
     weir__set_driver_result(CUDA_SUCCESS);
-    weir__log(log, WEIR_LOG_ERROR, "%s", message);
+    say_why(status, log, why);
     return status;
+}
+
+/* What the environment has set, behind what is there. */
+static void add_settings(char *text, size_t bytes, const weir_options *options) {
+    char value[WEIR_SHOW_BYTES];
+    int any = 0;
+
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        size_t used = strlen(text);
+
+        if (!sources.of[i] || i == WEIR_SETTING_LOG || i == WEIR_SETTING_PREALLOC_AT)
+            continue;
+        weir__option_show(options, (enum weir_setting)i, value, sizeof value);
+        snprintf(text + used, bytes - used, "%s %s '%.200s'", any++ ? "," : "; set are",
+                 sources.of[i], value);
+    }
+}
+
+static void say_refusal(weir_status status, const weir_options *options, const char *device,
+                        const char *why) {
+    char text[LINE_BYTES];
+
+    if (!*why)
+        return;
+    snprintf(text, sizeof text, "%s has no allocator: %.640s", device, why);
+    add_settings(text, sizeof text, options);
+    say_why(status, options->log, text);
 }
 
 static int is_preload(struct dl_phdr_info *object, size_t bytes, void *ignored) {
@@ -119,6 +158,7 @@ static void leave_to_preload(weir_options *options) {
     weir__log(
         options->log, WEIR_LOG_INFO,
         "libweir-preload.so is in this process: reserve and limit are those of its allocator");
+    sources = (struct weir_sources){{NULL}};
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
     options->prealloc_min = options->limit = options->headroom = options->headroom_high =
@@ -136,7 +176,8 @@ static weir_status read_environment(weir_options *options, struct place *place) 
     weir_status status;
 
     weir_options_init(options);
-    status = weir_options_from_env(options, message, sizeof message);
+    sources = (struct weir_sources){{NULL}};
+    status = weir__choice_options(options, &sources, message, sizeof message);
     if (status == WEIR_OK)
         status =
             weir__device_parse(options->device, &name, &place->device, message, sizeof message);
@@ -180,6 +221,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
     weir_options options;
     weir_allocator *a = NULL;
     weir_status status;
+    char why[641];
     int is_default;
 
     take_lock();
@@ -198,9 +240,12 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
 
         snprintf(names[device], sizeof names[device], "%s:%d", place.driver->name, device);
         its.device = names[device];
-        status = weir__choice_create(place.driver, device, &its, &a);
-        if (status != WEIR_OK)
+        status = weir__choice_create(place.driver, device, &its, &a, why, sizeof why);
+        if (status != WEIR_OK) {
+            say_refusal(status, &options, names[device], why);
             goto done;
+        }
+        a->host.says_why = options.log == WEIR_LOG_DEFAULT;
         atomic_store_explicit(&allocators[device], a, memory_order_release);
         publish(a, &options, &place);
     }

@@ -76,12 +76,24 @@ struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
 };
 
+/* In whose place settings are read, which decides what the variables of other programs come to: weir-settings(7),
+ * COMPATIBILITY. */
+enum weir_place {
+    WEIR_PLACE_OWN, /* a program makes an allocator for itself: all of them count */
+    /* Weir stands in a user's place, as below a program that knows nothing of it.  No variable that says where a
+     * framework takes its memory names an engine; and what one would preallocate counts where that framework is told to
+     * ask CUDA's memory pools, */
+    WEIR_PLACE_USER,
+    WEIR_PLACE_TELLS /* or is told nothing, and will be told to */
+};
+
 /* weir_options_from_env with sources: fills what is still default.  `sources` may be NULL.
  * Warnings go to standard error through log.h when `warn` is not 0, unless the log level is set and
  * below them.  A value that does not parse is an error even where a field that is set, or a variable
  * of higher precedence, makes it count for nothing: it would count elsewhere. */
-weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources, int warn,
-                                   char *message, size_t message_bytes);
+weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
+                                   enum weir_place place, int warn, char *message,
+                                   size_t message_bytes);
 /* The variable of another program's that weir_amount.reserved stands for; NULL: none. */
 const char *weir__compat_name(int reserved);
 /* weir_options_set by row; `label` names the option in the message, NULL: the row's name. */

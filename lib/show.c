@@ -21,7 +21,8 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
 
 /* ---- what is shown ------------------------------------------------------------------------------- */
 
-static void name_engine(const weir_options *options, char *text, size_t bytes) {
+void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
+    const weir_options *options = &a->host.options;
     char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "";
 
     weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
@@ -94,7 +95,7 @@ int weir__show_fill(weir_allocator *a, struct weir_show_allocator *out) {
     if (weir_stats(a, &figures) != WEIR_OK)
         return 0;
     fill_figures(&figures, out);
-    name_engine(&a->host.options, out->engine, sizeof out->engine);
+    weir__show_engine(a, out->engine, sizeof out->engine);
     out->limit = atomic_load_explicit(&a->host.limit, memory_order_relaxed);
     fill_latency(a, WEIR_OPERATION_ALLOC, &out->latency[WEIR_OPERATION_ALLOC]);
     fill_latency(a, WEIR_OPERATION_FREE, &out->latency[WEIR_OPERATION_FREE]);

@@ -206,7 +206,8 @@ START_TEST(torch_refused) {
          "allocator's limit is reached; reserve 0.0 MiB, in use 0.0 MiB, limit 64.0 MiB, free on "
          "the device ");
     MUST(weir_torch_alloc(MIB, 7, A) == NULL);
-    TOLD(1, "no usable device or driver");
+    TOLD(2, "weir: error: model:7 has no allocator: device 'model:7': there is 1 device");
+    MUST(strstr(logged, "no usable device or driver"));
     for (int i = 0; i < 100; i++)
         MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
     TOLD(18, "no more of these lines"); /* two before */
@@ -421,6 +422,91 @@ START_TEST(handlers_of_an_allocator_and_of_the_process) {
 }
 END_TEST
 
+/* ---- where there is no allocator ------------------------------------------------------------- */
+
+static void ask_torch(void) {
+    if (!throws())
+        MUST(weir_torch_alloc(MIB, 0, A) == NULL);
+}
+
+static void ask_cupy(void) {
+    MUST(weir_cupy_malloc(NULL, MIB, 0) == NULL);
+}
+
+static void ask_onnx(void) {
+    MUST(weir_onnx_alloc(MIB) == NULL);
+}
+
+static void ask_handler(void) {
+    void *block = NULL;
+
+    MUST(weir_handler_alloc(NULL, &block, MIB, A) != WEIR_OK && block == NULL);
+}
+
+static void (*const asks[])(void) = {ask_torch, ask_cupy, ask_onnx, ask_handler};
+
+enum { ASKS = sizeof asks / sizeof asks[0] };
+
+/* How often the last lines have this. */
+static int times(const char *text) {
+    int count = 0;
+
+    for (const char *at = logged; (at = strstr(at, text)); at++)
+        count++;
+    return count;
+}
+
+#define NOTHING WEIR_ENTRY_COUNT
+
+static const struct {
+    const char *name, *value, *log, *says;
+    enum weir_driver_entry refuses; /* for want of memory */
+} reasons[] = {
+    {"WEIR_LIMIT", "much", NULL,
+     "weir: error: WEIR_LIMIT 'much': it is not a number; expected a size", NOTHING},
+    {"WEIR_PREALLOC", "200GiB", NULL,
+     "weir: error: model:0 has no allocator: preallocation of 200GiB is above the device's 8GiB: "
+     "preallocate at most that; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'",
+     NOTHING},
+    {"WEIR_PEERS", "3", NULL, "peers '3': peer 3: there is 1 device", NOTHING},
+    {"WEIR_LEAVE", "200GiB", NULL, "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+    {"WEIR_PREALLOC_MIN", "8GiB", NULL,
+     "weir: error: preallocation: asked 8GiB, at least 8GiB, got ", WEIR_ENTRY_cuMemCreate},
+    {"WEIR_PRIORITY", "1", NULL,
+     "has no allocator: cannot open the device's context: ", WEIR_ENTRY_cuDevicePrimaryCtxRetain},
+    {"WEIR_LEAVE", "200GiB", "debug", "leave '200GiB' is above the device's 8GiB: ", NOTHING},
+};
+
+/* Once, whoever asks, and however often. */
+START_TEST(why_there_is_none_is_told_once) {
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv(reasons[_i].name, reasons[_i].value, 1);
+    if (reasons[_i].log)
+        setenv("WEIR_LOG", reasons[_i].log, 1);
+    start_model(8 * GIB);
+    catch_log();
+    if (reasons[_i].refuses != NOTHING)
+        weir__model_fail(reasons[_i].refuses, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    for (int i = 0; i < 3 * ASKS; i++)
+        asks[(i + _i) % ASKS]();
+    (void)lines();
+    if (times(reasons[_i].says) != 1)
+        ck_abort_msg("not once '%s': %s", reasons[_i].says, logged);
+    weir__model_faults_clear();
+}
+END_TEST
+
+START_TEST(nor_where_the_log_is_to_say_nothing) {
+    setenv("WEIR_DEVICE", "model", 1);
+    setenv("WEIR_PREALLOC", "200GiB", 1);
+    setenv("WEIR_LOG", "none", 1);
+    start_model(8 * GIB);
+    catch_log();
+    ask_cupy();
+    TOLD(1, "weir: error: weir_cupy_malloc: ");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("adapters");
     TCase *tests = suite_add_case(suite, "adapters", 30, NULL, NULL);
@@ -441,5 +527,8 @@ int main(void) {
     tcase_add_test(tests, onnx_of_any_stream_and_of_one);
     tcase_add_test(tests, onnx_on_the_current_device);
     tcase_add_test(tests, handlers_of_an_allocator_and_of_the_process);
+    tcase_add_loop_test(tests, why_there_is_none_is_told_once, 0,
+                        sizeof reasons / sizeof reasons[0]);
+    tcase_add_test(tests, nor_where_the_log_is_to_say_nothing);
     return run_suite(suite, CK_FORK);
 }

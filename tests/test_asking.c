@@ -373,22 +373,22 @@ START_TEST(settings_beside_others) {
 
     options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     options.prealloc = bytes_amount(600 * MIB);
-    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     comes(0, 0, 0);
     says(0, (struct weir_ledger_entry){.weight = 1000000});
-    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, NULL, 0));
+    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     options.ledger = WEIR_SWITCH_OFF;
-    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     options.prealloc = options.limit;
     options.limit = bytes_amount(512 * MIB);
-    OK(weir__allocator_check_on(driver, &options, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
     weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
-    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, NULL, 0));
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     options.device = "model:7";
-    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, NULL, 0));
+    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
     options.prealloc.kind = 99;
-    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, NULL, 0));
+    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
 }
 END_TEST
 

@@ -284,7 +284,7 @@ static void open_as_a_program(void) {
  * LOW PEAK behind that. */
 static int be_child(int count, char **words) {
     weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
-    char line[256], message[320];
+    char line[256], message[640];
     int i, status;
 
     open_driver();
@@ -301,10 +301,12 @@ static int be_child(int count, char **words) {
                  : weir__allocator_create_on(driver, &options, &own, message, sizeof message);
     if (status == WEIR_OK)
         open_device(); /* it has a context by then, unless there is no allocator */
-    printf("%s\n", status == WEIR_OK ? "ready" : message);
+    printf("%.200s\n", status == WEIR_OK ? "ready" : message);
     fflush(stdout);
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
+        fprintf(stderr, "%s\n", message);
         return 4;
+    }
     if (i < count) {
         status =
             work(words[i + 1], (size_t)atol(words[i + 2]) * MIB, (size_t)atol(words[i + 3]) * MIB);
@@ -1030,7 +1032,7 @@ START_TEST(test_a_context_that_cannot_be) {
         stop(&also);
     snprintf(path, sizeof path, "%s/said", folder);
     ck_assert_ptr_nonnull(freopen(path, "w", stderr));
-    begin(&needy, _i == 0 ? "0 log error" : "program");
+    begin(&needy, _i == 0 ? "0" : "program");
     if (_i == 0) {
         hear(&needy);
         ck_assert_ptr_nonnull(strstr(needy.reply, "cannot open the device's context"));

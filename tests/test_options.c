@@ -1332,8 +1332,9 @@ START_TEST(test_own_variable) {
 
     ck_assert_uint_eq(COUNT(own_variables), WEIR_SETTING_COUNT);
     set_variable(own_variables[_i].variable, own_variables[_i].value);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, message, sizeof message),
-                     WEIR_OK);
+    ck_assert_int_eq(
+        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
+        WEIR_OK);
     assert_shown(setting, own_variables[_i].value);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         ck_assert_int_eq(weir__option_is_set(&options, (enum weir_setting)i), i == (int)setting);
@@ -1351,11 +1352,13 @@ START_TEST(test_what_is_set_stays) {
     ck_assert_int_eq(
         weir__option_set(&options, setting, NULL, own_variables[_i].other_text, NULL, 0), WEIR_OK);
     set_variable(own_variables[_i].variable, own_variables[_i].value);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
+                     WEIR_OK);
     assert_shown(setting, own_variables[_i].other_text);
     ck_assert_str_eq(sources.of[setting], "the program");
     sources.of[setting] = "flag --x";
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
+                     WEIR_OK);
     ck_assert_str_eq(sources.of[setting], "flag --x");
 }
 END_TEST
@@ -1373,8 +1376,9 @@ START_TEST(test_bad_own_variable) {
     /* any other text names a file */
     set_variable(row->variable, is_file(_i) ? "" : "4X");
     before = options;
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, message, sizeof message),
-                     WEIR_E_PARSE);
+    ck_assert_int_eq(
+        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
+        WEIR_E_PARSE);
     assert_complains(row->variable, is_file(_i) ? "" : "4X", row->accepts);
     ck_assert(same_options(&before, &options));
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
@@ -1455,8 +1459,9 @@ START_TEST(test_preallocation_by_compatibility) {
     int some = strcmp(truth[_i].prealloc, "0") != 0;
 
     set_row(_i);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, message, sizeof message),
-                     WEIR_OK);
+    ck_assert_int_eq(
+        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, message, sizeof message),
+        WEIR_OK);
     if (strcmp(truth[_i].prealloc, NONE) == 0) {
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
         ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
@@ -1492,7 +1497,8 @@ START_TEST(test_own_variable_beats_compatibility) {
 
     set_row(_i);
     set_variable("WEIR_PREALLOC", "3GiB");
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
+                     WEIR_OK);
     assert_shown(WEIR_SETTING_PREALLOC, "3GiB");
     ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], "WEIR_PREALLOC");
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT)); /* create */
@@ -1617,7 +1623,8 @@ START_TEST(test_fractions) {
 
             setup();
             set_variable(names[n], cases[i].value);
-            ck_assert_int_eq(weir__options_from_env(&options, &sources, 1, NULL, 0), WEIR_OK);
+            ck_assert_int_eq(weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 1, NULL, 0),
+                             WEIR_OK);
             ck_assert_uint_eq(options.prealloc.value, cases[i].millionths);
             if (cases[i].millionths == 0)
                 continue;
@@ -1733,8 +1740,9 @@ START_TEST(test_engine_by_compatibility) {
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", engine_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
-    ck_assert_int_eq(weir__options_from_env(&options, &sources, 0, message, sizeof message),
-                     WEIR_OK);
+    ck_assert_int_eq(
+        weir__options_from_env(&options, &sources, WEIR_PLACE_OWN, 0, message, sizeof message),
+        WEIR_OK);
     ck_assert_int_eq(options.engine, engine_truth[_i].engine);
     ck_assert_int_eq(options.arena, engine_truth[_i].arena);
     if (engine_truth[_i].source)
@@ -1746,7 +1754,7 @@ START_TEST(test_engine_by_compatibility) {
     set_variable("TF_GPU_ALLOCATOR", engine_truth[_i].t);
     set_variable("TF_FORCE_GPU_ALLOW_GROWTH", engine_truth[_i].g);
     set_variable("WEIR_ENGINE", "platform");
-    ck_assert_int_eq(weir__options_from_env(&options, NULL, 0, NULL, 0), WEIR_OK);
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, WEIR_PLACE_OWN, 0, NULL, 0), WEIR_OK);
     ck_assert_int_eq(options.engine, WEIR_ENGINE_PLATFORM);
     ck_assert_int_eq(options.arena, WEIR_ARENA_DEFAULT);
 }
@@ -1761,7 +1769,80 @@ START_TEST(test_arena_kind_that_is_set_stays) {
 }
 END_TEST
 
+/* --------------------------------------------------- compatibility: a user's place ---- */
+
+#define TELLS WEIR_PLACE_TELLS
+#define USER WEIR_PLACE_USER
+
+/* As above, and the place.  What is preallocated, and by which; no engine in any case. */
+static const struct {
+    enum weir_place place;
+    const char *x, *t, *g, *n, *p, *f;
+    const char *prealloc;
+    char source;
+} place_truth[] = {
+    {TELLS, NULL, NULL, NULL, NULL, NULL, ".5", "50%", 'f'},
+    {TELLS, NULL, NULL, NULL, NULL, "true", NULL, "75%", 'p'},
+    {TELLS, NULL, NULL, NULL, NULL, "false", ".5", "0", 'p'},
+    {TELLS, NULL, NULL, "true", "1048576", NULL, NULL, "1MiB", 'n'},
+    {TELLS, "cuda_async", NULL, NULL, NULL, NULL, ".5", "50%", 'f'},
+    {TELLS, "CUDA_ASYNC", NULL, "true", NULL, "true", NULL, "75%", 'p'},
+    {TELLS, "bfc", NULL, NULL, NULL, NULL, ".5", NONE, 0},
+    {TELLS, "bfc", NULL, NULL, NULL, "true", ".5", NONE, 0},
+    {TELLS, "platform", NULL, NULL, NULL, "false", ".5", NONE, 0},
+    {TELLS, "vmm", NULL, NULL, NULL, NULL, ".5", NONE, 0},
+    {TELLS, "bfc", NULL, NULL, "1048576", "true", ".5", "1MiB", 'n'}, /* TensorFlow is told */
+    {TELLS, "default", NULL, NULL, "-1", NULL, ".5", "75%", 'n'},     /* the fraction is JAX's */
+    {TELLS, "bfc", "cuda_malloc", NULL, "1048576", NULL, NULL, NONE, 0},
+    {TELLS, NULL, "cuda_malloc", NULL, "-1", NULL, ".5", "50%", 'n'},
+    {USER, NULL, NULL, "true", NULL, "true", ".5", NONE, 0},
+    {USER, NULL, NULL, NULL, "1048576", NULL, NULL, NONE, 0},
+    {USER, "bfc", NULL, NULL, "-1", "true", ".5", NONE, 0},
+    {USER, "cuda_async", NULL, NULL, NULL, NULL, ".5", "50%", 'f'},
+    {USER, "cuda_async", NULL, NULL, "1048576", "true", ".5", "1MiB", 'n'},
+    {USER, NULL, "cuda_malloc_async", NULL, "1048576", "true", ".5", "1MiB", 'n'},
+    {USER, NULL, "cuda_malloc_async", "true", NULL, "true", ".5", NONE, 0},
+    {USER, NULL, "memory_guard", NULL, "1048576", NULL, NULL, NONE, 0},
+};
+
+START_TEST(test_compatibility_in_a_users_place) {
+    struct weir_sources sources = {{NULL}};
+
+    set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", place_truth[_i].x);
+    set_variable("TF_GPU_ALLOCATOR", place_truth[_i].t);
+    set_variable("TF_FORCE_GPU_ALLOW_GROWTH", place_truth[_i].g);
+    set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", place_truth[_i].n);
+    set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", place_truth[_i].p);
+    set_variable("XLA_PYTHON_CLIENT_MEM_FRACTION", place_truth[_i].f);
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, place_truth[_i].place, 0, message,
+                                            sizeof message),
+                     WEIR_OK);
+    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
+    ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ARENA));
+    if (place_truth[_i].source) {
+        assert_shown(WEIR_SETTING_PREALLOC, place_truth[_i].prealloc);
+        ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC], source_name(place_truth[_i].source));
+    } else {
+        ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
+        ck_assert(!weir__option_is_set(&options, WEIR_SETTING_PREALLOC_AT));
+    }
+}
+END_TEST
+
+START_TEST(test_mistakes_in_a_users_place) {
+    for (int place = USER; place <= TELLS; place++) {
+        set_variable("TF_GPU_ALLOCATOR", "async");
+        ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, message,
+                                                sizeof message),
+                         WEIR_E_PARSE);
+        assert_complains("TF_GPU_ALLOCATOR", "async", "cuda_malloc_async");
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------- warnings ---- */
+
+static enum weir_place read_in = WEIR_PLACE_OWN;
 
 /* What one more reading of the environment writes to standard error. */
 static const char *warnings_of_a_reading(int warn) {
@@ -1771,7 +1852,7 @@ static const char *warnings_of_a_reading(int warn) {
 
     ck_assert_int_eq(pipe(ends), 0);
     ck_assert_int_ge(dup2(ends[1], STDERR_FILENO), 0);
-    ck_assert_int_eq(weir__options_from_env(&options, NULL, warn, message, sizeof message),
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, read_in, warn, message, sizeof message),
                      WEIR_OK);
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -1929,6 +2010,9 @@ START_TEST(test_engines_that_weir_has_not) {
         setup();
         set_variable(cases[i].variable, cases[i].value);
         ck_assert_str_eq(warnings_of_a_reading(0), "");
+        read_in = WEIR_PLACE_USER; /* where they are none of weir's */
+        ck_assert_str_eq(warnings_of_a_reading(1), "");
+        read_in = WEIR_PLACE_OWN;
         text = warnings_of_a_reading(1);
         snprintf(expected, sizeof expected, "weir: warning: %s '%s' is ignored", cases[i].variable,
                  cases[i].value);
@@ -2012,6 +2096,8 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_bad_compatibility_variable, bad_compat);
     tcase_add_test(tests, test_largest_tf_value);
     LOOP(tests, test_engine_by_compatibility, engine_truth);
+    LOOP(tests, test_compatibility_in_a_users_place, place_truth);
+    tcase_add_test(tests, test_mistakes_in_a_users_place);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
     tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 6);

@@ -386,6 +386,19 @@ START_TEST(nobody_names_an_engine) {
 }
 END_TEST
 
+/* What JAX preallocates is not taken a second time, unless it is told to ask CUDA's pools. */
+START_TEST(what_a_framework_preallocates_is_its_own) {
+    void *block;
+
+    setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", 1);
+    if (_i)
+        setenv("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", 1);
+    begin(1, "model");
+    OK(weir_alloc(of(0), MIB, stream_of[0], &block));
+    MUST_EQ(stats_of(of(0)).prealloc_asked, _i ? 4 * GIB : 0);
+}
+END_TEST
+
 static const struct {
     const char *name, *value;
     int engine, arena;
@@ -393,7 +406,11 @@ static const struct {
     {"WEIR_ENGINE", "pool", WEIR_ENGINE_POOL, 0},
     {"WEIR_ENGINE", "platform", WEIR_ENGINE_PLATFORM, 0},
     {"WEIR_ENGINE", "arena", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS},
-    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_POOL, 0},
+    /* where a framework takes its memory, which is no engine of weir's */
+    {"TF_GPU_ALLOCATOR", "cuda_malloc_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
     {"WEIR_ARENA", "regions", WEIR_ENGINE_POOL, 0}, /* the engine that there is without a choice */
     {"WEIR_EXPORT", "on", WEIR_ENGINE_POOL, 0},
     {"WEIR_EXPORT", "off", WEIR_ENGINE_ARENA, WEIR_ARENA_MAPPED},
@@ -436,7 +453,7 @@ static void expect_choice(const struct weir_driver *table, int on, int engine) {
 
     weir_options_init(&options);
     options.device = names[on];
-    OK(weir__choice_create(table, on, &options, &a));
+    OK(weir__choice_create(table, on, &options, &a, NULL, 0));
     MUST_EQ(a->host.options.engine, engine);
     OK(weir_allocator_destroy(a));
 }
@@ -488,7 +505,7 @@ START_TEST(what_keeps_from_both) {
     options.device = "model";
     weir__model_fail(WEIR_ENTRY_cuMemAddressReserve, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     weir__model_fail(WEIR_ENTRY_cuMemPoolCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
-    EXPECT(WEIR_E_NO_MEMORY, weir__choice_create(driver, 0, &options, &a));
+    EXPECT(WEIR_E_NO_MEMORY, weir__choice_create(driver, 0, &options, &a, NULL, 0));
     MUST(a == NULL);
     weir__model_faults_clear();
     expect_choice(driver, 0, WEIR_ENGINE_ARENA);
@@ -658,6 +675,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, nobody_names_an_engine);
+    tcase_add_loop_test(tests, what_a_framework_preallocates_is_its_own, 0, 2);
     tcase_add_loop_test(tests, what_is_named_is_had, 0, sizeof named / sizeof named[0]);
     tcase_add_loop_test(tests, where_nothing_can_be_mapped, 0, 3);
     tcase_add_loop_test(tests, a_device_that_cannot_map, 0, 2);

@@ -12,7 +12,9 @@
  * Errors.  An interface that knows a status gets one.  Where it has none, a request that is refused is told
  * in one line on standard error, which names what was asked, the reserve, the limit and what the device has
  * free, and answers NULL; what a framework makes of NULL stands with each.  A free that weir refuses, which is
- * a mistake of the program's, is told likewise.  Lines of one kind are told 20 times in a process at most.
+ * a mistake of the program's, is told likewise.  Lines of one kind are told 20 times in a process at most; why there is no
+ * allocator at all, since a variable does not parse or the device does not have what is asked, once
+ * (weir_default_allocator).
  *
  * Frees.  One of a block whose noted stream has ended waits for the device.  One that has to wait for
  * the end of a stream capture (E_CAPTURE) is kept, and done by a later call here.

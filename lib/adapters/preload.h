@@ -22,6 +22,7 @@
 #include <weir/weir.h>
 
 #include "interpose.h"
+#include "show.h"
 
 enum {
     WEIR_MOST_SERVED = 256,
@@ -51,6 +52,7 @@ struct weir_served {
     CUcontext context;          /* the device's primary one */
     CUstream apart; /* of its own, which runs nothing, in that context; NULL: none yet */
     char device_text[WEIR_DEVICE_TEXT];
+    char engine[WEIR_SHOW_WORD];      /* of which it is: "arena mapped" */
     _Atomic uint64_t used, used_peak; /* requested, where it needs sums */
     /* The peak of the reserve since it was last begun anew: */
     _Atomic uint64_t high_from;  /* the first event that counts, */

@@ -132,7 +132,7 @@ static weir_status read_environment(weir_options *options) {
 
     weir_options_init(options);
     if (!is_wrong)
-        status = weir_options_from_env(options, message, sizeof message);
+        status = weir__drop_in_options(options, message, sizeof message);
     if (status != WEIR_OK && !is_wrong)
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "%s", message);
     is_wrong = status != WEIR_OK;
@@ -267,6 +267,7 @@ static struct weir_served *make(int device, size_t most, int *state) {
     weir__drop_in_begin(s->allocator);
     if (is_told)
         weir__drop_in_hush(s->allocator);
+    weir__show_engine(s->allocator, s->engine, sizeof s->engine);
     /* The allocator has it retained already. */
     if (REAL(cuDevicePrimaryCtxRetain)(&s->context, device) != CUDA_SUCCESS)
         s->context = NULL;
@@ -471,6 +472,10 @@ static void say_not_served(const char *what, int device, int state) {
                              : "left to the driver");
 }
 
+static void tell_served(const char *what, const struct weir_served *s) {
+    weir__run_tell("%s of %s is served, by engine %s", what, s->device_text, s->engine);
+}
+
 int weir__any_refused(void) {
     return atomic_load_explicit(&any_refused, memory_order_relaxed);
 }
@@ -519,7 +524,7 @@ struct weir_served *weir__pool_begin(struct weir_pool *p) {
     }
     end_making();
     if (begun && s)
-        weir__run_tell("a memory pool of %s is served", s->device_text);
+        tell_served("a memory pool", s);
     else if (begun)
         say_not_served("a memory pool", p->device, state);
     return s;
@@ -545,6 +550,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
         if (s) {
             s->is_plain = 1;
             atomic_store_explicit(&plain[device], s, memory_order_release);
+            tell_served("plain memory", s);
         } else {
             atomic_store_explicit(&plain_state[device], *state, memory_order_relaxed);
             say_not_served("plain memory", device, *state);

@@ -219,14 +219,15 @@ static uint64_t count_events(const struct weir_served *s) {
 static void add_served(struct line *line, const struct weir_served *s, const weir_statistics *f,
                        int is_first) {
     add(line,
-        "%s{\"device\":\"%s\",\"serves\":\"%s\",\"allocs\":%llu,\"frees\":%llu,\"hits\":%llu,"
+        "%s{\"device\":\"%s\",\"serves\":\"%s\",\"engine\":\"%s\",\"allocs\":%llu,\"frees\":%llu,"
+        "\"hits\":%llu,"
         "\"front_hits\":%llu,\"front_misses_young\":%llu,\"front_misses_empty\":%llu,"
         "\"front_misses_capture\":%llu,\"steals\":%llu,\"event_records\":%llu,\"retries\":%llu,"
         "\"refusals\":%llu,\"blocks\":%llu,\"requested\":%llu,"
         "\"requested_peak\":%llu,\"in_use_peak\":%llu,\"reserve\":%llu,\"reserve_peak\":%llu,"
         "\"growths\":%llu,\"growth_bytes\":%llu,\"stall_ns\":%llu,\"trims\":%llu,"
         "\"prealloc_asked\":%llu,\"prealloc_got\":%llu,\"prealloc_ns\":%llu",
-        is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool",
+        is_first ? "" : ",", s->device_text, s->is_plain ? "cuMemAlloc" : "pool", s->engine,
         (unsigned long long)f->allocs, (unsigned long long)f->frees, (unsigned long long)f->hits,
         (unsigned long long)f->front_hits, (unsigned long long)f->front_misses_young,
         (unsigned long long)f->front_misses_empty, (unsigned long long)f->front_misses_capture,
@@ -292,15 +293,16 @@ static void report_text(void) {
 
         if (!f)
             continue;
-        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
-                  "process %ld (%s): %s, %s: %llu requests served, %llu of them from caches, "
-                  "%llu frees; at most "
-                  "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
-                  process, program_invocation_short_name, s->device_text,
-                  s->is_plain ? "cuMemAlloc" : "a memory pool", (unsigned long long)f->allocs,
-                  (unsigned long long)f->front_hits, (unsigned long long)f->frees,
-                  mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
-                  (unsigned long long)f->growths, (double)f->stall_ns / 1e6);
+        weir__log(
+            WEIR_LOG_INFO, WEIR_LOG_INFO,
+            "process %ld (%s): %s, %s, engine %s: %llu requests served, %llu of them from caches, "
+            "%llu frees; at most "
+            "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
+            process, program_invocation_short_name, s->device_text,
+            s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine, (unsigned long long)f->allocs,
+            (unsigned long long)f->front_hits, (unsigned long long)f->frees,
+            mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+            (unsigned long long)f->growths, (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)

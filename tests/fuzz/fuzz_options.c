@@ -297,16 +297,18 @@ static void read_environment(struct fuzz_bytes *in) {
     struct weir_sources sources = {{NULL}};
     struct reply reply = make_reply(in);
     weir_options options, before;
+    enum weir_place place;
     weir_status status;
     int count = 0;
 
     weir_options_init(&options);
     options.log = WEIR_LOG_NONE;
     before = options;
+    place = (enum weir_place)fuzz_choice(in, WEIR_PLACE_TELLS + 1);
     while (in->left > 0 && count < MOST_VARIABLES)
         variables[count++] = take_variable(in);
     environ = variables;
-    status = weir__options_from_env(&options, &sources, 1, reply.text, reply.room);
+    status = weir__options_from_env(&options, &sources, place, 1, reply.text, reply.room);
     environ = before_fuzz;
     HOLDS(status == WEIR_OK || status == WEIR_E_PARSE);
     if (status != WEIR_OK)
