@@ -439,6 +439,11 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     return 1;
 }
 
+int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0 &&
+           weir__process_is_stopped((pid_t)entry->pid);
+}
+
 int weir__ledger_slot(struct weir_ledger *l) {
     int slot;
 

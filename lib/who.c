@@ -10,29 +10,48 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
-uint64_t weir__process_start(pid_t pid) {
-    char path[32], text[1024], state, *at;
-    uint64_t start;
+/* What the kernel says of a process.  1; 0: there is no such process; -1: it cannot be told. */
+static int read_stat(pid_t pid, char *state, int *threads, uint64_t *start) {
+    char path[32], text[1024], *at;
     ssize_t length;
-    int file, threads;
+    int file;
 
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
     file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : UINT64_MAX;
+        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : -1;
     length = read(file, text, sizeof text - 1);
     close(file);
     if (length <= 0)
-        return length < 0 && errno == ESRCH ? 0 : UINT64_MAX;
+        return length < 0 && errno == ESRCH ? 0 : -1;
     text[length] = '\0';
     at = strrchr(text, ')'); /* a name may have anything in it */
-    if (!at || sscanf(at + 1,
-                      " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
-                      "%" SCNu64,
-                      &state, &threads, &start) != 3)
-        return UINT64_MAX;
+    return at && sscanf(at + 1,
+                        " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d "
+                        "%*d %" SCNu64,
+                        state, threads, start) == 3
+               ? 1
+               : -1;
+}
+
+/* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
+uint64_t weir__process_start(pid_t pid) {
+    uint64_t start = 0;
+    int threads = 0, told;
+    char state = ' ';
+
+    told = read_stat(pid, &state, &threads, &start);
+    if (told != 1)
+        return told == 0 ? 0 : UINT64_MAX;
     return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : start;
+}
+
+int weir__process_is_stopped(pid_t pid) {
+    uint64_t start;
+    int threads;
+    char state;
+
+    return read_stat(pid, &state, &threads, &start) == 1 && (state == 'T' || state == 't');
 }
 
 uint64_t weir__process_namespace(void) {

@@ -15,6 +15,8 @@ enum { WEIR_COMMAND_BYTES = 256 }; /* of its text, as others have room for it */
 /* When a process began, in ticks since the machine did; 0: there is no such process, or only what its parent has
  * not taken note of yet; UINT64_MAX: it cannot be told. */
 uint64_t weir__process_start(pid_t pid);
+/* 1: it is there, and does nothing until somebody has it go on (SIGSTOP, a debugger). */
+int weir__process_is_stopped(pid_t pid);
 /* The inode of this process's namespace of pids; 0: it cannot be told. */
 uint64_t weir__process_namespace(void);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +55,25 @@ START_TEST(a_process_that_cannot_be_asked) {
         MUST_EQ(deny_none(), 1);
     }
     ANSWERS(is, weir__process_start(getpid()));
+}
+END_TEST
+
+START_TEST(a_process_that_is_stopped) {
+    pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            pause();
+    ANSWERS(0, weir__process_is_stopped(pid));
+    ANSWERS(0, kill(pid, SIGSTOP));
+    ANSWERS(pid, waitpid(pid, NULL, WUNTRACED));
+    ANSWERS(1, weir__process_is_stopped(pid));
+    deny("open", 1, 0, EACCES);
+    ANSWERS(0, weir__process_is_stopped(pid));
+    MUST_EQ(deny_none(), 1);
+    ANSWERS(0, kill(pid, SIGKILL));
+    ANSWERS(pid, waitpid(pid, NULL, 0));
+    ANSWERS(0, weir__process_is_stopped(pid));
 }
 END_TEST
 
@@ -321,6 +341,7 @@ static Suite *suite(void) {
 
 #ifdef CAN_DENY
     tcase_add_test(tests, a_process_that_cannot_be_asked);
+    tcase_add_test(tests, a_process_that_is_stopped);
     tcase_add_test(tests, what_is_told_of_a_process);
     tcase_add_test(tests, a_namespace_that_cannot_be_told);
     tcase_add_test(tests, the_words_of_a_command);
