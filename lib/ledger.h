@@ -79,7 +79,8 @@ struct weir_ledger {
 int weir__ledger_open(struct weir_ledger *l, const char *device);
 /* Only to look: 0; -1: there is none. */
 int weir__ledger_look(struct weir_ledger *l, const char *device);
-/* Gives the slot up for good; the last one takes the file with it.  What is called afterwards does nothing. */
+/* Gives the slot up for good; the last one takes the file with it, as does who only looked at one that nobody has a slot
+ * in.  What is called afterwards does nothing. */
 void weir__ledger_leave(struct weir_ledger *l);
 /* Visits the names of the devices that have a ledger. */
 void weir__ledger_each(void (*visit)(const char *device, void *context), void *context);
