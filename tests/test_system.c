@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -214,9 +215,46 @@ static void expect_lock(const char *where) {
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, weir__process_lock_try(&other, "system"));
     weir__process_lock_give(&one);
+    ANSWERS(-1, access(path, F_OK)); /* it goes with who had it */
+    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    ANSWERS(0, access(path, F_OK));
     weir__process_lock_give(&other);
-    (void)unlink(path);
+    ANSWERS(-1, access(path, F_OK));
 }
+
+/* Who has it never meets another who does. */
+START_TEST(many_take_it_in_turn) {
+    char path[128], turn[160];
+    pid_t pid[3];
+    int status;
+
+    path_in(folder, path);
+    snprintf(turn, sizeof turn, "%s/turn", folder);
+    for (int i = 0; i < 3; i++) {
+        pid[i] = fork();
+        for (int turns = 0; pid[i] == 0 && turns < 500;) {
+            struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+            while (weir__process_lock_try(&own, "system") == 0)
+                sched_yield();
+            turns++;
+            if (close(open(turn, O_CREAT | O_EXCL | O_WRONLY, 0600)) != 0)
+                _exit(1);
+            sched_yield();
+            if (unlink(turn) != 0)
+                _exit(2);
+            weir__process_lock_give(&own);
+        }
+        if (pid[i] == 0)
+            _exit(0);
+    }
+    for (int i = 0; i < 3; i++) {
+        ANSWERS(pid[i], waitpid(pid[i], &status, 0));
+        ANSWERS(0, status);
+    }
+    ANSWERS(-1, access(path, F_OK));
+}
+END_TEST
 
 START_TEST(folders_that_will_not_do) {
     char *longest = malloc(5001);
@@ -249,8 +287,7 @@ START_TEST(a_file_of_another_user) {
         ANSWERS(1, weir__process_lock_try(&own, "system"));
         weir__process_lock_give(&own);
     }
-    path_in("/dev/shm", path);
-    ANSWERS(0, unlink(path));
+    ANSWERS(0, access(path, F_OK)); /* another did */
 }
 END_TEST
 
@@ -351,6 +388,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, work_is_waited_for_so_long);
     tests = suite_add_case(all, "locks", 30, set_up, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
+    tcase_add_test(tests, many_take_it_in_turn);
     tcase_add_test(tests, a_file_of_another_user);
 #ifdef CAN_DENY
     tcase_add_test(tests, a_lock_with_each_call_denied);
