@@ -1148,9 +1148,16 @@ START_TEST(test_a_share_is_never_below_what_is_in_use) {
 }
 END_TEST
 
+static void until_reserve(struct child *c, uint64_t most) {
+    uint64_t began = now_ms();
+
+    while (figures_of(c).reserve > most && now_ms() - began < 20000)
+        nap(5);
+    ck_assert_uint_le(figures_of(c).reserve, most);
+}
+
 /* A mapped arena gives whole handles, one more where those that are no more than is above it do not do. */
 START_TEST(test_reserve_above_a_share_goes) {
-    uint64_t began = now_ms();
     struct child full, late;
     char words[64];
 
@@ -1160,9 +1167,7 @@ START_TEST(test_reserve_above_a_share_goes) {
     fill(&full, 896);
     expect(&full, "take 40", "WEIR_OK");
     start(&late, words);
-    while (figures_of(&full).reserve > 512 && now_ms() - began < 10000)
-        nap(5);
-    ck_assert_uint_le(figures_of(&full).reserve, 512);
+    until_reserve(&full, 512);
     ck_assert_uint_ge(figures_of(&full).reserve, 384); /* and no more than that */
     ck_assert_uint_ge(figures_of(&full).yield_mib, 384);
 }
@@ -1172,7 +1177,6 @@ END_TEST
  * has called. */
 START_TEST(test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
-    uint64_t began = now_ms();
     struct child full, late;
     char words[64], before[320];
 
@@ -1194,9 +1198,7 @@ START_TEST(test_reserve_above_a_share_that_cannot_go) {
     nap(1200); /* it looks twice */
     expect(&full, "trims", before);
     expect(&full, "give", "WEIR_OK");
-    while (figures_of(&full).reserve > 256 && now_ms() - began < 20000)
-        nap(5);
-    ck_assert_uint_le(figures_of(&full).reserve, 256);
+    until_reserve(&full, 256);
 }
 END_TEST
 
@@ -1414,11 +1416,43 @@ START_TEST(test_weights_of_nothing) {
 }
 END_TEST
 
-/* What was preallocated stays, whatever the share is now. */
-START_TEST(test_reserve_that_was_promised_stays) {
+/* A share caps what was preallocated like any limit: what is in use stays, and the rest goes as it falls. */
+START_TEST(test_a_share_caps_what_was_preallocated) {
     struct child one, two, three;
 
-    start(&one, "0 limit share prealloc 512MiB");
+    start(&one, _i == 0 ? "0 limit share prealloc 768MiB"
+                        : "0 limit share prealloc 768MiB prealloc-mode background");
+    while (figures_of(&one).reserve < 768)
+        expect(&one, "later 10", "WEIR_OK");
+    expect(&one, "take 320", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&one, 512);
+    until_reserve(&one, 512);
+    start(&three, "0 limit share");
+    expect_limit(&two, 320);
+    until_reserve(&one, 352); /* what is in use, in whole units */
+    expect(&one, "give", "WEIR_OK");
+    until_reserve(&one, 320);
+}
+END_TEST
+
+/* One that was asked for above it from the beginning is as large as the share. */
+START_TEST(test_a_share_caps_what_is_preallocated) {
+    struct child one, two;
+
+    start(&one, "0 limit share");
+    start(&two, "0 limit share prealloc 768MiB");
+    ck_assert_uint_eq(figures_of(&two).reserve, 512);
+}
+END_TEST
+
+/* What the program, or a setting in bytes, promises stays, whatever the share is. */
+START_TEST(test_reserve_that_was_promised_stays) {
+    static const char *const ways[] = {"0 limit share prealloc 512MiB prealloc-min 512MiB",
+                                       "0 limit share release-threshold 512MiB prealloc 512MiB"};
+    struct child one, two, three;
+
+    start(&one, ways[_i]);
     start(&two, "0 limit share");
     start(&three, "0 limit share");
     expect_limit(&one, 320);
@@ -1428,7 +1462,7 @@ START_TEST(test_reserve_that_was_promised_stays) {
 }
 END_TEST
 
-/* And so does what the program, or a setting in bytes, promises beside a preallocated share. */
+/* Also beside a preallocated share. */
 START_TEST(test_reserve_that_was_promised_stays_beside_a_share) {
     static const char *const ways[] = {
         "0 prealloc share", "0 prealloc share prealloc-min 512MiB",
@@ -1653,7 +1687,9 @@ int main(int argc, char **argv) {
     tcase_add_test(shares, test_a_share_beside_one_that_grows_again);
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
-    tcase_add_test(shares, test_reserve_that_was_promised_stays);
+    tcase_add_loop_test(shares, test_a_share_caps_what_was_preallocated, 0, 2);
+    tcase_add_test(shares, test_a_share_caps_what_is_preallocated);
+    tcase_add_loop_test(shares, test_reserve_that_was_promised_stays, 0, 2);
     tcase_add_loop_test(shares, test_reserve_that_was_promised_stays_beside_a_share, 0, 4);
     tcase_add_test(shares, test_shares_are_of_those_that_have_one);
     tcase_add_loop_test(shares, test_growth_leaves_room, 0, 3);
