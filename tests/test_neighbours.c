@@ -149,6 +149,15 @@ static void obey(const char *line) {
         (void)take(64 * GIB);
         must(weir_last_refusal(&r) == WEIR_OK);
         printf("%llu\n", r.limit == UINT64_MAX ? 0ULL : (unsigned long long)(r.limit / MIB));
+    } else if (strcmp(line, "why\n") == 0) { /* the last refusal, in one line */
+        weir_verdict v = {.size = sizeof v};
+        char text[4096];
+
+        must(weir_last_verdict(own, &v) == WEIR_OK);
+        must(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text) < sizeof text);
+        for (char *at = text; (at = strchr(at, '\n'));)
+            *at = '|';
+        printf("%s\n", text);
     } else if (sscanf(line, "work %zu", &mib) ==
                1) { /* ms, behind which what is freed is pending */
         printf("%s\n", weir__model_kernel(A, mib * MS) == CUDA_SUCCESS ? "busy" : "not busy");
@@ -293,7 +302,7 @@ static int be_child(int count, char **words) {
 struct child {
     pid_t pid;
     FILE *to, *from;
-    char reply[320];
+    char reply[4096];
 };
 
 static struct {
@@ -824,6 +833,42 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
 }
 END_TEST
 
+/* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent the
+ * advice is to come first, unless that was tried. */
+START_TEST(test_a_verdict_beside_a_stopped_one) {
+    static const char *const needs[] = {"0 recovery-timeout 500ms",
+                                        "0 recovery-timeout 500ms prealloc 640MiB"};
+    struct child stopped, needy;
+    char wanted[160];
+
+    start(&stopped, "0");
+    fill(&stopped, 896);
+    expect(&stopped, "take 256", "WEIR_OK");
+    stop(&stopped);
+    start(&needy, needs[_i]);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    snprintf(wanted, sizeof wanted, "|              process %d has 896MiB of it, and is stopped|",
+             (int)stopped.pid);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    snprintf(wanted, sizeof wanted,
+             "|  try first   to have process %d go on (kill -CONT %d), or to end it|",
+             (int)stopped.pid, (int)stopped.pid);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "--prealloc"));
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+    expect(&stopped, "take 512", "WEIR_OK");
+    expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, _i == 0 ? "try first   --prealloc 576MiB"
+                                              : "try first   to need less") != NULL,
+                  "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
+}
+END_TEST
+
 /* Who is asked may be late, on a machine that is busy; the request has time. */
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
@@ -1007,7 +1052,7 @@ START_TEST(test_a_context_that_cannot_be) {
     ck_assert_msg(strstr(said, "has 4GiB, 0B idle; process ") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)also.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, 0B idle, does not answer; process "
+    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, 0B idle, is stopped; process "
                                        : "has 1GiB, 0B idle; process ") != NULL,
                   "%s", said);
     ck_assert_ptr_nonnull(strstr(said, "has 64MiB, 0B idle"));
@@ -1178,7 +1223,7 @@ END_TEST
 START_TEST(test_reserve_above_a_share_that_cannot_go) {
     static const char *const ways[] = {"0", "0 harden poison"};
     struct child full, late;
-    char words[64], before[320];
+    char words[64], before[4096];
 
     snprintf(words, sizeof words, "%s limit share:4", ways[_i]);
     start(&full, words);
@@ -1660,6 +1705,7 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_until_the_deadline);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
+    tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);
