@@ -1598,9 +1598,9 @@ static uint64_t could_give(weir_allocator *a) {
     uint64_t idle = could_lend(a, 1), held;
     weir_statistics figures;
 
-    if (idle == 0 || a->harden) /* whose shelves hold blocks, until they are emptied */
+    if (idle == 0)
         return idle;
-    held = weir__held(a->ops, a->engine, a->front);
+    held = weir__held(a->ops, a->engine, a->front, a->harden);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
 }

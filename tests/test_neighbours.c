@@ -748,11 +748,12 @@ static uint64_t could_give(void) {
 
 /* A region goes whole or not at all: what lies beside a block is nobody's. */
 START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
+    static const char *const harden[] = {"", " harden poison"};
     char words[64], name[WEIR_UUID_BYTES];
     struct child one;
     uint64_t gives;
 
-    snprintf(words, sizeof words, "%d", kinds[_i]);
+    snprintf(words, sizeof words, "%d%s", kinds[_i % 3], harden[_i / 3]);
     start(&one, words);
     start_model(CAPACITY);
     ck_assert(weir__neighbours_device(driver, 0, name));
@@ -1690,7 +1691,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(giving, test_idle_reserve_goes_to_who_needs_it, 0, 3);
     tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
     tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
-    tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 3);
+    tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 6);
     tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
     tcase_add_test(giving, test_what_is_in_use_stays);
     tcase_add_test(giving, test_lower_priority_gives_first);
