@@ -77,12 +77,17 @@ void holders_note(struct holders *h, const char *device, uint64_t total, uint64_
     d->total = total;
     d->used = used;
     for (size_t i = 0; i < d->count; i++)
-        used = weir__size_less(used, d->entries[i].reserve);
+        used = weir__size_less(used, d->processes[i].entry.reserve);
     d->rest = used;
 }
 
 static int is_silent(const struct holders_device *d, const struct weir_ledger_entry *e) {
     return e->heartbeat_ns < d->asked_ns;
+}
+
+/* 1: nothing of it is to be had now, whatever it said last. */
+static int gives_nothing(const struct holders_device *d, const struct holders_process *p) {
+    return p->is_stopped || is_silent(d, &p->entry);
 }
 
 /* 1 if all have been heard of since they were asked. */
@@ -91,18 +96,19 @@ static int read_entries(struct holders_device *d, uint64_t asked_ns) {
     struct weir_ledger ledger;
     int have_all_answered = 1;
 
-    free(d->entries);
-    d->entries = NULL;
+    free(d->processes);
+    d->processes = NULL;
     d->count = 0;
     d->asked_ns = asked_ns;
     if (weir__ledger_look(&ledger, d->name) != 0)
         return 1;
-    d->entries = calloc(WEIR_LEDGER_SLOTS, sizeof *d->entries);
-    for (int slot = 0; d->entries && slot < WEIR_LEDGER_SLOTS; slot++) {
-        struct weir_ledger_entry *e = &d->entries[d->count];
+    d->processes = calloc(WEIR_LEDGER_SLOTS, sizeof *d->processes);
+    for (int slot = 0; d->processes && slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct weir_ledger_entry *e = &d->processes[d->count].entry;
 
         if (!weir__ledger_read(&ledger, slot, e))
             continue;
+        d->processes[d->count].is_stopped = weir__ledger_is_stopped(&ledger, e);
         check_text(e->command);
         d->count++;
         have_all_answered &= !is_silent(d, e);
@@ -127,7 +133,7 @@ void holders_look(struct holders *h, uint64_t wait_ns) {
     int have_all_answered;
 
     for (size_t i = 0; i < h->count; i++)
-        free(h->devices[i].entries);
+        free(h->devices[i].processes);
     h->count = 0;
     weir__ledger_each(add, h);
     if (wait_ns > 0) {
@@ -151,16 +157,23 @@ static const char *cell(uint64_t bytes, char text[CELL]) {
     return text;
 }
 
-static void print_entry(FILE *file, const struct holders_device *d,
-                        const struct weir_ledger_entry *e) {
-    char limit[CELL] = "max", reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
+static const char *known_cell(int is_known, uint64_t bytes, char text[CELL]) {
+    return is_known ? cell(bytes, text) : "-";
+}
 
-    if (e->limit != UINT64_MAX)
-        cell(e->limit, limit);
-    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid, limit,
-            cell(e->reserve, reserve), cell(e->in_use, in_use), cell(e->idle, idle), e->priority,
-            cell(e->got, got), cell(e->given, given), e->command,
-            is_silent(d, e) ? " (does not answer)" : "");
+static void print_process(FILE *file, const struct holders_device *d,
+                          const struct holders_process *p) {
+    const struct weir_ledger_entry *e = &p->entry;
+    char limit[CELL], reserve[CELL], in_use[CELL], idle[CELL], got[CELL], given[CELL];
+
+    fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
+            e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
+            cell(e->reserve, reserve), known_cell(e->heartbeat_ns > 0, e->in_use, in_use),
+            known_cell(!gives_nothing(d, p), e->idle, idle), e->priority, cell(e->got, got),
+            cell(e->given, given), e->command,
+            p->is_stopped     ? " (stopped, does not answer)"
+            : is_silent(d, e) ? " (does not answer)"
+                              : "");
 }
 
 void holders_print(FILE *file, const struct holders *h) {
@@ -179,22 +192,25 @@ void holders_print(FILE *file, const struct holders *h) {
         fprintf(file, "%9s %10s %10s %10s %10s %8s %10s %10s  %s\n", "PID", "LIMIT", "RESERVE",
                 "IN USE", "CAN GIVE", "PRIORITY", "WAS GIVEN", "GAVE", "COMMAND");
         for (size_t e = 0; e < d->count; e++)
-            print_entry(file, d, &d->entries[e]);
+            print_process(file, d, &d->processes[e]);
     }
 }
 
-static json_t *json_entry(const struct holders_device *d, const struct weir_ledger_entry *e) {
-    return json_pack(
-        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "pid", jsonfile_integer(e->pid),
-        "start", jsonfile_integer(e->start), "command", e->command, "limit",
-        e->limit == UINT64_MAX ? json_null() : jsonfile_integer(e->limit), "reserve",
-        jsonfile_integer(e->reserve), "in_use", jsonfile_integer(e->in_use), "can_give",
-        jsonfile_integer(e->idle), "priority", jsonfile_integer(e->priority), "was_given",
-        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given), "answers", !is_silent(d, e));
+static json_t *known_json(int is_known, uint64_t bytes) {
+    return is_known ? jsonfile_integer(bytes) : json_null();
 }
 
-static json_t *known_json(const struct holders_device *d, uint64_t bytes) {
-    return d->total > 0 ? jsonfile_integer(bytes) : json_null();
+static json_t *json_process(const struct holders_device *d, const struct holders_process *p) {
+    const struct weir_ledger_entry *e = &p->entry;
+
+    return json_pack(
+        "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",
+        jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
+        "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserve",
+        jsonfile_integer(e->reserve), "in_use", known_json(e->heartbeat_ns > 0, e->in_use),
+        "can_give", known_json(!gives_nothing(d, p), e->idle), "priority",
+        jsonfile_integer(e->priority), "was_given", jsonfile_integer(e->got), "gave",
+        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", !gives_nothing(d, p));
 }
 
 json_t *holders_json(const struct holders *h) {
@@ -205,11 +221,12 @@ json_t *holders_json(const struct holders *h) {
         json_t *processes = json_array();
 
         for (size_t e = 0; e < d->count; e++)
-            json_array_append_new(processes, json_entry(d, &d->entries[e]));
-        json_array_append_new(devices, json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name,
-                                                 "total", known_json(d, d->total), "used",
-                                                 known_json(d, d->used), "not_by_weir",
-                                                 known_json(d, d->rest), "processes", processes));
+            json_array_append_new(processes, json_process(d, &d->processes[e]));
+        json_array_append_new(devices,
+                              json_pack("{s:s, s:o, s:o, s:o, s:o}", "uuid", d->name, "total",
+                                        known_json(d->total > 0, d->total), "used",
+                                        known_json(d->total > 0, d->used), "not_by_weir",
+                                        known_json(d->total > 0, d->rest), "processes", processes));
     }
     return devices;
 }

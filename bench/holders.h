@@ -11,11 +11,16 @@
 
 #include "ledger.h"
 
+struct holders_process {
+    struct weir_ledger_entry entry;
+    int is_stopped;
+};
+
 struct holders_device {
     char name[WEIR_LEDGER_DEVICE];
     uint64_t total, used, rest; /* bytes; total 0: nobody has said yet, and none of them is known */
     size_t count;
-    struct weir_ledger_entry *entries;
+    struct holders_process *processes;
     uint64_t asked_ns; /* who has not been heard of since does not answer */
 };
 

@@ -1607,9 +1607,9 @@ static uint64_t could_give(weir_allocator *a) {
     uint64_t idle = could_lend(a, 1), held;
     weir_statistics figures;
 
-    if (idle == 0 || a->harden) /* whose shelves hold blocks, until they are emptied */
+    if (idle == 0)
         return idle;
-    held = weir__held(a->ops, a->engine, a->front);
+    held = weir__held(a->ops, a->engine, a->front, a->harden);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
 }
@@ -1678,11 +1678,30 @@ static void give_above(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
+/* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has promised
+ * more. */
+static void lower_floor(weir_allocator *a, uint64_t weights) {
+    struct weir_host *host = &a->host;
+    const weir_amount *prealloc = &host->options.prealloc;
+    uint64_t most = UINT64_MAX;
+
+    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
+        most = atomic_load(&host->own_limit);
+    if (prealloc->kind == WEIR_AMOUNT_SHARE) {
+        atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
+        most = weir__size_smaller(most, atomic_load(&host->share));
+    }
+    if (most == UINT64_MAX)
+        return;
+    weir__decay_lower_floor(&host->decay, weir__size_larger(most, atomic_load(&a->promised)));
+    /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
+    weir__decay_raise_floor(&host->decay, atomic_load(&a->promised));
+}
+
 /* Other processes have come or gone, or some time has. */
 static void resize(void *allocator, uint64_t weights) {
     weir_allocator *a = allocator;
     struct weir_host *host = &a->host;
-    const weir_amount *prealloc = &host->options.prealloc;
     weir_statistics figures;
     int result_before = weir__driver_result;
 
@@ -1690,13 +1709,7 @@ static void resize(void *allocator, uint64_t weights) {
         return;
     weir__stats_read(a, &figures);
     (void)limit_anew(a, figures.in_use);
-    if (prealloc->kind == WEIR_AMOUNT_SHARE) {
-        atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));
-        weir__decay_lower_floor(
-            &host->decay, weir__size_larger(atomic_load(&host->share), atomic_load(&a->promised)));
-        /* What another thread has promised meanwhile: it says so before it raises the floor, which came down here. */
-        weir__decay_raise_floor(&host->decay, atomic_load(&a->promised));
-    }
+    lower_floor(a, weights);
     give_above(a);
     weir__set_driver_result(result_before);
 }

@@ -902,6 +902,24 @@ void weir__harden_close(struct weir_harden *h) {
     free(h);
 }
 
+/* ---- for others ------------------------------------------------------------------------------ */
+
+void weir__harden_live(struct weir_harden *h,
+                       void (*see)(void *context, uint64_t base, size_t bytes), void *context) {
+    const struct block *b;
+
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < h->live.capacity; i++)
+        if (h->live.slots[i].key != 0) {
+            b = (const struct block *)h->live.slots[i].value; /* NOLINT: as it was put in */
+            see(context, b->base, b->total);
+        }
+    for (b = h->kept_out; b; b = b->next)
+        if (!b->is_refused) /* which goes with the shelves */
+            see(context, b->base, b->total);
+    pthread_mutex_unlock(&h->lock);
+}
+
 /* ---- figures --------------------------------------------------------------------------------- */
 
 /* Blocks on shelves and kept out are freed, though below they are live; gaps are nobody's. */

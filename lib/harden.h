@@ -40,6 +40,9 @@ size_t weir__harden_fit(const struct weir_host *host, size_t bytes);
 int weir__harden_is_live(struct weir_harden *h, CUdeviceptr block);
 /* The live block whose block from below begins at `base`, and its bytes as asked: 1, or 0. */
 int weir__harden_find(struct weir_harden *h, CUdeviceptr base, CUdeviceptr *block, size_t *bytes);
+/* Shows callers' blocks, and those that are kept out of use, as they are below, under its lock. */
+void weir__harden_live(struct weir_harden *h,
+                       void (*see)(void *context, uint64_t base, size_t bytes), void *context);
 /* 1 if a live block is left. */
 int weir__harden_has_blocks(struct weir_harden *h);
 

@@ -33,11 +33,12 @@ static void hold(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front) {
+uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front,
+                    struct weir_harden *harden) {
     struct held h = {0};
     size_t most;
 
-    if (!ops->wholes || !front)
+    if (!ops->wholes || (!front && !harden))
         return 0;
     most = ops->wholes(engine, NULL, 0) + MORE;
     h.piece = malloc(most * sizeof *h.piece);
@@ -45,7 +46,10 @@ uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_fro
         return 0;
     h.count = ops->wholes(engine, h.piece, most);
     h.count = h.count < most ? h.count : most;
-    weir__front_live(front, hold, &h);
+    if (harden)
+        weir__harden_live(harden, hold, &h);
+    else
+        weir__front_live(front, hold, &h);
     free(h.piece);
     return h.bytes;
 }

@@ -11,10 +11,15 @@
  * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
  * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
  *
- * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever publishes
- * looks whether the file still has its name, its size and its head, and finds or makes another if not; who sleeps on
- * the bell of the old one is woken first.  Two that make one at the same time lose one of them, which is noticed
- * likewise.
+ * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
+ * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it takes the name
+ * away, and who had opened the file before finds no slot in it, or no name on it, and begins anew.  So no file loses
+ * its name while somebody has a slot, and of those that leave the last one removes it; one that was left by
+ * who was killed is taken up by who comes next, or removed by who looks (doc/design.md, tests/spin/ledger.pml).
+ *
+ * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
+ * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
+ * which is noticed likewise.
  *
  * Must not know: what an allocator is.
  */
@@ -43,6 +48,10 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 16 };
+/* What who removes a file takes, at most, and how often who comes looks meanwhile: it does so in two calls, unless it is
+ * stopped between them. */
+enum { REMOVALS = 500 };
+#define REMOVAL_PAUSE_NS 1000000
 
 struct head {
     char magic[8];
@@ -143,20 +152,32 @@ static int open_file(const struct weir_ledger *l) {
     return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
+/* Takes the name away if it is this file's.  0: it has it no more; -1 and errno. */
+static int unname(const struct weir_ledger *l, int file) {
+    struct stat is, named;
+
+    if (fstat(file, &is) != 0 || lstat(l->path, &named) != 0 || is.st_ino != named.st_ino ||
+        is.st_dev != named.st_dev)
+        return 0;
+    return unlink(l->path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
 /* A sound file with that name, whatever was there.  -1 and errno. */
 static int find_file(const struct weir_ledger *l) {
-    int file;
+    int file, error;
 
     for (int i = 0; i < TRIES; i++) {
         file = open_file(l);
         if (file >= 0 && is_sound(file))
             return file;
-        if (file >= 0)
+        if (file >= 0) {
+            error = unname(l, file) == 0 ? ENOENT : errno;
             close(file);
-        /* a link is not followed, but removed like everything else */
-        if ((file >= 0 || errno != ENOENT) && unlink(l->path) != 0 && errno != ENOENT)
-            return -1;
-        if (make_file(l) != 0)
+        } else { /* a link is not followed, but removed like everything else */
+            error = errno == ENOENT || unlink(l->path) == 0 ? ENOENT : errno;
+        }
+        errno = error;
+        if (error != ENOENT || make_file(l) != 0)
             return -1;
     }
     errno = EAGAIN;
@@ -165,28 +186,48 @@ static int find_file(const struct weir_ledger *l) {
 
 /* ---- slots --------------------------------------------------------------------------------------- */
 
-/* 0: it has it; 1: another has it; -1 and errno: there are no locks here. */
-static int lock_slot(int file, int slot) {
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(slot), .l_len = 1};
+static struct flock slots(short type, int first, int count) {
+    return (struct flock){.l_type = type,
+                          .l_whence = SEEK_SET,
+                          .l_start = place_of(first),
+                          .l_len = place_of(first + count - 1) - place_of(first) + 1};
+}
+
+/* 0: it has them; 1: another has one of them; -1 and errno: there are no locks here. */
+static int lock_slots(int file, int first, int count) {
+    struct flock lock = slots(F_WRLCK, first, count);
 
     if (fcntl(file, F_OFD_SETLK, &lock) == 0)
         return 0;
     return errno == EAGAIN || errno == EACCES ? 1 : -1;
 }
 
+/* Also for a child of fork, which has the open file as well. */
+static void unlock_slots(int file) {
+    struct flock lock = slots(F_UNLCK, 0, WEIR_LEDGER_SLOTS);
+
+    (void)fcntl(file, F_OFD_SETLK, &lock);
+}
+
+/* 1: who has slots has them all, to remove the file, or has just let them go. */
+static int is_being_removed(int file) {
+    struct flock lock = slots(F_WRLCK, 0, WEIR_LEDGER_SLOTS);
+
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && (lock.l_type == F_UNLCK || lock.l_len != 1);
+}
+
 static int is_locked(int file, int slot) {
-    struct flock lock = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place_of(slot), .l_len = 1};
+    struct flock lock = slots(F_WRLCK, slot, 1);
 
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed. */
 static int claim(int file) {
     static const struct slot nothing;
 
     for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
-        int taken = lock_slot(file, slot);
+        int taken = lock_slots(file, slot, 1);
 
         if (taken < 0)
             return -1;
@@ -195,7 +236,7 @@ static int claim(int file) {
             return slot;
         }
     }
-    errno = EUSERS;
+    errno = is_being_removed(file) ? EAGAIN : EUSERS;
     return -1;
 }
 
@@ -210,11 +251,12 @@ static int map_bell(struct weir_ledger *l, int file) {
     return 0;
 }
 
-/* A file, a slot in it unless it only looks, and the bell, in the place of what was there. */
+/* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
+ * nobody: after a while its name is taken by a fresh one. */
 static int attach(struct weir_ledger *l) {
-    int file = -1, slot = l->slot, error;
+    int file = -1, slot = l->slot, error, removals = 0;
 
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES;) {
         file = find_file(l);
         if (file < 0)
             return -1;
@@ -225,9 +267,15 @@ static int attach(struct weir_ledger *l) {
             return 0;
         }
         error = errno;
+        if (slot < 0 && error == EAGAIN && ++removals < REMOVALS)
+            nanosleep(&(struct timespec){0, REMOVAL_PAUSE_NS}, NULL);
+        else
+            i++;
+        if (removals == REMOVALS)
+            (void)unname(l, file);
         close(file);
         errno = error;
-        if (slot < 0)
+        if (slot < 0 && error != EAGAIN)
             return -1;
     }
     errno = EAGAIN;
@@ -338,23 +386,17 @@ int weir__ledger_look(struct weir_ledger *l, const char *device) {
     return 0;
 }
 
-/* Nobody else has a slot. */
-static int is_last(const struct weir_ledger *l) {
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (slot != l->slot && is_locked(l->file, slot))
-            return 0;
-    return 1;
-}
-
 void weir__ledger_leave(struct weir_ledger *l) {
     static const struct slot nothing;
 
     pthread_mutex_lock(&l->lock);
     if (l->file >= 0) {
-        if (l->slot >= 0) {
+        if (l->slot >= 0)
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
-            if (is_sound(l->file) && is_last(l)) /* who comes meanwhile finds its name gone */
-                (void)unlink(l->path);
+        unlock_slots(l->file); /* of two that leave at once one finds itself alone */
+        if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+            (void)unname(l, l->file);
+            unlock_slots(l->file);
         }
         close(l->file);
         weir__ledger_ring(l);
@@ -453,6 +495,11 @@ int weir__ledger_any_ending(struct weir_ledger *l) {
               weir__process_is_ending((pid_t)slot.entry.pid, slot.entry.start);
     pthread_mutex_unlock(&l->lock);
     return any;
+}
+
+int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0 &&
+           weir__process_is_stopped((pid_t)entry->pid);
 }
 
 int weir__ledger_slot(struct weir_ledger *l) {

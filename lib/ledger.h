@@ -47,11 +47,12 @@ struct weir_ledger_answer {
 
 /* All in 64-bit words.  Times are of CLOCK_MONOTONIC. */
 struct weir_ledger_entry {
-    uint64_t pid, start, namespace;     /* the ledger fills these in */
-    uint64_t heartbeat_ns;              /* what stands here knows of what others had written by then */
+    uint64_t pid, start, namespace; /* the ledger fills these in */
+    uint64_t
+        heartbeat_ns; /* what stands here knows of what others had written by then; 0: it has said nothing yet */
     uint64_t priority;                  /* whose is lower gives first */
     uint64_t weight;                    /* of its share of the device, in millionths */
-    uint64_t limit;                     /* bytes; UINT64_MAX: none */
+    uint64_t limit;                     /* bytes; UINT64_MAX: none; 0: it has not said */
     uint64_t reserve, in_use, idle;     /* bytes; idle: that it could give back */
     uint64_t device_total, device_free; /* bytes, when it looked last; 0: it has not yet */
     uint64_t asked, got, given;         /* bytes so far: of others, from them, to them */
@@ -78,7 +79,8 @@ struct weir_ledger {
 int weir__ledger_open(struct weir_ledger *l, const char *device);
 /* Only to look: 0; -1: there is none. */
 int weir__ledger_look(struct weir_ledger *l, const char *device);
-/* Gives the slot up for good; the last one takes the file with it.  What is called afterwards does nothing. */
+/* Gives the slot up for good; the last one takes the file with it, as does who only looked at one that nobody has a slot
+ * in.  What is called afterwards does nothing. */
 void weir__ledger_leave(struct weir_ledger *l);
 /* Visits the names of the devices that have a ledger. */
 void weir__ledger_each(void (*visit)(const char *device, void *context), void *context);
@@ -91,6 +93,8 @@ int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry 
 /* 1: somebody who has lost its slot is still about to end, so that the device may not have its memory back yet.  Not
  * told of processes of another namespace of pids. */
 int weir__ledger_any_ending(struct weir_ledger *l);
+/* 1: the process of that entry is stopped, as far as its pid tells here. */
+int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry);
 int weir__ledger_slot(struct weir_ledger *l);
 
 /* The bell, by turns: its value, sleep until it has another or so many milliseconds are over, and ring.  Where there is

@@ -526,45 +526,69 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
 /* ---- who has what -------------------------------------------------------------------------------- */
 
 struct holder {
-    uint64_t pid, reserve, idle;
+    struct weir_silent is; /* or not */
     int is_silent;
+    uint64_t idle;
     char command[WEIR_LEDGER_COMMAND];
 };
 
 static int by_reserve(const void *one, const void *other) {
     const struct holder *a = one, *b = other;
 
-    return (a->reserve < b->reserve) - (a->reserve > b->reserve);
+    return (a->is.reserve < b->is.reserve) - (a->is.reserve > b->is.reserve);
+}
+
+/* The others that have some of the device, who has most first. */
+static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
+    struct weir_ledger_entry entry;
+    size_t count = 0;
+
+    pthread_mutex_lock(&n->asking);
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
+        struct holder *h = &all[count];
+
+        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
+            entry.reserve == 0)
+            continue;
+        h->is = (struct weir_silent){.pid = entry.pid,
+                                     .reserve = entry.reserve,
+                                     .is_stopped = weir__ledger_is_stopped(&n->ledger, &entry)};
+        h->is_silent = h->is.is_stopped || silence_of(n, slot, &entry);
+        h->idle = entry.idle;
+        memcpy(h->command, entry.command, sizeof entry.command);
+        count++;
+    }
+    pthread_mutex_unlock(&n->asking);
+    qsort(all, count, sizeof *all, by_reserve);
+    return count;
+}
+
+struct weir_silent weir__neighbours_silent(struct weir_neighbours *n) {
+    struct holder all[WEIR_LEDGER_SLOTS];
+    size_t count = read_holders(n, all);
+
+    for (size_t i = 0; i < count; i++)
+        if (all[i].is_silent)
+            return all[i].is;
+    return (struct weir_silent){0};
 }
 
 void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
     struct holder all[WEIR_LEDGER_SLOTS];
-    struct weir_ledger_entry entry;
-    size_t count = 0, length = 0;
+    size_t count = read_holders(n, all), length = 0;
     char reserve[32], idle[32], name[64];
 
-    pthread_mutex_lock(&n->asking);
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
-        if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
-            entry.reserve == 0)
-            continue;
-        all[count] = (struct holder){.pid = entry.pid,
-                                     .reserve = entry.reserve,
-                                     .idle = entry.idle,
-                                     .is_silent = silence_of(n, slot, &entry) != NULL};
-        memcpy(all[count++].command, entry.command, sizeof entry.command);
-    }
-    pthread_mutex_unlock(&n->asking);
-    qsort(all, count, sizeof *all, by_reserve);
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
-        weir__bytes_show(all[i].reserve, reserve, sizeof reserve);
+        weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
         weir__bytes_show(all[i].idle, idle, sizeof idle);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
                                    "%sprocess %llu %s has %s, %s idle%s", i ? "; " : "",
-                                   (unsigned long long)all[i].pid, name, reserve, idle,
-                                   all[i].is_silent ? ", does not answer" : "");
+                                   (unsigned long long)all[i].is.pid, name, reserve, idle,
+                                   all[i].is.is_stopped ? ", is stopped"
+                                   : all[i].is_silent   ? ", does not answer"
+                                                        : "");
     }
 }
 

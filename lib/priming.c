@@ -222,11 +222,16 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, int late,
         return;
     }
     device_free = weir__engine_device_free(p->host);
-    if (host->options.prealloc.kind != WEIR_AMOUNT_SHARE || device_free == UINT64_MAX ||
-        device_free < host->apart || device_free - host->apart >= unit_of(p))
+    if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
-    weir__bytes_show(host->apart, bytes, sizeof bytes);
-    snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
+    if (host->options.prealloc.kind == WEIR_AMOUNT_SHARE && device_free >= host->apart &&
+        device_free - host->apart < unit_of(p)) {
+        weir__bytes_show(host->apart, bytes, sizeof bytes);
+        snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
+        return;
+    }
+    weir__bytes_show(device_free, bytes, sizeof bytes); /* regions are had whole or not at all */
+    snprintf(text, text_bytes, "the driver refused more, with %s free", bytes);
 }
 
 /* Less is there than was asked. */

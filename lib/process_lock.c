@@ -3,7 +3,9 @@
  *
  * A file of the user's own, in the first of $XDG_RUNTIME_DIR, /dev/shm and /tmp where it can be made, with
  * flock(2): who dies gives the lock up with the file.  (A child of fork that runs on has the open file
- * too, but not the lock once it was given back.)  The file stays; nothing is in it.
+ * too, but not the lock once it was given back.)  Nothing is in it.  Who has the lock, and nobody else, removes the
+ * file before giving it back, and who gets the lock of a file without a name opens another; one that was killed
+ * leaves it to the next.
  *
  * /dev/shm and /tmp are everybody's: a link is not followed, and what is not a plain file of this user is not
  * taken, whoever put it there.
@@ -21,13 +23,12 @@
 #include <unistd.h>
 
 /* Opened non-blocking, since it may turn out to be a pipe. */
-static int open_in(const char *folder, const char *name) {
+static int open_in(const char *folder, const char *name, char path[WEIR_PROCESS_LOCK_PATH]) {
     struct stat is;
-    char path[4096];
-    int file, length = snprintf(path, sizeof path, "%s/weir-%lu-%s.lock", folder,
+    int file, length = snprintf(path, WEIR_PROCESS_LOCK_PATH, "%s/weir-%lu-%s.lock", folder,
                                 (unsigned long)geteuid(), name);
 
-    if ((size_t)length >= sizeof path) {
+    if (length >= WEIR_PROCESS_LOCK_PATH) {
         errno = ENAMETOOLONG;
         return -1;
     }
@@ -43,35 +44,44 @@ static int open_in(const char *folder, const char *name) {
     return -1;
 }
 
-static int open_file(const char *name) {
+static int open_file(const char *name, char path[WEIR_PROCESS_LOCK_PATH]) {
     const char *folders[] = {getenv("XDG_RUNTIME_DIR"), "/dev/shm", "/tmp"};
     int file = -1;
 
     for (size_t i = 0; i < sizeof folders / sizeof folders[0] && file < 0; i++)
         if (folders[i] && folders[i][0] == '/')
-            file = open_in(folders[i], name);
+            file = open_in(folders[i], name, path);
     return file;
 }
 
+static int has_name(int file) {
+    struct stat is;
+
+    return fstat(file, &is) != 0 || is.st_nlink > 0;
+}
+
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
-    if (lock->held)
-        return 1;
-    if (lock->file < 0)
-        lock->file = open_file(name);
-    if (lock->file < 0)
-        return -1;
-    if (flock(lock->file, LOCK_EX | LOCK_NB) == 0) {
-        lock->held = 1;
-        return 1;
+    while (!lock->held) {
+        if (lock->file < 0)
+            lock->file = open_file(name, lock->path);
+        if (lock->file < 0)
+            return -1;
+        if (flock(lock->file, LOCK_EX | LOCK_NB) != 0)
+            return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+        lock->held = has_name(lock->file);
+        if (!lock->held)
+            weir__process_lock_give(lock);
     }
-    return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+    return 1;
 }
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->file < 0)
         return;
-    if (lock->held)
+    if (lock->held) {
+        (void)unlink(lock->path);
         (void)flock(lock->file, LOCK_UN); /* a child of fork may have the file too */
+    }
     close(lock->file);
     *lock = (struct weir_process_lock)WEIR_PROCESS_LOCK_NONE;
 }

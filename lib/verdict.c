@@ -20,6 +20,7 @@
 
 #include "allocator_internal.h"
 #include "books.h"
+#include "neighbours.h"
 #include "recovery.h"
 #include "result.h"
 #include "settings.h"
@@ -224,6 +225,11 @@ static uint64_t free_on(const weir_verdict *v) {
     return v->device_free == UINT64_MAX ? v->device_total : v->device_free;
 }
 
+/* What the device is short of. */
+static uint64_t lack_of(const weir_allocator *a, const weir_verdict *v) {
+    return weir__size_less(need_of(a, v), v->idle + free_on(v) / unit_of(a) * unit_of(a));
+}
+
 /* The limit leaves room.  The device is short of `lacks` bytes: who has most of what is not the reserve's?  Of
  * none: the driver refuses what it says is free. */
 static int why_full(const weir_verdict *v, uint64_t lacks) {
@@ -262,7 +268,7 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     if (v->limit != UINT64_MAX && v->idle + growth < need &&
         (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
         return WEIR_VERDICT_LIMIT;
-    return why_full(v, weir__size_less(need, v->idle + free_bytes));
+    return why_full(v, lack_of(a, v));
 }
 
 /* ---- what to try ----------------------------------------------------------------------------- */
@@ -341,6 +347,29 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
+/* Who has what is lacking, and would give it, or have gone, if it did not stand still. */
+static void name_silent(const weir_allocator *a, weir_verdict *v) {
+    uint64_t lacks = lack_of(a, v);
+    struct weir_silent silent;
+
+    if (!a->host.neighbours || lacks == 0)
+        return;
+    silent = weir__neighbours_silent(a->host.neighbours);
+    if (silent.pid == 0 || silent.reserve < lacks)
+        return;
+    v->silent_pid = silent.pid;
+    v->silent_reserve = silent.reserve;
+    v->silent_stopped = (uint64_t)silent.is_stopped;
+}
+
+/* As much as is lacking, before others come; not where that has been asked for in vain. */
+static void advise_early(const weir_allocator *a, weir_verdict *v) {
+    uint64_t bytes = round_up(v->in_use + need_of(a, v), UNIT);
+
+    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc)
+        advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
+}
+
 static void advise_all(const weir_allocator *a, weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_PENDING:
@@ -355,10 +384,13 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
     case WEIR_VERDICT_LIMIT:
         advise_more(a, v);
         return;
+    case WEIR_VERDICT_OTHERS:
+        name_silent(a, v);
+        if (v->silent_pid != 0)
+            return;
+        /* fall through */
     case WEIR_VERDICT_GRAPHS:
-    case WEIR_VERDICT_OTHERS: /* before they come */
-        if (a->host.options.engine != WEIR_ENGINE_PLATFORM)
-            advise_bytes(v, WEIR_SETTING_PREALLOC, round_up(v->in_use + need_of(a, v), UNIT));
+        advise_early(a, v);
         return;
     default:
         return;

@@ -112,6 +112,23 @@ static void put_cause(struct out *out, const weir_verdict *v) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+static void put_silent(struct out *out, const weir_verdict *v) {
+    if (v->silent_pid != 0)
+        put(out, "              process %llu has %s of it, and %s\n",
+            (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
+            v->silent_stopped ? "is stopped" : "does not answer");
+}
+
+/* What makes room, if it is no setting. */
+static void put_silent_advice(struct out *out, const weir_verdict *v) {
+    unsigned long long pid = v->silent_pid;
+
+    if (v->silent_stopped)
+        put(out, " to have process %llu go on (kill -CONT %llu), or to end it\n", pid, pid);
+    else
+        put(out, " to wait until process %llu answers, or to end it\n", pid);
+}
+
 static void put_figures(struct out *out, const weir_verdict *v) {
     put(out, "  reserve     %s", SHOW(v->reserve));
     if (v->limit == UINT64_MAX)
@@ -173,6 +190,8 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, "\n");
     else if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
+    else if (v->silent_pid != 0)
+        put_silent_advice(out, v);
     else
         put(out, " to need less: no setting makes room\n");
 }
@@ -184,6 +203,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
+    put_silent(out, v);
     put_figures(out, v);
     put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
         (unsigned long long)(v->waited_ns / 1000000),
@@ -202,8 +222,8 @@ static void put_number(struct out *out, const char *name, uint64_t value) {
 }
 
 /* 0: not known. */
-static uint64_t id(uint64_t stream) {
-    return stream ? stream : UINT64_MAX;
+static uint64_t id(uint64_t number) {
+    return number ? number : UINT64_MAX;
 }
 
 static void put_lists(struct out *out, const weir_verdict *v) {
@@ -251,6 +271,9 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "graphs_idle", v->graphs_idle);
     put_number(out, "siblings", v->siblings);
     put_number(out, "others", v->others);
+    put_number(out, "silent_pid", id(v->silent_pid));
+    put_number(out, "silent_reserve", v->silent_reserve);
+    put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
     put_lists(out, v);
     put(out, "}");
 }

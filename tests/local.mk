@@ -308,6 +308,7 @@ EXTRA_DIST += \
 	tests/spin/box.pml \
 	tests/spin/bringing.pml \
 	tests/spin/demand.pml \
+	tests/spin/ledger.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
 	tests/gpu/adapters \

@@ -210,7 +210,7 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 560, 8);
+STRUCT(weir_verdict, 584, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -237,6 +237,9 @@ FIELD(weir_verdict, groups, 216, 160);
 FIELD(weir_verdict, ungrouped, 376, 8);
 FIELD(weir_verdict, settings, 384, 168);
 FIELD(weir_verdict, leave, 552, 8);
+FIELD(weir_verdict, silent_pid, 560, 8);
+FIELD(weir_verdict, silent_reserve, 568, 8);
+FIELD(weir_verdict, silent_stopped, 576, 8);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);

@@ -24,7 +24,7 @@
 
 #define DEVICE "00112233445566778899aabbccddeeff"
 
-enum { WRITERS = 3, KILLS = 60 };
+enum { WRITERS = 3, KILLS = 60, GUESTS = 4, VISITS = 600 };
 
 static char folder[40];
 static struct weir_ledger ledger;
@@ -274,6 +274,141 @@ START_TEST(test_killed_while_they_write) {
     expect_count(0, 0);
     ck_assert_int_lt(weir__ledger_slot(&ledger), WRITERS + 1);
     weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+/* ---- who removes it ------------------------------------------------------------------------------ */
+
+/* 1: whoever comes now finds the file that it has a slot in. */
+static int has_its_name(const struct weir_ledger *l) {
+    struct stat is, named;
+
+    return fstat(l->file, &is) == 0 && lstat(l->path, &named) == 0 && is.st_ino == named.st_ino;
+}
+
+/* Comes and goes: 0 as long as its file never lost its name meanwhile. */
+static int visit_often(void) {
+    for (int i = 0; i < VISITS; i++) {
+        struct weir_ledger own;
+
+        if (weir__ledger_open(&own, DEVICE) != 0)
+            return 1;
+        for (int looks = 0; looks < 3; looks++) {
+            if (!has_its_name(&own))
+                return 2;
+            nap(50000);
+        }
+        weir__ledger_close(&own);
+        nap(i % 8 * 50000); /* and often nobody is there */
+    }
+    return 0;
+}
+
+/* Many that come and go at once are never in two files, and the last one leaves none. */
+START_TEST(test_they_come_and_go) {
+    pid_t guests[GUESTS];
+    int status;
+
+    for (int i = 0; i < GUESTS; i++) {
+        guests[i] = fork();
+        if (guests[i] == 0)
+            _exit(visit_often());
+    }
+    for (int i = 0; i < GUESTS; i++) {
+        ck_assert_int_eq(waitpid(guests[i], &status, 0), guests[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+START_TEST(test_two_that_leave_at_once) {
+    for (int i = 0; i < 300; i++) {
+        int ready[2], go[2], status;
+        pid_t pid;
+        char byte = 0;
+
+        open_ledger(&ledger);
+        ck_assert_int_eq(pipe(ready), 0);
+        ck_assert_int_eq(pipe(go), 0);
+        pid = fork();
+        if (pid == 0) {
+            struct weir_ledger own;
+
+            if (weir__ledger_open(&own, DEVICE) != 0 || write(ready[1], &byte, 1) != 1 ||
+                read(go[0], &byte, 1) != 1)
+                _exit(1);
+            weir__ledger_close(&own);
+            _exit(0);
+        }
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+        ck_assert_int_eq(write(go[1], &byte, 1), 1);
+        nap(i % 30 * 10000);
+        weir__ledger_close(&ledger);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_int_eq(status, 0);
+        ck_assert_int_eq(files_in_folder(), 0);
+        for (int end = 0; end < 2; end++) {
+            close(ready[end]);
+            close(go[end]);
+        }
+    }
+}
+END_TEST
+
+/* A child of fork has the open file, but no slot any more. */
+START_TEST(test_it_goes_beside_a_child) {
+    pid_t child;
+
+    open_ledger(&ledger);
+    child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+    end(child, SIGKILL);
+}
+END_TEST
+
+START_TEST(test_what_was_left_goes_with_who_looks) {
+    end(holder(be_member, 10), SIGKILL);
+    ck_assert_int_eq(files_in_folder(), 1);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+    expect_count(0, 0);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+/* All slots, as one has that removes the file. */
+static int have_all(uint64_t unused) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int file = open(ledger.path, O_RDWR);
+
+    (void)unused;
+    return file >= 0 && fcntl(file, F_OFD_SETLK, &all) == 0;
+}
+
+/* Who comes while a file is being removed waits for that, but not for long. */
+START_TEST(test_who_is_stopped_as_it_removes_it) {
+    uint64_t began;
+    struct stat is, was;
+    pid_t pid;
+
+    end(holder(be_member, 10), SIGKILL);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+    ck_assert_int_eq(lstat(ledger.path, &was), 0);
+    pid = holder(have_all, 0);
+    began = weir__ledger_now();
+    open_ledger(&ledger);
+    ck_assert_uint_ge(weir__ledger_now() - began, UINT64_C(100000000));
+    ck_assert(has_its_name(&ledger));
+    ck_assert_int_eq(lstat(ledger.path, &is), 0);
+    ck_assert_uint_ne(is.st_ino, was.st_ino);
+    weir__ledger_close(&ledger);
+    end(pid, SIGKILL);
     ck_assert_int_eq(files_in_folder(), 0);
 }
 END_TEST
@@ -767,6 +902,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("ledger");
     TCase *slots = suite_add_case(suite, "slots", 30, set_up, tear_down);
+    TCase *going = suite_add_case(suite, "going", 60, set_up, tear_down);
     TCase *bad = suite_add_case(suite, "bad", 30, set_up, tear_down);
     TCase *bell = suite_add_case(suite, "bell", 30, set_up, tear_down);
 #ifdef CAN_DENY
@@ -784,6 +920,11 @@ int main(void) {
     tcase_add_test(slots, test_a_start_that_is_not_known);
 #endif
     tcase_add_test(slots, test_of_another_namespace);
+    tcase_add_test(going, test_they_come_and_go);
+    tcase_add_test(going, test_two_that_leave_at_once);
+    tcase_add_test(going, test_it_goes_beside_a_child);
+    tcase_add_test(going, test_what_was_left_goes_with_who_looks);
+    tcase_add_test(going, test_who_is_stopped_as_it_removes_it);
     tcase_add_test(bad, test_truncated);
     tcase_add_test(bad, test_another_version);
     tcase_add_test(bad, test_random_bytes);

@@ -110,6 +110,11 @@ static uint64_t least_of(int way) {
     return way == REGIONS ? 900 * MIB : GIB - 32 * MIB;
 }
 
+/* What is said where a device has no more but what is less than a region, which the driver refuses. */
+static const char *end_of_device(int way) {
+    return way == REGIONS ? "iB; the driver refused more, with " : "iB; the device has no more";
+}
+
 static int log_has(const char *text) {
     (void)lines();
     return strstr(logged, text) != NULL;
@@ -125,8 +130,9 @@ START_TEST(partial_success_is_reported) {
     (void)leave(GIB);
     a = make_on(driver, &options);
     ck_assert(log_has("asked 4GiB, got and kept "));
-    ck_assert(strstr(logged, _i == REGIONS ? "MiB; the device has no more"
-                                           : "1GiB; the device has no more") != NULL);
+    ck_assert_msg(strstr(logged, _i == REGIONS ? "MiB; the driver refused more, with 86MiB free"
+                                               : "1GiB; the device has no more") != NULL,
+                  "%s", logged);
     s = stats_of(a);
     ck_assert_uint_eq(s.prealloc_asked, 4 * GIB);
     MUST_LE(least_of(_i), s.prealloc_got);
@@ -180,7 +186,7 @@ START_TEST(before_the_deadline_the_device_may_end) {
     destroy(a);
     (void)leave(2 * GIB + 256 * MIB);
     a = make_on(driver, &options);
-    ck_assert(log_has("the device has no more"));
+    ck_assert_msg(log_has(end_of_device(_i)), "%s", logged);
     MUST_LE(2 * GIB, stats_of(a).prealloc_kept);
     MUST_LE(stats_of(a).prealloc_kept, 2 * GIB + 256 * MIB);
     destroy(a);
@@ -269,7 +275,8 @@ START_TEST(a_share_that_the_driver_refuses) {
     weir__model_fail(entries[_i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
     weir__model_faults_clear();
-    ck_assert_msg(log_has("got and kept 0B; the device has no more"), "%s", logged);
+    ck_assert_msg(log_has("got and kept 0B; the driver refused more, with 8GiB free"), "%s",
+                  logged);
 }
 END_TEST
 
@@ -308,7 +315,7 @@ START_TEST(less_than_the_least_is_a_failure) {
     options.prealloc_min = bytes_amount(2 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
     ck_assert_msg(strstr(message, "asked 4GiB, at least 2GiB, got ") &&
-                      strstr(message, "iB; the device has no more"),
+                      strstr(message, end_of_device(_i)),
                   "%s", message);
     ck_assert_uint_eq(device_free(), GIB); /* nothing stays */
     options.prealloc_min = bytes_amount(512 * MIB);
@@ -401,8 +408,8 @@ START_TEST(a_deadline_ends_it_with_what_there_is) {
     weir_allocator *a;
     weir_statistics s;
 
-    make_slow(20 * MS);
-    options.prealloc_deadline_ms = 30;
+    make_slow(2000 * MS); /* what it waits for other processes is real, and counts too */
+    options.prealloc_deadline_ms = 3000;
     a = make_on(&slow, &options);
     ck_assert(log_has("asked 6GiB, got and kept"));
     ck_assert(strstr(logged, "the deadline has passed") != NULL);
@@ -410,7 +417,8 @@ START_TEST(a_deadline_ends_it_with_what_there_is) {
     MUST_LE(GIB, s.prealloc_kept);
     MUST_LE(s.prealloc_kept, 2 * GIB);
     ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
-    MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 200 * MS : 100 * MS); /* several handles a step */
+    MUST_LE(s.prealloc_ns,
+            _i == KIND_MAPPED ? 20000 * MS : 10000 * MS); /* several handles a step */
     destroy(a);
     options.prealloc_min = bytes_amount(3 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(&slow, &options, &a));
@@ -525,13 +533,13 @@ START_TEST(in_the_background_a_deadline_passes_too) {
     weir_allocator *a;
     weir_statistics s;
 
-    make_slow(200 * MS); /* what it waits for other processes is real, and counts too */
+    make_slow(2000 * MS); /* as above */
     options.log = WEIR_LOG_WARNING;
     options.prealloc_mode = WEIR_PREALLOC_BACKGROUND;
-    options.prealloc_deadline_ms = 300;
+    options.prealloc_deadline_ms = 3000;
     a = make_on(&slow, &options);
     for (int i = 0; i < 10; i++) {
-        weir__model_advance(200 * MS);
+        weir__model_advance(2000 * MS);
         OK(weir_free(a, take(a, 1000 + (size_t)i % 2 * 8 * MIB), A));
     }
     ck_assert(log_has("the deadline has passed"));
@@ -869,13 +877,13 @@ START_TEST(a_deadline_bounds_the_wait) {
     struct child child;
     struct outcome o;
 
-    options.prealloc_deadline_ms = 400;
+    options.prealloc_deadline_ms = 2000; /* of which the wait takes half */
     child = start(&options);
     o = outcome_of(&child);
     ck_assert_int_eq(o.status, WEIR_OK);
     ck_assert_uint_eq(o.kept, GIB);
-    MUST_LE(200, o.took_ms + 1);
-    MUST_LE(o.took_ms, 5000);
+    MUST_LE(1000, o.took_ms + 1);
+    MUST_LE(o.took_ms, 30000);
     ck_assert_msg(strstr(o.log, "another process has not ended its own") != NULL, "%s", o.log);
     let_go(&holder);
 }
@@ -900,7 +908,7 @@ START_TEST(in_the_background_others_are_waited_for_too) {
         a = make_on(&real, &options);
         OK(weir_free(a, take(a, 1000), A));
         nap(100);
-        good = real_ms() - from < 5000 && stats_of(a).prealloc_got == 0 &&
+        good = real_ms() - from < 30000 && stats_of(a).prealloc_got == 0 &&
                stats_of(a).prealloc_pending > 0;
         MUST(write(holder.tell, "", 1) == 1);
         await_reserve(a, GIB);

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +56,25 @@ START_TEST(a_process_that_cannot_be_asked) {
         MUST_EQ(deny_none(), 1);
     }
     ANSWERS(is, weir__process_start(getpid()));
+}
+END_TEST
+
+START_TEST(a_process_that_is_stopped) {
+    pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            pause();
+    ANSWERS(0, weir__process_is_stopped(pid));
+    ANSWERS(0, kill(pid, SIGSTOP));
+    ANSWERS(pid, waitpid(pid, NULL, WUNTRACED));
+    ANSWERS(1, weir__process_is_stopped(pid));
+    deny("open", 1, 0, EACCES);
+    ANSWERS(0, weir__process_is_stopped(pid));
+    MUST_EQ(deny_none(), 1);
+    ANSWERS(0, kill(pid, SIGKILL));
+    ANSWERS(pid, waitpid(pid, NULL, 0));
+    ANSWERS(0, weir__process_is_stopped(pid));
 }
 END_TEST
 
@@ -217,9 +238,46 @@ static void expect_lock(const char *where) {
     ANSWERS(0, access(path, F_OK));
     ANSWERS(0, weir__process_lock_try(&other, "system"));
     weir__process_lock_give(&one);
+    ANSWERS(-1, access(path, F_OK)); /* it goes with who had it */
+    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    ANSWERS(0, access(path, F_OK));
     weir__process_lock_give(&other);
-    (void)unlink(path);
+    ANSWERS(-1, access(path, F_OK));
 }
+
+/* Who has it never meets another who does. */
+START_TEST(many_take_it_in_turn) {
+    char path[128], turn[160];
+    pid_t pid[3];
+    int status;
+
+    path_in(folder, path);
+    snprintf(turn, sizeof turn, "%s/turn", folder);
+    for (int i = 0; i < 3; i++) {
+        pid[i] = fork();
+        for (int turns = 0; pid[i] == 0 && turns < 500;) {
+            struct weir_process_lock own = WEIR_PROCESS_LOCK_NONE;
+
+            while (weir__process_lock_try(&own, "system") == 0)
+                sched_yield();
+            turns++;
+            if (close(open(turn, O_CREAT | O_EXCL | O_WRONLY, 0600)) != 0)
+                _exit(1);
+            sched_yield();
+            if (unlink(turn) != 0)
+                _exit(2);
+            weir__process_lock_give(&own);
+        }
+        if (pid[i] == 0)
+            _exit(0);
+    }
+    for (int i = 0; i < 3; i++) {
+        ANSWERS(pid[i], waitpid(pid[i], &status, 0));
+        ANSWERS(0, status);
+    }
+    ANSWERS(-1, access(path, F_OK));
+}
+END_TEST
 
 START_TEST(folders_that_will_not_do) {
     char *longest = malloc(5001);
@@ -252,8 +310,7 @@ START_TEST(a_file_of_another_user) {
         ANSWERS(1, weir__process_lock_try(&own, "system"));
         weir__process_lock_give(&own);
     }
-    path_in("/dev/shm", path);
-    ANSWERS(0, unlink(path));
+    ANSWERS(0, access(path, F_OK)); /* another did */
 }
 END_TEST
 
@@ -344,6 +401,7 @@ static Suite *suite(void) {
 
 #ifdef CAN_DENY
     tcase_add_test(tests, a_process_that_cannot_be_asked);
+    tcase_add_test(tests, a_process_that_is_stopped);
     tcase_add_test(tests, what_is_told_of_a_process);
     tcase_add_test(tests, a_process_that_is_ending);
     tcase_add_test(tests, a_namespace_that_cannot_be_told);
@@ -354,6 +412,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, work_is_waited_for_so_long);
     tests = suite_add_case(all, "locks", 30, set_up, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
+    tcase_add_test(tests, many_take_it_in_turn);
     tcase_add_test(tests, a_file_of_another_user);
 #ifdef CAN_DENY
     tcase_add_test(tests, a_lock_with_each_call_denied);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "holder.h"
 #include "support.h"
 #include "top_view.h"
 
@@ -191,6 +192,70 @@ START_TEST(test_one_that_does_not_answer) {
 }
 END_TEST
 
+/* ---- what the processes of a device say ---------------------------------------------------------- */
+
+#define DEVICE "GPU-00112233"
+
+/* A slot with that much idle; of 0 bytes nothing has been said yet. */
+static int be_member(uint64_t bytes) {
+    static struct weir_ledger own;
+    struct weir_ledger_entry e = {.reserve = bytes, .idle = bytes, .command = "a program"};
+
+    if (bytes > 0) { /* all that are asked later, too */
+        e.heartbeat_ns = UINT64_MAX;
+        e.limit = 8 * bytes;
+    }
+    if (weir__ledger_open(&own, DEVICE) != 0)
+        return 0;
+    weir__ledger_publish(&own, &e);
+    return 1;
+}
+
+/* `row': behind the number of the process. */
+static void expect_row(pid_t pid, const char *row, const char *json) {
+    char wanted[256], *text;
+
+    holders_look(&top.holders, 1000000);
+    text = printed();
+    snprintf(wanted, sizeof wanted, "%9ld %s\n", (long)pid, row);
+    ck_assert_msg(strstr(text, wanted) != NULL, "no %s in %s", wanted, text);
+    free(text);
+    text = as_json();
+    ck_assert_msg(strstr(text, json) != NULL, "no %s in %s", json, text);
+    free(text);
+}
+
+START_TEST(test_what_is_not_known_is_not_nothing) {
+    char folder[] = "/tmp/weir-top-XXXXXX", command[64];
+    pid_t quiet, stopped;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", folder, 1), 0);
+    program.is_there = 0;
+    quiet = holder(be_member, 0);
+    expect_row(quiet,
+               "         -         0B          -          -        0         0B         0B  a "
+               "program (does not answer)",
+               "\"limit\":null,\"reserve\":0,\"in_use\":null,\"can_give\":null,");
+    end(quiet, SIGKILL);
+    stopped = holder(be_member, GIB);
+    expect_row(
+        stopped,
+        "      8GiB       1GiB         0B       1GiB        0         0B         0B  a program",
+        "\"in_use\":0,\"can_give\":1073741824,");
+    ck_assert_int_eq(kill(stopped, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(stopped, NULL, WUNTRACED), stopped);
+    expect_row(stopped,
+               "      8GiB       1GiB         0B          -        0         0B         0B  a "
+               "program (stopped, does not answer)",
+               "\"can_give\":null,\"priority\":0,\"was_given\":0,\"gave\":0,\"stopped\":true,"
+               "\"answers\":false}");
+    end(stopped, SIGKILL);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("top");
     TCase *tests = suite_add_case(suite, "top", 30, set_up, NULL);
@@ -201,5 +266,6 @@ int main(void) {
     tcase_add_test(tests, test_the_last_steps);
     tcase_add_test(tests, test_rates);
     tcase_add_test(tests, test_one_that_does_not_answer);
+    tcase_add_test(tests, test_what_is_not_known_is_not_nothing);
     return run_suite(suite, CK_FORK_GETENV);
 }

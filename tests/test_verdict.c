@@ -1580,6 +1580,17 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
     v.others = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    v.silent_pid = 4711;
+    v.silent_reserve = 1 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "to wait until process 4711 answers, or to end it\n");
+    expect_words(&v, WEIR_VERDICT_AS_JSON,
+                 "\"silent_pid\":4711,\"silent_reserve\":1048576,\"silent_stopped\":false,");
+    v.silent_stopped = 1;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and is stopped\n");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "to have process 4711 go on (kill -CONT 4711), or to end it\n");
+    v.silent_pid = 0;
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
         char sentence[32];
 

@@ -25,7 +25,7 @@ extern "C" {
  *               `value` is its weight in millionths, and others have the weight 1000000 unless they say
  *               something else; of the device less `leave`.  For prealloc and limit alone.  It changes as processes
  *               come and go, but a limit is never less than what is in use, and nobody preallocates
- *               again. */
+ *               again.  A limit that is one caps what is preallocated, also as it falls. */
 enum {
     WEIR_AMOUNT_DEFAULT = 0,
     WEIR_AMOUNT_BYTES = 1,

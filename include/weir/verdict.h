@@ -90,6 +90,11 @@ typedef struct weir_verdict {
      * A limit, and what to leave, are estimates: under another one the same requests lie in other places. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
     uint64_t leave; /* what options.leave keeps for others if `limit` comes of it, else 0 */
+    /* Of cause OTHERS: the process of the ledger that is stopped, or does not answer, and has enough of the device for
+     * this request, of several the one that has most; 0: none.  Then no setting is advised. */
+    uint64_t silent_pid;
+    uint64_t silent_reserve; /* what it has */
+    uint64_t silent_stopped; /* 1: it is stopped */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
@@ -101,7 +106,8 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * smaller of both sizes is filled in, and out->size tells how much.  The caller owns the struct; nothing in
  * it need be freed.
  * Goes through all blocks of the allocator, under its locks (about 10 ns a block), asks the driver for two or three
- * numbers, and which frees are done; waits for no stream, and changes nothing for any.  Takes some host memory, and
+ * numbers, and which frees are done; reads the ledger, which a thread that asks others keeps it from for as long as that
+ * takes (a tenth of options.recovery_timeout_ms); waits for no stream, and changes nothing for any.  Takes some host memory, and
  * without says less (ungrouped).  The pool engine with the front off, which leaves blocks to the driver, tells
  * neither holes, nor what is pending, nor groups.  With options.harden sizes are those with their gaps, and what
  * lies on a shelf counts as live.  Thread-safe; may be called in options.oom_callback.
