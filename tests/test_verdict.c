@@ -502,7 +502,7 @@ START_TEST(no_limit_is_in_the_way) {
     void *none = NULL;
     CUgraph graph;
 
-    if (!is_bare(_i, KIND_MAPPED))
+    if (!is(_i, KIND_MAPPED))
         return;
     options.packing = WEIR_PACKING_FIT;
     make(&options);
