@@ -9,7 +9,7 @@
  * What is requested on a captured stream is the graph's, and the driver's (nodes.h).
  *
  * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
- * for the device, and the books' lock.  Taken once an operation; a backing that grows beside requests gives it
+ * for the device, and the locks of the books and of nodes.  Taken once an operation; a backing that grows beside requests gives it
  * meanwhile.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
@@ -418,9 +418,10 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
 
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
-    weir__lock_give(&a->lock);
-    if (status == WEIR_OK)
+    if (status ==
+        WEIR_OK) /* under the lock: of two changes the later one is the later one of both */
         weir__nodes_allow(&a->nodes, access);
+    weir__lock_give(&a->lock);
     return status;
 }
 
