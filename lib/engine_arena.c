@@ -417,8 +417,7 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
 
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
-    if (status ==
-        WEIR_OK) /* under the lock: of two changes the later one is the later one of both */
+    if (status == WEIR_OK) /* under the lock: changes come in one order */
         weir__nodes_allow(&a->nodes, access);
     weir__lock_give(&a->lock);
     return status;

@@ -1746,7 +1746,7 @@ void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents
     size_t left = most;
 
     for (size_t i = 0; i < count; i++) {
-        size_t bytes = extents[i].bytes < left ? extents[i].bytes : left;
+        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
 
         weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
         left -= bytes;

@@ -972,6 +972,8 @@ START_TEST(streams_tell_groups_apart) {
         return;
     make(&options);
     take(20 * MIB, A);
+    take(100 * KIB, B);
+    OK(weir_free(a, block[--blocks], B)); /* of no slab, and live no more */
     take(20 * MIB, B);
     take(20 * MIB, B);
     take(10 * MIB, A);
