@@ -478,25 +478,6 @@ START_TEST(tables_are_made_beforehand) {
 }
 END_TEST
 
-/* Small requests may lie in all of an arena of regions, and in a part of a mapped one, which has large ones' tables
- * elsewhere: they take little. */
-START_TEST(tables_are_made_for_small_requests) {
-    weir_options options = options_for(_i, 7 * GIB);
-    weir_allocator *a = make_on(driver, &options);
-    uint64_t before = stats_of(a).host_bytes;
-    void *block[FIRST];
-
-    if (_i == MAPPED)
-        MUST_LE(before, 10 * MIB);
-    for (int i = 0; i < FIRST; i++)
-        block[i] = take(a, 70000);
-    MUST_LE(stats_of(a).host_bytes, before + 256 * KIB); /* records and chunks */
-    for (int i = 0; i < FIRST; i++)
-        OK(weir_free(a, block[i], A));
-    destroy(a);
-}
-END_TEST
-
 /* Where a mapped arena's memory will come to lie is known without any. */
 START_TEST(a_mapped_arena_has_tables_from_the_start) {
     weir_options options = options_for(MAPPED, 0);
@@ -1057,7 +1038,6 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_ends_it_with_what_there_is, 0, WAYS);
     tcase_add_loop_test(tests, tables_are_made_beforehand, 0, 4 * WAYS);
-    tcase_add_loop_test(tests, tables_are_made_for_small_requests, REGIONS, WAYS);
     tcase_add_test(tests, a_mapped_arena_has_tables_from_the_start);
     tcase_add_loop_test(tests, tables_have_a_bound, 0, MAPPED);
     tcase_add_loop_test(tests, in_the_background_nobody_waits, 0, WAYS);
