@@ -9,7 +9,7 @@
  * What is requested on a captured stream is the graph's, and the driver's (nodes.h).
  *
  * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
- * for the device, and the books' lock.  Taken once an operation; a backing that grows beside requests gives it
+ * for the device, and the locks of the books and of nodes.  Taken once an operation; a backing that grows beside requests gives it
  * meanwhile.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
@@ -323,8 +323,7 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     weir__suballoc_look_around(&a->blocks);
     weir__suballoc_dry(&a->blocks); /* streams record what they free, to be seen next time */
     before = weir__arena_reserve(a);
-    if (before > keep) /* unreached: less, for which another thread must have given some back */
-        a->backing->shed(a, keep);
+    a->backing->shed(a, keep);
     if (weir__arena_reserve(a) < before) {
         weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
         weir__engine_note(a->host, cause, 1, before - keep, before - weir__arena_reserve(a),
@@ -364,7 +363,7 @@ static size_t arena_extents(void *engine, struct weir_extent *out, size_t most) 
     struct extents e = {.out = out, .most = most};
 
     weir__lock_take(&a->lock);
-    for (int kind = WEIR_SUBALLOC_KINDS; kind-- > 0;) {
+    for (int kind = WEIR_SUBALLOC_KINDS - 1; kind >= 0; kind--) {
         e.large = kind != WEIR_SUBALLOC_SMALL && a->blocks.placement[WEIR_SUBALLOC_SMALL];
         if (a->blocks.placement[kind])
             weir__placement_walk(a->blocks.placement[kind], add_extent, &e);
@@ -418,9 +417,9 @@ static weir_status arena_allow(void *engine, const CUmemAccessDesc *access) {
 
     weir__lock_take(&a->lock);
     status = a->backing->allow(a, access);
-    weir__lock_give(&a->lock);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) /* under the lock: changes come in one order */
         weir__nodes_allow(&a->nodes, access);
+    weir__lock_give(&a->lock);
     return status;
 }
 

@@ -714,13 +714,14 @@ size_t weir__front_fit(size_t bytes) {
     return most;
 }
 
-/* Slots of the next slab of a class: more as the class takes more. */
-static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
+/* Slots of the next slab of a class: more as the class takes more.  Where it is more than one, no other fits in what is
+ * left of their pages. */
+static size_t slab_slots(const struct weir_cell *c, unsigned size_class) {
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
     uint32_t slabs = atomic_load_explicit(&c->store->small[size_class].slabs, memory_order_relaxed);
     size_t slots = (SLAB_LEAST << weir__size_smaller(slabs, SLAB_DOUBLINGS)) / slot;
 
-    return (uint32_t)weir__size_smaller(weir__size_larger(slots, 1), WEIR_RECORDS_SLOTS);
+    return weir__size_smaller(weir__size_larger(slots, 1), WEIR_RECORDS_SLOTS);
 }
 
 /* A slab for the class of `bytes` in the cell; of as many slots as a page holds, or one, if there is no
@@ -728,9 +729,8 @@ static uint32_t slab_slots(const struct weir_cell *c, unsigned size_class) {
 static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t bytes,
                             weir_stream stream, uint64_t id) {
     unsigned size_class = weir__span_class(bytes);
-    uint32_t slots = slab_slots(c, size_class);
     size_t slot = (size_t)weir__span_units(size_class) * WEIR_SPAN_UNIT;
-    size_t slab = in_pages(slots * slot), asked = slab;
+    size_t slab = in_pages(slab_slots(c, size_class) * slot);
     struct weir_span *s;
     CUdeviceptr base;
     weir_status status = fetch(f, c, &slab, in_pages(slot), bytes, stream, id, &base);
@@ -738,9 +738,7 @@ static weir_status add_slab(struct weir_front *f, struct weir_cell *c, size_t by
 
     if (status != WEIR_OK)
         return status;
-    if (slab < asked)
-        slots = (uint32_t)(slab / slot);
-    s = weir__records_slab(&f->records, base, slab, size_class, slots);
+    s = weir__records_slab(&f->records, base, slab, size_class, (uint32_t)(slab / slot));
     if (!s) {
         (void)f->ops->give(f->engine, base, id);
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -850,15 +848,18 @@ static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, 
 /* The stream is being captured: the engine makes a node of the graph, or refuses. */
 static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
-    int grew = 0, noted;
+    int grew = 0, noted, before = weir__driver_result;
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
     if (f->host->drop_in)
         return weir__engine_refuse(WEIR_E_CAPTURE);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
+    if (is_refusal(status))
+        status = recover(f, status, bytes, bytes, stream, block, &grew);
     if (status != WEIR_OK)
         return status;
+    weir__set_driver_result(before);
     pthread_mutex_lock(&f->lock);
     noted = weir__map_put(&f->graphs, *block, 1);
     pthread_mutex_unlock(&f->lock);
@@ -1745,7 +1746,7 @@ void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents
     size_t left = most;
 
     for (size_t i = 0; i < count; i++) {
-        size_t bytes = extents[i].bytes < left ? extents[i].bytes : left;
+        size_t bytes = (size_t)weir__size_smaller(extents[i].bytes, left);
 
         weir__records_prepare(&f->records, extents[i].base, bytes, extents[i].large);
         left -= bytes;
@@ -1951,10 +1952,10 @@ struct seeing {
 
 static void see_span(void *context, struct weir_span *s) {
     const struct seeing *v = context;
-    int is_live = s->slot_units == 0 && atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
+    int is_live = atomic_load_explicit(&s->asked, memory_order_relaxed) > 0;
 
-    for (uint32_t i = 0; s->slot_units != 0 && !is_live && i < s->slots; i++)
-        is_live = !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
+    for (uint32_t i = 0; i < s->slots; i++) /* whole: 0 */
+        is_live |= !(atomic_load_explicit(&s->slot[i], memory_order_relaxed) & WEIR_SLOT_IDLE);
     if (is_live)
         v->see(v->context, weir__span_base(s), weir__span_bytes(s));
 }

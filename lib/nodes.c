@@ -38,20 +38,25 @@ static CUresult make_pool(struct weir_nodes *n) {
     return result;
 }
 
-/* Graphs do not need it any more.  The caller holds the lock, or nobody else has the nodes. */
-static void drop_pool(struct weir_nodes *n) {
+/* Graphs do not need it any more.  Not CUDA_SUCCESS: it stays.  The caller holds the lock, or nobody else has the
+ * nodes. */
+static CUresult drop_pool(struct weir_nodes *n) {
     const struct weir_host *host = n->async.host;
     struct weir_driver_scope scope;
+    CUresult result = CUDA_SUCCESS;
 
-    if (!n->pool || weir__driver_enter(host->driver, host->context, &scope) != CUDA_SUCCESS)
-        return;
+    if (n->pool)
+        result = weir__driver_enter(host->driver, host->context, &scope);
+    if (!n->pool || result != CUDA_SUCCESS)
+        return result;
     host->driver->cuMemPoolDestroy(n->pool);
     n->pool = NULL;
     weir__driver_leave(host->driver, &scope);
+    return CUDA_SUCCESS;
 }
 
 void weir__nodes_close(struct weir_nodes *n) {
-    drop_pool(n);
+    (void)drop_pool(n);
     weir__map_clear(&n->places);
     pthread_mutex_destroy(&n->lock);
     weir__async_close(&n->async);
@@ -61,9 +66,13 @@ void weir__nodes_close(struct weir_nodes *n) {
 static weir_status take(struct weir_nodes *n, size_t bytes, weir_stream stream,
                         CUdeviceptr *block) {
     struct weir_host *host = n->async.host;
-    CUresult result = n->pool ? CUDA_SUCCESS : make_pool(n);
+    CUresult result = n->outdated ? drop_pool(n) : CUDA_SUCCESS;
     CUdeviceptr node = 0;
 
+    if (result == CUDA_SUCCESS)
+        n->outdated = 0;
+    if (result == CUDA_SUCCESS && !n->pool)
+        result = make_pool(n);
     if (result == CUDA_ERROR_NOT_SUPPORTED)
         return weir__engine_refuse(WEIR_E_CAPTURE);
     if (result == CUDA_SUCCESS)
@@ -120,7 +129,7 @@ weir_status weir__nodes_free(struct weir_nodes *n, CUdeviceptr block, weir_strea
 void weir__nodes_allow(struct weir_nodes *n, const CUmemAccessDesc *access) {
     pthread_mutex_lock(&n->lock);
     weir__peers_note(&n->access, access);
-    drop_pool(n);
+    n->outdated = drop_pool(n) != CUDA_SUCCESS;
     pthread_mutex_unlock(&n->lock);
 }
 

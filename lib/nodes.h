@@ -19,6 +19,7 @@ struct weir_nodes {
     _Atomic int any;           /* there was one; read without the lock */
     pthread_mutex_t lock;      /* guards what follows */
     CUmemoryPool pool;         /* NULL: no request has needed it, as access is now */
+    int outdated;              /* its access is another, and it could not go yet */
     struct weir_access access; /* of the next pool */
     struct weir_map places;    /* where nodes ever were: at each launch there is a block again */
 };
@@ -38,7 +39,8 @@ int weir__nodes_has(struct weir_nodes *nodes, CUdeviceptr block);
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* As an engine's, of nodes to come: what a graph has keeps what it was captured with. */
+/* As an engine's, of nodes to come: what a graph has keeps what it was captured with.  Cannot fail: a pool that cannot go
+ * now goes at the next request. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 size_t weir__nodes_host_bytes(struct weir_nodes *nodes);

@@ -228,7 +228,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
     char asked[32], reserve[32], in_use[32], device_free[32], largest[32];
 
-    if (host->options.log < WEIR_LOG_WARNING || host->hushed)
+    if (host->hushed)
         return;
     weir__bytes_show(r->asked, asked, sizeof asked);
     weir__bytes_show(r->reserve, reserve, sizeof reserve);

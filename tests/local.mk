@@ -355,7 +355,8 @@ GENERATED_FILES = lib/recovery.c lib/engine_arena.c lib/arena_mapped.c lib/arena
 GENERATED_EVERY = 1
 generated_suites = tests/test_stats tests/test_engines tests/test_front tests/test_order \
 	tests/test_spans tests/test_mapped tests/test_moves tests/test_peers tests/test_ahead tests/test_misuse \
-	tests/test_faults tests/conformance tests/test_worlds
+	tests/test_drop_in tests/test_ladder tests/test_limit tests/test_low_memory tests/test_priming tests/test_verdict \
+	tests/test_neighbours tests/test_faults tests/conformance tests/test_worlds
 CLEANFILES += generated.mutants
 .PHONY: check-generated
 check-generated:

@@ -184,7 +184,7 @@ START_TEST(a_stream_ends_that_left_nothing) {
     CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE, fresh, next;
     void *kept;
     CUgraph graph;
-    uint64_t idle;
+    uint64_t idle, of_both;
 
     make(_i);
     give(take(1000, A), A);
@@ -193,7 +193,9 @@ START_TEST(a_stream_ends_that_left_nothing) {
     give(take(1000, per_thread), per_thread);
     weir__drop_in_stream_ends(a, per_thread);
     CU(driver->cuStreamCreate(&fresh, CU_STREAM_NON_BLOCKING));
+    count_from_here();
     weir__drop_in_stream_ends(a, fresh);
+    EXPECT_CALLS({0, 0});
     kept = take(1000, fresh);
     weir__drop_in_stream_ends(a, fresh); /* too young to have one */
     for (int i = 0; i < 300; i++)
@@ -201,7 +203,9 @@ START_TEST(a_stream_ends_that_left_nothing) {
     CU(driver->cuStreamDestroy(fresh));
     CU(driver->cuStreamCreate(&next, CU_STREAM_NON_BLOCKING));
     MUST(next == fresh);
+    of_both = stats_of(a).front_idle;
     weir__drop_in_stream_ends(a, next);
+    MUST_EQ(stats_of(a).front_idle, of_both);
     weir__model_fail(WEIR_ENTRY_cuStreamGetId, 1, CUDA_ERROR_UNKNOWN, 1);
     weir__drop_in_stream_ends(a, A);
     weir__model_faults_clear();
@@ -213,6 +217,56 @@ START_TEST(a_stream_ends_that_left_nothing) {
     give(kept, A);
     CU(driver->cuStreamDestroy(next));
     MUST_EQ(lines(), 0);
+    end();
+}
+END_TEST
+
+/* The one that has the handle by now orders nothing of what was freed on the one before it. */
+START_TEST(a_stream_ends_after_another_of_its_handle) {
+    unsigned char *block, *other[200];
+    CUstream first, second;
+
+    make(_i);
+    if (!has_front(_i)) { /* what was freed on a stream is the engine's to order */
+        end();
+        return;
+    }
+    for (int i = 0; i < 200; i++)
+        give(take(1000, A), A);
+    CU(driver->cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 300; i++)
+        give(take(1000, first), first);
+    block = take(1000, A);
+    give(block, first);
+    busy(first, 50 * MS);
+    CU(driver->cuStreamDestroy(first)); /* its work goes on */
+    CU(driver->cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+    MUST(second == first);
+    weir__drop_in_stream_ends(a, second);
+    for (int i = 0; i < 200; i++) {
+        other[i] = take(1000, A);
+        MUST(other[i] != block);
+    }
+    for (int i = 0; i < 200; i++)
+        give(other[i], A);
+    CU(driver->cuStreamDestroy(second));
+    end();
+}
+END_TEST
+
+/* A thread's own stream, too. */
+START_TEST(a_default_stream_ends) {
+    CUstream per_thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
+    uint64_t idle;
+
+    make(_i);
+    give(take(1000, A), A);
+    idle = stats_of(a).front_idle;
+    for (int i = 0; i < 300; i++)
+        give(take(70000, per_thread), per_thread);
+    MUST(!has_front(_i) || stats_of(a).front_idle > idle);
+    weir__drop_in_stream_ends(a, per_thread);
+    MUST_LE(stats_of(a).front_idle, idle);
     end();
 }
 END_TEST
@@ -387,6 +441,8 @@ int main(void) {
     tcase_add_loop_test(tests, a_slot_that_is_done_comes_home, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends, 0, WORLDS);
     tcase_add_loop_test(tests, a_stream_ends_that_left_nothing, 0, WORLDS);
+    tcase_add_loop_test(tests, a_stream_ends_after_another_of_its_handle, 0, WORLDS);
+    tcase_add_loop_test(tests, a_default_stream_ends, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_no_block_is_not_done, 0, WORLDS);
     tcase_add_loop_test(tests, a_peak_begins_anew, 0, WORLDS);
     tcase_add_loop_test(tests, a_context_goes, 0, WORLDS);

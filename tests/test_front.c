@@ -99,11 +99,16 @@ static void expect_all_back(weir_allocator *a) {
     MUST_EQ(s.reserve, 0);
 }
 
-static void end(weir_allocator *a) {
+/* Beside so many bytes of the program's own. */
+static void end_beside(weir_allocator *a, size_t bytes) {
     expect_all_back(a);
     OK(weir_allocator_destroy(a));
     check_model();
-    MUST_EQ(device_free(), 4 * GIB);
+    MUST_EQ(device_free(), 4 * GIB - bytes);
+}
+
+static void end(weir_allocator *a) {
+    end_beside(a, 0);
 }
 
 /* Small ones and whole blocks. */
@@ -1250,19 +1255,21 @@ static CUresult free_for_graph(CUdeviceptr block, CUstream stream) {
 START_TEST(a_graphs_block_where_there_was_another) {
     struct weir_driver other = *driver;
     weir_options options = plain(KIND_POOL);
+    size_t bytes = _i == 0 ? 32 * MIB : 70000;
     weir_allocator *a;
     void *block;
 
     other.cuMemAllocFromPoolAsync = alloc_for_graph;
     other.cuMemFreeAsync = free_for_graph;
     OK(weir__allocator_create_on(&other, &options, &a, NULL, 0));
-    block = take(a, 32 * MIB, A);
-    give(a, block, A);
-    CU(driver->cuStreamSynchronize(A));
+    give(a, take(a, bytes, A), A); /* the first stream has a cache, and B has none yet */
+    block = take(a, bytes, B);
+    give(a, block, B);
+    CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
     begin_capture(A);
     place_of_graphs = (uintptr_t)block;
-    MUST(take(a, 32 * MIB, A) == block);
+    MUST(take(a, bytes, A) == block);
     MUST(weir__front_is_live(a->front, place_of_graphs));
     give(a, block, A);
     MUST_EQ(freed_by_driver, place_of_graphs);
@@ -1610,6 +1617,123 @@ START_TEST(own_cache_before_growth) {
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize) + calls(WEIR_ENTRY_cuMemFree), 0);
     give(a, block[0], A);
     end(a);
+}
+END_TEST
+
+/* And nobody else's is: who has enough is no concern of others. */
+START_TEST(own_cache_before_others) {
+    weir_options options = plain(_i);
+    weir_allocator *a;
+    void *block[64];
+    uint64_t hits, reserve;
+
+    options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    options.growth = WEIR_GROWTH_EXACT;
+    if (_i == KIND_POOL)
+        return; /* which may be dry all the same */
+    if (_i == KIND_FIXED)
+        options.limit = bytes_amount(80 * MIB);
+    a = make(&options);
+    for (int i = 0; i < 60; i++)
+        give(a, take(a, 3000, i % 2 ? A : B), i % 2 ? A : B);
+    give(a, take(a, 72 * MIB, A), A);
+    for (int round = 0; round < 60; round++) {
+        give(a, take(a, 3000, B), B); /* B has given what it had for that */
+        for (int i = 0; i < 64; i++)
+            block[i] = take(a, MIB, A);
+        for (int i = 0; i < 64; i++)
+            give(a, block[i], A);
+    }
+    MUST_LE(8 * MIB, stats_of(a).front_idle);
+    reserve = stats_of(a).reserve;
+    give(a, take(a, 64 * MIB, A), A);
+    MUST_EQ(stats_of(a).reserve, reserve);
+    hits = stats_of(a).front_hits;
+    give(a, take(a, 3000, B), B);
+    MUST_EQ(stats_of(a).front_hits, hits + 1);
+    end(a);
+}
+END_TEST
+
+/* The front has no tries of its own at what the driver refuses. */
+START_TEST(a_refusal_is_asked_for_once) {
+    uint64_t tries[2];
+    CUdeviceptr others;
+    void *none = NULL;
+
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    for (int front = 0; front < 2; front++) {
+        weir_options options = plain(_i);
+        weir_allocator *a;
+
+        options.front = front ? WEIR_SWITCH_ON : WEIR_SWITCH_OFF;
+        options.recovery_timeout_ms = UINT32_MAX;
+        a = make(&options);
+        count_from_here();
+        MUST_EQ(weir_alloc(a, 2 * GIB, A, &none),
+                _i == KIND_FIXED ? WEIR_E_LIMIT : WEIR_E_NO_MEMORY);
+        tries[front] = calls(WEIR_ENTRY_cuMemAllocFromPoolAsync) + calls(WEIR_ENTRY_cuMemCreate) +
+                       calls(WEIR_ENTRY_cuMemAlloc);
+        end_beside(a, 3 * GIB);
+    }
+    MUST_LE(tries[1], tries[0]);
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* Half a MiB is the most that a slab serves, and is told where that is what is left. */
+START_TEST(the_last_half_mebibyte_is_told) {
+    weir_refusal r = {.size = sizeof r};
+    weir_allocator *a = make_plain(KIND_FIXED);
+    void *block[256], *none = NULL;
+
+    for (int i = 0; i < 256; i++)
+        block[i] = take(a, i < 255 ? MIB : 512 * KIB, A);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, MIB, A, &none));
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.largest, 512 * KIB);
+    give(a, take(a, 512 * KIB, A), A);
+    for (int i = 0; i < 256; i++)
+        give(a, block[i], A);
+    end(a);
+}
+END_TEST
+
+/* Of a list that is told as much as is to be, from the first on. */
+START_TEST(tables_are_made_as_far_as_they_are_wanted) {
+    const struct weir_extent list[] = {
+        {.base = UINT64_C(1) << 40, .bytes = GIB, .large = 0},
+        {.base = UINT64_C(3) << 40, .bytes = GIB, .large = 0},
+    };
+    uint64_t one, both, now;
+    weir_allocator *a = make_plain(KIND_POOL);
+
+    now = stats_of(a).host_bytes;
+    weir__front_prepare(a->front, list, 0, 64 * MIB);
+    MUST_EQ(stats_of(a).host_bytes, now);
+    weir__front_prepare(a->front, list, 2, GIB);
+    one = stats_of(a).host_bytes;
+    MUST_LE(now + 4 * KIB, one);
+    weir__front_prepare(a->front, list, 2, GIB);
+    MUST_EQ(stats_of(a).host_bytes, one);
+    weir__front_prepare(a->front, list, 2, 2 * GIB);
+    both = stats_of(a).host_bytes;
+    MUST_LE(one + 4 * KIB, both);
+    end(a);
+}
+END_TEST
+
+/* Whoever has no context has none behind it either. */
+START_TEST(an_end_leaves_the_context_as_it_was) {
+    weir_allocator *a = make_plain(_i);
+    CUcontext current;
+
+    give(a, take(a, MIB, A), A);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuCtxPopCurrent(&current));
+    OK(weir_allocator_destroy(a));
+    CU(driver->cuCtxGetCurrent(&current));
+    MUST(current == NULL);
 }
 END_TEST
 
@@ -2788,7 +2912,7 @@ static void add_streams(TCase *tests) {
 static void add_capture(TCase *tests) {
     LOOP(tests, a_wrong_free_beside_a_capture_harms_it_not, ENGINES);
     LOOP(tests, a_wait_on_a_full_device_harms_no_capture, ENGINES);
-    tcase_add_test(tests, a_graphs_block_where_there_was_another);
+    LOOP(tests, a_graphs_block_where_there_was_another, 2);
     LOOP(tests, frees_under_capture, ENGINES * 4);
     LOOP(tests, frees_under_capture_of_a_default_stream, ENGINES);
     LOOP(tests, slots_of_others_are_freed_under_capture, ENGINES);
@@ -2809,6 +2933,11 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, idle_blocks_stay_for_ever, ENGINES);
     LOOP(tests, demand_reaches_other_streams, ENGINES * 2);
     LOOP(tests, own_cache_before_growth, ENGINES);
+    LOOP(tests, own_cache_before_others, ENGINES);
+    LOOP(tests, a_refusal_is_asked_for_once, ENGINES);
+    LOOP(tests, an_end_leaves_the_context_as_it_was, ENGINES);
+    tcase_add_test(tests, the_last_half_mebibyte_is_told);
+    tcase_add_test(tests, tables_are_made_as_far_as_they_are_wanted);
     LOOP(tests, at_the_limit_other_caches_give, ENGINES);
     tcase_add_test(tests, a_small_request_needs_no_whole_slab);
     LOOP(tests, one_stream_never_records, ENGINES);

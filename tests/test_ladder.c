@@ -581,6 +581,42 @@ START_TEST(it_is_not_asked_under_capture) {
 }
 END_TEST
 
+/* A graph's request that the driver has no memory for is a refusal like any other: what is idle goes back for it, and
+ * where that does not do it is counted, and told. */
+START_TEST(a_graphs_request_goes_up_the_ladder) {
+    weir_options options = options_for(_i, 256 * MIB, 1);
+    weir_refusal r = {.size = sizeof r};
+    void *most, *node = NULL;
+    CUgraph graph;
+
+    if (worlds[_i].kind == KIND_PLATFORM)
+        return; /* graphs have nothing of it */
+    make(&options);
+    most = take(60 * MIB, B);
+    OK(weir_free(a, most, B));
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    MUST(is_refusal(weir_alloc(a, 48 * MIB, A, &node)));
+    MUST(node == NULL);
+    OK(weir_last_refusal(&r));
+    MUST_EQ(r.asked, 48 * MIB);
+    MUST_EQ(r.largest, 0);
+    MUST_EQ(check_identities(a).refusals, 1);
+    if (worlds[_i].kind != KIND_FIXED) /* whose region stays */
+        MUST_EQ(stats_of(a).reserve, 0);
+    weir__model_faults_clear();
+    weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    OK(weir_alloc(a, 48 * MIB, A, &node)); /* what was refused once is tried again */
+    weir__model_faults_clear();
+    MUST_EQ(check_identities(a).refusals, 1);
+    OK(weir_free(a, node, A));
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    end();
+}
+END_TEST
+
 /* Nor about a preallocation that the request was to make, with no request refused. */
 START_TEST(it_is_not_asked_about_a_preallocation) {
     weir_options options = options_for(_i, 0, 1);
@@ -745,6 +781,7 @@ int main(void) {
     tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
     tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
+    tcase_add_loop_test(tests, a_graphs_request_goes_up_the_ladder, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_about_a_preallocation, 0, WORLDS);
     tcase_add_loop_test(tests, it_may_lose_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_after_a_fork, 0, WORLDS);

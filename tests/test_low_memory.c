@@ -91,6 +91,7 @@ static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
     for (size_t i = 0; i < count; i++)
         if (events[i].cause == cause) {
             MUST_EQ(events[i].shrink, cause == WEIR_EVENT_LOW_MEMORY);
+            MUST(events[i].got > 0);
             *bytes += events[i].got;
             found++;
         }
@@ -272,6 +273,90 @@ START_TEST(not_for_a_limit) {
     fill(rich, PIECES);
     MUST(is_refused(poor, 2 * GIB, B));
     ANSWERS(0, given(rich));
+    end(poor);
+    end(rich);
+}
+END_TEST
+
+/* Nor where what it has idle within the limit is enough, and lies in pieces: what others would give is of no use. */
+START_TEST(not_for_a_limit_with_holes) {
+    weir_options options = options_for(_i);
+    void *block[8];
+
+    if (worlds[_i].kind != KIND_FIXED) /* others give pieces back, or move them */
+        return;
+    options.limit = bytes_amount(512 * MIB);
+    options.recovery_timeout_ms = 1;
+    rich = make_of(0);
+    poor = make(&options);
+    fill(rich, PIECES);
+    for (int i = 0; i < 8; i++)
+        block[i] = take(poor, 60 * MIB, B);
+    for (int i = 0; i < 8; i += 2)
+        OK(weir_free(poor, block[i], B));
+    CU(driver->cuCtxSynchronize());
+    MUST(is_refused(poor, 130 * MIB, B));
+    ANSWERS(0, given(rich));
+    for (int i = 1; i < 8; i += 2)
+        OK(weir_free(poor, block[i], B));
+    CU(driver->cuCtxSynchronize());
+    end(poor);
+    end(rich);
+}
+END_TEST
+
+/* Nor beside room that is to be left on the device, of which there is enough. */
+START_TEST(not_for_a_limit_beside_room) {
+    weir_options options = options_for(_i);
+    void *block;
+
+    if (!has_idle(_i))
+        return;
+    options.limit = bytes_amount(256 * MIB);
+    options.leave = bytes_amount(64 * MIB);
+    options.recovery_timeout_ms = 1;
+    rich = make_of(0);
+    poor = make(&options);
+    fill(rich, PIECES);
+    block = take(poor, 250 * MIB, B);
+    MUST(is_refused(poor, 100 * MIB, B));
+    ANSWERS(0, given(rich));
+    OK(weir_free(poor, block, B));
+    CU(driver->cuCtxSynchronize());
+    end(poor);
+    end(rich);
+}
+END_TEST
+
+/* All that the limit lets it have. */
+START_TEST(up_to_the_own_limit) {
+    weir_options options = options_for(_i);
+
+    if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
+        return;
+    options.limit = bytes_amount(2 * GIB);
+    rich = make_of(0);
+    poor = make(&options);
+    fill(rich, PIECES);
+    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    MUST_LE(GIB, given(rich));
+    end(poor);
+    end(rich);
+}
+END_TEST
+
+/* What is free is to stay so: others give for that, too. */
+START_TEST(beside_room_for_others) {
+    weir_options options = options_for(_i);
+
+    if (worlds[_i].kind == KIND_FIXED) /* likewise */
+        return;
+    options.leave = bytes_amount(GIB);
+    rich = make_of(0);
+    poor = make(&options);
+    fill(rich, PIECES);
+    OK(weir_free(poor, take(poor, 2 * GIB, B), B));
+    MUST_LE(2 * GIB, given(rich));
     end(poor);
     end(rich);
 }
@@ -490,6 +575,7 @@ START_TEST(requests_give_nothing_that_is_in_use) {
     fill_for(rich, PIECES, B, 20 * MS);
     OK(weir_low_memory(rich, 0));
     work(rich, 40);
+    (void)given(rich); /* nor say that they have */
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     CU(driver->cuCtxSynchronize());
     work(rich, 800);
@@ -652,6 +738,10 @@ int main(void) {
     tcase_add_loop_test(siblings, not_in_vain, 0, WORLDS);
     tcase_add_loop_test(siblings, all_of_it_may_not_do, 0, WORLDS);
     tcase_add_loop_test(siblings, not_for_a_limit, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit_with_holes, 0, WORLDS);
+    tcase_add_loop_test(siblings, not_for_a_limit_beside_room, 0, WORLDS);
+    tcase_add_loop_test(siblings, up_to_the_own_limit, 0, WORLDS);
+    tcase_add_loop_test(siblings, beside_room_for_others, 0, WORLDS);
     tcase_add_loop_test(siblings, what_was_preallocated_stays, 0, WORLDS);
     tcase_add_loop_test(siblings, not_by_a_wait, 0, 2 * WORLDS);
     tcase_add_loop_test(siblings, not_of_one_that_is_lost, 0, WORLDS);

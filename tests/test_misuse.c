@@ -450,6 +450,10 @@ START_TEST(uses_of_what_is_no_block) {
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 1, B));
             MISUSE(WEIR_E_NOT_OWNED, weir_use(a, witness[i] + 256 - 128, B));
         }
+        block = take(70000, C); /* of a stream without a cache, where it is no slab's */
+        MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block + 1, B));
+        give(block, C);
+        MISUSE(WEIR_E_NOT_OWNED, weir_use(a, block, B));
         block = take(70000, A);
         OK(weir_use(a, block, B));
         busy(B, MS);

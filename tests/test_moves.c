@@ -624,6 +624,61 @@ START_TEST(without_host_memory_a_verdict_promises_nothing) {
 END_TEST
 #endif
 
+/* ---- beside other calls ---------------------------------------------------------------------- */
+
+static weir_allocator *trimmed_beside;
+static size_t went;
+
+/* Another call of the program's comes between. */
+static CUresult create_and_trim(CUmemGenericAllocationHandle *handle, size_t bytes,
+                                const CUmemAllocationProp *properties, unsigned long long flags) {
+    CUresult result = driver->cuMemCreate(handle, bytes, properties, flags);
+
+    if (trimmed_beside && went == 0)
+        OK(weir_trim(trimmed_beside, 0, &went));
+    return result;
+}
+
+/* A preallocation as far as the limit has all that it asked for; what went back meanwhile was somebody's will. */
+START_TEST(a_trim_beside_a_preallocation_is_no_limit) {
+    weir_options options = packed(WEIR_PACKING_FIT, 256 * MIB);
+    struct weir_driver other = *driver;
+    size_t had = 0;
+    weir_allocator *a;
+
+    other.cuMemCreate = create_and_trim;
+    a = make(&other, &options);
+    OK(weir_preallocate(a, 64 * MIB, NULL));
+    trimmed_beside = a;
+    OK(weir_preallocate(a, 256 * MIB, &had));
+    trimmed_beside = NULL;
+    MUST_LE(2 * MIB, went);
+    MUST_EQ(had, 256 * MIB - went);
+    MUST_EQ(reserve(a), had);
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 256 * MIB + 1, &had));
+    MUST_EQ(had, 256 * MIB);
+    destroy(a);
+}
+END_TEST
+
+/* What is kept of graphs' blocks is the host's, too. */
+START_TEST(what_is_known_of_graphs_is_counted) {
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
+    uint64_t before;
+    CUgraph graph;
+
+    give(a, take(a, MIB, A), A);
+    before = stats_of(a).host_bytes;
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    give(a, take(a, MIB, A), A);
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    MUST_LE(before + 16, stats_of(a).host_bytes);
+    MUST_LE(stats_of(a).host_bytes, before + MIB);
+    destroy(a);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *all = suite_create("moves");
     TCase *tests = suite_add_case(all, "moves", 60, open_device, NULL);
@@ -649,6 +704,8 @@ static Suite *suite(void) {
     tcase_add_test(tests, addresses_are_asked_for_down_to_four_devices);
     tcase_add_test(tests, behind_the_last_address_is_nothing);
     tcase_add_test(tests, behind_the_end_begins_another_part);
+    tcase_add_test(tests, a_trim_beside_a_preallocation_is_no_limit);
+    tcase_add_test(tests, what_is_known_of_graphs_is_counted);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_test(tests, without_host_memory_nothing_has_changed);
     tcase_add_test(tests, without_host_memory_a_verdict_promises_nothing);

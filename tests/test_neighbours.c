@@ -676,6 +676,30 @@ START_TEST(test_what_is_free_is_not_known) {
 }
 END_TEST
 
+/* All that the own limit lets it have. */
+START_TEST(test_up_to_the_own_limit) {
+    struct child idle, needy;
+
+    start(&idle, "0");
+    start(&needy, "0 limit 512MiB");
+    fill(&idle, 896);
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
+/* Not even asked, where no wait is wanted. */
+START_TEST(test_without_a_wait_nobody_is_asked) {
+    struct child idle, needy;
+
+    start(&idle, "0");
+    start(&needy, "0 recovery-timeout 0");
+    fill(&idle, 896);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_eq(figures_of(&needy).appeals, 0);
+    ck_assert_uint_eq(figures_of(&idle).yields, 0);
+}
+END_TEST
+
 /* All of the device, and all that another holds. */
 START_TEST(test_the_whole_device) {
     struct child idle, needy;
@@ -719,8 +743,89 @@ START_TEST(test_until_the_deadline) {
     began = now_ms();
     expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
     ck_assert_uint_ge(now_ms() - began, 20);
+    ck_assert_uint_eq(figures_of(&needy).appeals, 1); /* however often it looked */
+    ck_assert_uint_eq(figures_of(&needy).appeal_mib, 0);
     weir__model_shared_give(0, 768 * MIB);
     expect(&needy, "take 256", "WEIR_OK");
+}
+END_TEST
+
+/* And where others use just so much that it would fit, others than they may give it. */
+START_TEST(test_until_what_fits_is_free) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&one, "0 front off");
+    start(&needy, "0 front off");
+    for (int i = 0; i < 8; i++)
+        expect(&one, "take 64", "WEIR_OK");
+    ck_assert_uint_eq(figures_of(&one).in_use, 512);
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 256 * MIB), 0);
+    say(&needy, "take 512");
+    nap(100);
+    weir__model_shared_give(0, 256 * MIB);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
+/* MiB that a process has asked others for, with the driver opened here. */
+static uint64_t asked_by(const struct child *c) {
+    struct weir_ledger_entry says = {0};
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger look;
+    uint64_t since = weir__ledger_now();
+
+    ck_assert(weir__neighbours_device(driver, 0, name));
+    ck_assert_int_eq(weir__ledger_look(&look, name), 0);
+    weir__ledger_ring(&look);
+    for (int slot = 0; says.pid != (uint64_t)c->pid || says.heartbeat_ns < since;
+         slot = (slot + 1) % WEIR_LEDGER_SLOTS) {
+        ck_assert_uint_lt(weir__ledger_now() - since, 20000 * MS);
+        (void)weir__ledger_read(&look, slot, &says);
+    }
+    weir__ledger_close(&look);
+    return says.asked / MIB;
+}
+
+/* Who waits asks for no more than it needs, so that others keep the rest when they have some. */
+START_TEST(test_who_waits_asks_for_what_it_needs) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&one, "0 front off");
+    start(&needy, "0 front off");
+    for (int i = 0; i < 13; i++)
+        expect(&one, "take 64", "WEIR_OK");
+    ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 128 * MIB), 0);
+    say(&needy, "take 128"); /* 64 are free */
+    nap(100);
+    expect(&one, "give", "WEIR_OK");
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+    ck_assert_uint_ge(figures_of(&one).yield_mib, 64);
+    ck_assert_uint_le(figures_of(&one).yield_mib, 256);
+}
+END_TEST
+
+/* Where others need what is missing themselves they are asked once, and where there are none for as long as who was
+ * killed may take to go. */
+START_TEST(test_who_is_refused_has_asked_little) {
+    struct child one, needy;
+
+    start_model(CAPACITY);
+    start(&needy, "0 front off");
+    if (_i == 0) {
+        start(&one, "0 front off");
+        for (int i = 0; i < 13; i++)
+            expect(&one, "take 64", "WEIR_OK");
+    } else {
+        ck_assert_int_eq(weir__model_shared_take(0, CAPACITY, 832 * MIB), 0);
+    }
+    expect(&needy, "take 256", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_ge(asked_by(&needy), _i == 0 ? 64 : 2 * 64);
+    ck_assert_uint_le(asked_by(&needy), _i == 0 ? 256 : 7 * 256);
+    ck_assert_uint_eq(figures_of(&needy).appeals, _i == 0);
 }
 END_TEST
 
@@ -928,6 +1033,7 @@ START_TEST(test_who_answers_late_is_waited_for) {
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
     ck_assert_uint_ge(figures_of(&late).yield_mib, 384);
+    ck_assert_uint_ge(figures_of(&needy).appeal_mib, 384);
 }
 END_TEST
 
@@ -1812,7 +1918,12 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_what_is_free_is_not_known);
     tcase_add_test(giving, test_the_whole_device);
     tcase_add_loop_test(giving, test_not_above_the_own_limit, 0, 2);
+    tcase_add_test(giving, test_up_to_the_own_limit);
+    tcase_add_test(giving, test_without_a_wait_nobody_is_asked);
     tcase_add_test(giving, test_until_the_deadline);
+    tcase_add_test(giving, test_until_what_fits_is_free);
+    tcase_add_test(giving, test_who_waits_asks_for_what_it_needs);
+    tcase_add_loop_test(giving, test_who_is_refused_has_asked_little, 0, 2);
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);

@@ -403,6 +403,37 @@ START_TEST(memory_of_graphs_is_opened_too) {
 }
 END_TEST
 
+/* A change that answers OK is of both, whichever entry of the context fails on the way, and one that does not of
+ * neither. */
+START_TEST(memory_of_graphs_is_opened_with_the_rest) {
+    uint64_t failed = 0, met = 1;
+    void *block;
+
+    if (worlds[_i].kind != KIND_MAPPED)
+        return;
+    make(_i, "none");
+    ANSWERS(0, captured_sets());
+    block = take(MIB);
+    for (uint64_t k = 1; met > 0; k++) {
+        weir_status status;
+
+        weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, k, CUDA_ERROR_OUT_OF_MEMORY, 0);
+        status = weir_set_access(a, 1, WEIR_ACCESS_READ_WRITE);
+        met = weir__model_faults_met(NULL);
+        weir__model_faults_clear();
+        MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
+        failed += status != WEIR_OK;
+        ANSWERS(status == WEIR_OK, has_access(block));
+        ANSWERS(status == WEIR_OK, captured_sets());
+        OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
+        ANSWERS(0, captured_sets());
+    }
+    MUST_EQ(failed, 1);
+    OK(weir_free(a, block, A));
+    end();
+}
+END_TEST
+
 /* The driver takes it with the context. */
 START_TEST(memory_of_graphs_in_a_context_that_is_gone) {
     if (worlds[_i].kind != KIND_MAPPED)
@@ -559,6 +590,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_graphs_is_opened_with_the_rest, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_in_a_context_that_is_gone, 0, WORLDS);
     tests = suite_add_case(suite, "several", 30, start, NULL);
     tcase_add_loop_test(tests, an_allocator_on_each_device, 0, WORLDS);

@@ -502,7 +502,7 @@ START_TEST(no_limit_is_in_the_way) {
     void *none = NULL;
     CUgraph graph;
 
-    if (!is_bare(_i, KIND_MAPPED))
+    if (!is(_i, KIND_MAPPED))
         return;
     options.packing = WEIR_PACKING_FIT;
     make(&options);
@@ -972,6 +972,8 @@ START_TEST(streams_tell_groups_apart) {
         return;
     make(&options);
     take(20 * MIB, A);
+    take(100 * KIB, B);
+    OK(weir_free(a, block[--blocks], B)); /* of no slab, and live no more */
     take(20 * MIB, B);
     take(20 * MIB, B);
     take(10 * MIB, A);
