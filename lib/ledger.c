@@ -460,6 +460,12 @@ static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry
     return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
 }
 
+/* What stands in a slot.  1, if it is whole.  The caller holds the lock. */
+static int read_slot(const struct weir_ledger *l, int number, struct slot *out) {
+    return pread(l->file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
+           out->sum != 0 && out->sum == sum_of(&out->entry);
+}
+
 int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {
     struct slot slot;
     int is_there = 0;
@@ -468,10 +474,7 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     for (int i = 0; i < TRIES && !is_there && l->file >= 0; i++) {
         if (number != l->slot && !is_locked(l->file, number))
             break;
-        if (pread(l->file, &slot, sizeof slot, place_of(number)) != (ssize_t)sizeof slot ||
-            slot.sum == 0)
-            break;
-        is_there = slot.sum == sum_of(&slot.entry);
+        is_there = read_slot(l, number, &slot);
     }
     pthread_mutex_unlock(&l->lock);
     if (!is_there || has_ended(l, &slot.entry))
@@ -484,6 +487,19 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
     return entry->namespace == l->namespace && l->namespace != 0 &&
            weir__process_is_stopped((pid_t)entry->pid);
+}
+
+int weir__ledger_any_ending(struct weir_ledger *l) {
+    struct slot slot;
+    int any = 0;
+
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < WEIR_LEDGER_SLOTS && !any && l->file >= 0; i++)
+        any = read_slot(l, i, &slot) && !is_locked(l->file, i) &&
+              slot.entry.namespace == l->namespace && l->namespace != 0 &&
+              weir__process_is_ending((pid_t)slot.entry.pid, slot.entry.start);
+    pthread_mutex_unlock(&l->lock);
+    return any;
 }
 
 int weir__ledger_slot(struct weir_ledger *l) {

@@ -513,7 +513,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
         answers.given += ask_some(n, some, picked, asks,
                                   smaller(deadline, weir__ledger_now() + round), &answers.late);
     }
-    answers.awaited |= answers.late;
+    answers.ending = answers.given < bytes && weir__ledger_any_ending(&n->ledger);
+    answers.awaited |= answers.late || answers.ending;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
     n->entry.got += answers.given;

@@ -61,8 +61,10 @@ struct weir_answers {
      * one began; UINT64_MAX: there are no others. */
     uint64_t kept;
     int late; /* somebody has not answered */
-    /* Nor has it answered another request since this one began, or there was no time to ask it: it may still give. */
+    /* Nor has it answered another request since this one began, or there was no time to ask it, or it is ending: it may
+     * still give. */
     int awaited;
+    int ending; /* somebody is ending, and what it had is not the device's yet; not looked for if enough was given */
 };
 
 /* Of who asks for a context; zeroed: it has not yet. */

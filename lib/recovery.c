@@ -10,7 +10,8 @@
  *      waiting at all was asked for.
  *   4. what other allocators of the process hold idle on the device, if that can be enough: at first as
  *      much as the request is, and where that did not do, all.  Such a trim may wait likewise.
- *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time.
+ *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time; all of it where
+ *      one that was killed is not gone yet.
  *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that it
  * refused all the same goes back before them, and after each try from there on.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
@@ -32,9 +33,9 @@
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
 /* What engines may have to grow by for a small request. */
 #define UNIT ((uint64_t)32 << 20)
-/* Of the deadline, what others have. */
+/* Of the deadline, what others have; all of it where one of them is ending. */
 #define NEIGHBOURS_PART 10
-/* How long those who have just left may take to be gone. */
+/* How long those who have just left may take to be gone, once nobody is there. */
 #define ALONE_NS UINT64_C(10000000)
 /* Of the device, what they are asked for at least: each time costs them a trim. */
 #define ASKED_PART 64
@@ -169,14 +170,27 @@ static void wait_for_neighbours(void) {
     nanosleep(&(struct timespec){0, LONGEST_PAUSE_NS}, NULL);
 }
 
+/* Nobody has given: is there nobody who may?  `room` is what others may keep; *alone: until when those who have left
+ * unseen are waited for, 0 while somebody was there.  To find that out may have taken longer: who is not heard of is
+ * waited for, and may be killed meanwhile. */
+static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t now,
+                       uint64_t *alone) {
+    if (answers->ending)
+        return 0;
+    if (answers->kept != UINT64_MAX)
+        return room < answers->kept;
+    if (*alone == 0)
+        *alone = now + ALONE_NS;
+    return now > *alone;
+}
+
 /* Rung 5, in real time.  Likewise. */
 static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
                                   struct weir_host *host, weir_status why, size_t bytes,
                                   weir_stream stream, CUdeviceptr *block, int *grew, int *asked) {
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
-    uint64_t now, missing, first = began, alone = began + ALONE_NS,
-                           all = host->device_total - host->leave;
+    uint64_t now, missing, first = began, alone = 0, all = host->device_total - host->leave;
     int result_before = weir__driver_result, has_asked = 0;
     struct weir_answers answers;
     weir_refusal figures;
@@ -195,10 +209,10 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
         if (answers.given == 0 &&
-            (answers.kept == UINT64_MAX
-                 ? now > alone
-                 : weir__size_less(all, figures.in_use + bytes) < answers.kept))
+            nobody_will(&answers, weir__size_less(all, figures.in_use + bytes), now, &alone))
             break;
+        if (answers.ending) /* which surely ends */
+            until = first + deadline_ns(host);
         if (answers.given == 0)
             wait_for_neighbours();
         else /* it was in parts of units, or others were first */

@@ -10,48 +10,72 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the kernel says of a process.  1; 0: there is no such process; -1: it cannot be told. */
-static int read_stat(pid_t pid, char *state, int *threads, uint64_t *start) {
+/* Of /proc/PID/stat, as proc_pid_stat(5) has it. */
+struct told {
+    char state;
+    unsigned flags;
+    int threads;
+    uint64_t start;
+};
+
+/* PF_EXITING, include/linux/sched.h. */
+#define FLAG_EXITING 4u
+
+/* 1: the process could be asked.  0, and *start is what weir__process_start() answers. */
+static int read_told(pid_t pid, struct told *out, uint64_t *start) {
     char path[32], text[1024], *at;
     ssize_t length;
     int file;
 
+    *start = UINT64_MAX;
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
     file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return errno == ENOENT && access("/proc/self/stat", R_OK) == 0 ? 0 : -1;
+    if (file < 0) {
+        if (errno == ENOENT && access("/proc/self/stat", R_OK) == 0)
+            *start = 0;
+        return 0;
+    }
     length = read(file, text, sizeof text - 1);
+    if (length < 0 && errno == ESRCH)
+        *start = 0;
     close(file);
     if (length <= 0)
-        return length < 0 && errno == ESRCH ? 0 : -1;
+        return 0;
     text[length] = '\0';
     at = strrchr(text, ')'); /* a name may have anything in it */
     return at && sscanf(at + 1,
-                        " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d "
-                        "%*d %" SCNu64,
-                        state, threads, start) == 3
-               ? 1
-               : -1;
+                        " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d "
+                        "%" SCNu64,
+                        &out->state, &out->flags, &out->threads, &out->start) == 4;
 }
 
 /* Where the first thread alone has ended the state is that of the dead, too, but others are there. */
-uint64_t weir__process_start(pid_t pid) {
-    uint64_t start = 0;
-    int threads = 0, told;
-    char state = ' ';
+static int has_ended(const struct told *told) {
+    return (told->state == 'Z' || told->state == 'X') && told->threads <= 1;
+}
 
-    told = read_stat(pid, &state, &threads, &start);
-    if (told != 1)
-        return told == 0 ? 0 : UINT64_MAX;
-    return (state == 'Z' || state == 'X') && threads <= 1 ? 0 : start;
+uint64_t weir__process_start(pid_t pid) {
+    struct told told;
+    uint64_t start;
+
+    if (!read_told(pid, &told, &start))
+        return start;
+    return has_ended(&told) ? 0 : told.start;
+}
+
+int weir__process_is_ending(pid_t pid, uint64_t start) {
+    struct told told;
+    uint64_t none;
+
+    return read_told(pid, &told, &none) && told.start == start && !has_ended(&told) &&
+           (told.flags & FLAG_EXITING) != 0;
 }
 
 int weir__process_is_stopped(pid_t pid) {
-    uint64_t start;
-    int threads;
-    char state;
+    struct told told;
+    uint64_t none;
 
-    return read_stat(pid, &state, &threads, &start) == 1 && (state == 'T' || state == 't');
+    return read_told(pid, &told, &none) && (told.state == 'T' || told.state == 't');
 }
 
 uint64_t weir__process_namespace(void) {

@@ -17,6 +17,9 @@ enum { WEIR_COMMAND_BYTES = 256 }; /* of its text, as others have room for it */
 uint64_t weir__process_start(pid_t pid);
 /* 1: it is there, and does nothing until somebody has it go on (SIGSTOP, a debugger). */
 int weir__process_is_stopped(pid_t pid);
+/* 1: the process that began then is about to end, by a signal or not: it does nothing any more, and what it had is
+ * taken from it, by the kernel and by drivers, which may take a while. */
+int weir__process_is_ending(pid_t pid, uint64_t start);
 /* The inode of this process's namespace of pids; 0: it cannot be told. */
 uint64_t weir__process_namespace(void);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,6 +129,28 @@ static void tell_events(int cause) {
     printf("%zu %llu\n", found, (unsigned long long)(bytes / MIB));
 }
 
+/* The kernel takes mappings and files, and with them locks, before a process has ended. */
+static void lose_ledger(void) {
+    char line[512], link[64];
+    unsigned long from, to;
+    FILE *maps = fopen("/proc/self/maps", "r");
+
+    must(maps != NULL);
+    while (fgets(line, sizeof line, maps))
+        if (strstr(line, "ledger") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+            must(munmap((void *)(uintptr_t)from, to - from) == 0);
+    fclose(maps);
+    for (int file = 3; file < 256; file++) {
+        ssize_t length;
+
+        snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+        length = readlink(link, line, sizeof line - 1);
+        line[length < 0 ? 0 : length] = '\0';
+        if (strstr(line, "ledger"))
+            close(file);
+    }
+}
+
 static void obey(const char *line) {
     size_t mib = 0;
 
@@ -200,6 +223,12 @@ static void obey(const char *line) {
         weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
         printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
         weir__model_faults_clear();
+    } else if (strcmp(line, "ending\n") ==
+               0) { /* as one that was killed, before its memory is gone */
+        printf("it is\n");
+        fflush(stdout);
+        lose_ledger();
+        pthread_exit(NULL);
     } else if (strcmp(line, "end\n") == 0) {
         must(give_all() == WEIR_OK);
         must(weir_allocator_destroy(own) == WEIR_OK);
@@ -399,6 +428,19 @@ static void end_by(struct child *c, int how) {
     status = wait_for(c);
     if (!WIFSIGNALED(status)) /* it had ended by itself */
         ck_abort_msg("a process failed: %d", WEXITSTATUS(status));
+}
+
+/* As /proc has it: of its first thread. */
+static char state_of(const struct child *c) {
+    char path[64], text[256], *at;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)c->pid);
+    file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    at = fgets(text, sizeof text, file) ? strrchr(text, ')') : NULL;
+    fclose(file);
+    return at ? at[2] : '?';
 }
 
 /* And it is. */
@@ -1103,9 +1145,46 @@ START_TEST(test_who_dies_asked_gives_all) {
     start(&needy, "0");
     for (int i = 0; i < 14; i++)
         expect(&killed, "take 64", "WEIR_OK");
-    ck_assert_int_eq(kill(killed.pid, SIGSTOP), 0);
+    stop(&killed);
     say(&needy, "take 512");
     nap(100);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
+/* It is known to be ending by then, and what it had is waited for, longer than anybody would be who lives. */
+START_TEST(test_who_is_ending_is_waited_for) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0 recovery-timeout 2s");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    expect(&killed, "ending", "it is");
+    while (state_of(&killed) != 'Z')
+        nap(1);
+    stop(&killed); /* what is left of it: else its thread finds the ledger again */
+    say(&needy, "take 512");
+    nap(_i);
+    ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
+/* So does who is killed, at whatever moment, before it was heard of. */
+START_TEST(test_who_dies_before_it_is_asked_gives_all) {
+    struct child killed, needy;
+
+    start(&killed, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 14; i++)
+        expect(&killed, "take 64", "WEIR_OK");
+    stop(&killed);
+    say(&needy, "take 512");
+    nap(_i);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
@@ -1741,6 +1820,8 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
     tcase_add_test(silent, test_who_dies_asked_gives_all);
+    tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 399, 401);
+    tcase_add_loop_test(silent, test_who_dies_before_it_is_asked_gives_all, 8, 22);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
     tcase_add_loop_test(contexts, test_a_context_beside_idle_reserve, 0, 3);
     tcase_add_loop_test(contexts, test_contexts_beside_preallocated_shares, 0, 2);

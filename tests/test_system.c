@@ -79,7 +79,9 @@ START_TEST(a_process_that_is_stopped) {
 END_TEST
 
 /* 4,000 for the start, as the kernel writes it. */
-#define FIELDS(threads) " 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
+#define ALL_FIELDS(flags, threads)                                                                 \
+    " 1 2 3 4 5 " flags " 7 8 9 10 11 12 13 14 15 16 " threads " 0 4000 7\n"
+#define FIELDS(threads) ALL_FIELDS("4194304", threads)
 
 START_TEST(what_is_told_of_a_process) {
     static const struct {
@@ -100,6 +102,27 @@ START_TEST(what_is_told_of_a_process) {
         ANSWERS(told[i].start, weir__process_start(getpid()));
         MUST(reads == NULL);
     }
+}
+END_TEST
+
+/* Its bit is 4. */
+START_TEST(a_process_that_is_ending) {
+    static const struct {
+        const char *text;
+        int is;
+    } told[] = {{"7 (name) R" ALL_FIELDS("4194308", "2"), 1},
+                {"7 (name) Z" ALL_FIELDS("4194308", "2"), 1},
+                {"7 (name) Z" ALL_FIELDS("4194308", "1"), 0}, /* it has ended */
+                {"7 (name) S" ALL_FIELDS("4194304", "2"), 0},
+                {"7 (name) S 1 2 3", 0}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++)
+        for (uint64_t began = 3999; began <= 4001; began++) {
+            reads = told[i].text;
+            reads_bytes = strlen(told[i].text);
+            ANSWERS(told[i].is && began == 4000, weir__process_is_ending(getpid(), began));
+        }
+    ANSWERS(0, weir__process_is_ending(getpid(), weir__process_start(getpid())));
 }
 END_TEST
 
@@ -380,6 +403,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_process_that_cannot_be_asked);
     tcase_add_test(tests, a_process_that_is_stopped);
     tcase_add_test(tests, what_is_told_of_a_process);
+    tcase_add_test(tests, a_process_that_is_ending);
     tcase_add_test(tests, a_namespace_that_cannot_be_told);
     tcase_add_test(tests, the_words_of_a_command);
 #endif

@@ -324,8 +324,9 @@ typedef struct weir_options {
 
     /* WEIR_SWITCH_.  Default on: the user's processes that have memory of one GPU know of each other, through a
      * file of a few pages in the runtime folder.  A request for which the device has no memory has the others
-     * give back what they hold idle, for a tenth of recovery_timeout_ms at most.  off: none of it.  On a device
-     * model nobody else is there, unless WEIR_MODEL_SHARED says so. */
+     * give back what they hold idle, for a tenth of recovery_timeout_ms at most, or for all of it while one that
+     * was killed is not gone yet.  off: none of it.  On a device model nobody else is there, unless
+     * WEIR_MODEL_SHARED says so. */
     int ledger;
     /* From 1 to 1000, 100 by default: of processes that could give, those of the lowest are asked first. */
     uint32_t priority;
