@@ -291,6 +291,7 @@ script_tests = \
 	tests/conformance-cuda
 dist_check_SCRIPTS = $(script_tests)
 EXTRA_DIST += \
+	tests/blocks.h \
 	tests/calls.h \
 	tests/deny.h \
 	tests/adapters_throw.cc \

@@ -18,6 +18,7 @@
 
 #include "ahead.h"
 #include "allocator_internal.h"
+#include "blocks.h"
 #include "calls.h"
 #include "logged.h"
 
@@ -62,13 +63,6 @@ static weir_allocator *make(const struct weir_driver *table, int way, uint64_t l
     weir_options options = options_for(way, low, high);
 
     return make_on(table, &options);
-}
-
-static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    return block;
 }
 
 static uint64_t idle_of(weir_allocator *a) {

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "allocator_internal.h"
+#include "blocks.h"
 #include "calls.h"
 #include "drop_in.h"
 #include "result.h"
@@ -64,21 +65,6 @@ static weir_options plain(int kind, size_t limit) {
     options.recovery_timeout_ms = UINT32_MAX;
     options.front = front;
     return options;
-}
-
-static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    return block;
-}
-
-static void give(weir_allocator *a, void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
-}
-
-static uint64_t reserve(weir_allocator *a) {
-    return stats_of(a).reserve;
 }
 
 static void destroy(weir_allocator *a) {

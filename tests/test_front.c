@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "allocator_internal.h"
+#include "blocks.h"
 #include "calls.h"
 #include "held.h"
 #include "refuse.h"
@@ -71,18 +72,6 @@ static weir_allocator *make_plain(int kind) {
     weir_options options = plain(kind);
 
     return make(&options);
-}
-
-static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    MUST(block != NULL);
-    return block;
-}
-
-static void give(weir_allocator *a, void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
 }
 
 /* Nothing is live: after the device has been waited for, a trim leaves nothing. */

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "blocks.h"
 #include "calls.h"
 #include "every_kind.h"
 
@@ -51,13 +52,6 @@ static void end(weir_allocator *a) {
     check_identities(a);
     OK(weir_allocator_destroy(a));
     check_model();
-}
-
-static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    return block;
 }
 
 enum { PIECES = 12 };

@@ -10,6 +10,7 @@
 #include "model_device.h"
 
 #include "allocator_internal.h"
+#include "blocks.h"
 #include "calls.h"
 #include "refuse.h"
 
@@ -43,21 +44,6 @@ static weir_allocator *plain(int packing, size_t limit) {
     weir_options options = packed(packing, limit);
 
     return make(driver, &options);
-}
-
-static void *take(weir_allocator *a, size_t bytes, CUstream stream) {
-    void *block = NULL;
-
-    OK(weir_alloc(a, bytes, stream, &block));
-    return block;
-}
-
-static void give(weir_allocator *a, void *block, CUstream stream) {
-    OK(weir_free(a, block, stream));
-}
-
-static uint64_t reserve(weir_allocator *a) {
-    return check_identities(a).reserve;
 }
 
 static uint64_t events_of(weir_allocator *a) {
