@@ -386,6 +386,24 @@ int weir__ledger_look(struct weir_ledger *l, const char *device) {
     return 0;
 }
 
+/* What stands in a slot.  1, if it is whole.  The caller holds the lock. */
+static int read_slot(const struct weir_ledger *l, int number, struct slot *out) {
+    return pread(l->file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
+           out->sum != 0 && out->sum == sum_of(&out->entry);
+}
+
+/* Is somebody who has lost its slot about to end?  Likewise. */
+static int any_ending(const struct weir_ledger *l) {
+    struct slot slot;
+    int any = 0;
+
+    for (int i = 0; i < WEIR_LEDGER_SLOTS && !any; i++)
+        any = read_slot(l, i, &slot) && !is_locked(l->file, i) &&
+              slot.entry.namespace == l->namespace && l->namespace != 0 &&
+              weir__process_is_ending((pid_t)slot.entry.pid, slot.entry.start);
+    return any;
+}
+
 void weir__ledger_leave(struct weir_ledger *l) {
     static const struct slot nothing;
 
@@ -395,7 +413,8 @@ void weir__ledger_leave(struct weir_ledger *l) {
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file); /* of two that leave at once one finds itself alone */
         if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
-            (void)unname(l, l->file);
+            if (!any_ending(l)) /* who comes is to know of it */
+                (void)unname(l, l->file);
             unlock_slots(l->file);
         }
         close(l->file);
@@ -460,12 +479,6 @@ static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry
     return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
 }
 
-/* What stands in a slot.  1, if it is whole.  The caller holds the lock. */
-static int read_slot(const struct weir_ledger *l, int number, struct slot *out) {
-    return pread(l->file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
-           out->sum != 0 && out->sum == sum_of(&out->entry);
-}
-
 int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entry *out) {
     struct slot slot;
     int is_there = 0;
@@ -485,14 +498,10 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
 }
 
 int weir__ledger_any_ending(struct weir_ledger *l) {
-    struct slot slot;
-    int any = 0;
+    int any;
 
     pthread_mutex_lock(&l->lock);
-    for (int i = 0; i < WEIR_LEDGER_SLOTS && !any && l->file >= 0; i++)
-        any = read_slot(l, i, &slot) && !is_locked(l->file, i) &&
-              slot.entry.namespace == l->namespace && l->namespace != 0 &&
-              weir__process_is_ending((pid_t)slot.entry.pid, slot.entry.start);
+    any = l->file >= 0 && any_ending(l);
     pthread_mutex_unlock(&l->lock);
     return any;
 }

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -379,6 +380,55 @@ START_TEST(test_what_was_left_goes_with_who_looks) {
     expect_count(0, 0);
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+static void *stay(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread. */
+static void be_ending(int ready) {
+    char byte = 0;
+    pthread_t other;
+
+    if (weir__ledger_open(&ledger, DEVICE) != 0 || pthread_create(&other, NULL, stay, NULL) != 0)
+        _exit(1);
+    publish(&ledger, 10);
+    close(ledger.file);
+    munmap(ledger.page, 4096);
+    if (write(ready, &byte, 1) != 1)
+        _exit(1);
+    pthread_exit(NULL);
+}
+
+/* It may still have memory, which who comes is to know. */
+START_TEST(test_it_stays_while_somebody_is_ending) {
+    int ready[2];
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0)
+        be_ending(ready[1]);
+    ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+        while (!weir__ledger_any_ending(&ledger))
+            nap(1000000);
+        weir__ledger_close(&ledger);
+        ck_assert_int_eq(files_in_folder(), 1);
+    }
+    end(pid, SIGKILL);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+    ck_assert(!weir__ledger_any_ending(&ledger));
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+    close(ready[0]);
+    close(ready[1]);
 }
 END_TEST
 
@@ -924,6 +974,7 @@ int main(void) {
     tcase_add_test(going, test_two_that_leave_at_once);
     tcase_add_test(going, test_it_goes_beside_a_child);
     tcase_add_test(going, test_what_was_left_goes_with_who_looks);
+    tcase_add_test(going, test_it_stays_while_somebody_is_ending);
     tcase_add_test(going, test_who_is_stopped_as_it_removes_it);
     tcase_add_test(bad, test_truncated);
     tcase_add_test(bad, test_another_version);
