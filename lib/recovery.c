@@ -260,6 +260,19 @@ uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, str
     return refused->is_captured ? 0 : host->fit(host, ops->largest(engine, refused->stream, 0));
 }
 
+void weir__recovery_refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                           weir_status status, size_t asked, weir_stream stream,
+                           uint64_t waited_ns) {
+    weir_refusal refusal;
+
+    atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
+    read_refusal(ops, engine, host, asked, &refusal);
+    refusal.waited_ns = waited_ns;
+    note_refusal(ops, engine, host, status, stream, &refusal);
+    log_refusal(host, status, &refusal);
+    host->refused(host);
+}
+
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  size_t asked, weir_stream stream, CUdeviceptr *block, int *grew) {
@@ -294,17 +307,8 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
     counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
     atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(refusal.waited_ns, counted),
                               memory_order_relaxed);
-    if (is_refusal(status)) {
-        uint64_t waited = refusal.waited_ns;
-
-        atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
-        read_refusal(ops, engine, host, bytes, &refusal);
-        refusal.asked = asked;
-        refusal.waited_ns = waited;
-        note_refusal(ops, engine, host, status, stream, &refusal);
-        log_refusal(host, status, &refusal);
-        host->refused(host);
-    }
+    if (is_refusal(status))
+        weir__recovery_refuse(ops, engine, host, status, asked, stream, refusal.waited_ns);
     return status;
 }
 
