@@ -326,8 +326,9 @@ static void arena_shed(void *engine, size_t keep, weir_stream stream, uint64_t i
     a->backing->shed(a, keep);
     if (weir__arena_reserve(a) < before) {
         weir__growth_shrunk(&a->cursor, weir__arena_reserve(a));
-        weir__engine_note(a->host, cause, 1, before - keep, before - weir__arena_reserve(a),
-                          weir__engine_since(a->host, started), weir__arena_reserve(a));
+        weir__engine_note(a->host, cause, 1, weir__size_less(before, keep),
+                          before - weir__arena_reserve(a), weir__engine_since(a->host, started),
+                          weir__arena_reserve(a));
     }
     weir__lock_give(&a->lock);
 }

@@ -162,6 +162,12 @@ static int unname(const struct weir_ledger *l, int file) {
     return unlink(l->path) == 0 || errno == ENOENT ? 0 : -1;
 }
 
+/* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
+ * nothing of it. */
+static int is_in_the_way(int error) {
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES || error == EPERM;
+}
+
 /* A sound file with that name, whatever was there.  -1 and errno. */
 static int find_file(const struct weir_ledger *l) {
     int file, error;
@@ -173,8 +179,10 @@ static int find_file(const struct weir_ledger *l) {
         if (file >= 0) {
             error = unname(l, file) == 0 ? ENOENT : errno;
             close(file);
-        } else { /* a link is not followed, but removed like everything else */
-            error = errno == ENOENT || unlink(l->path) == 0 ? ENOENT : errno;
+        } else { /* a link is not followed, but removed like everything else that is none of ours */
+            error = errno;
+            if (is_in_the_way(error))
+                error = unlink(l->path) == 0 ? ENOENT : errno;
         }
         errno = error;
         if (error != ENOENT || make_file(l) != 0)
@@ -222,19 +230,41 @@ static int is_locked(int file, int slot) {
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* A slot; -1 and errno, which is EAGAIN where the file is being removed. */
-static int claim(int file) {
+/* What stands in a slot.  1, if it is whole. */
+static int read_slot(int file, int number, struct slot *out) {
+    return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
+           out->sum != 0 && out->sum == sum_of(&out->entry);
+}
+
+static uint64_t key_of(const struct weir_ledger_entry *entry) {
+    return entry->pid << 32 ^ entry->start;
+}
+
+static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0 &&
+           weir__process_is_ending((pid_t)entry->pid, entry->start);
+}
+
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last: what
+ * stands there is to be known. */
+static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++) {
-        int taken = lock_slots(file, slot, 1);
+    for (int i = 0; i < 2 * WEIR_LEDGER_SLOTS; i++) {
+        int number = i % WEIR_LEDGER_SLOTS, taken = lock_slots(file, number, 1);
+        struct slot left;
 
         if (taken < 0)
             return -1;
-        if (taken == 0) { /* what the last owner left is not ours */
-            (void)!pwrite(file, &nothing, sizeof nothing, place_of(slot));
-            return slot;
+        if (taken > 0)
+            continue;
+        if (i < WEIR_LEDGER_SLOTS && read_slot(file, number, &left) && is_ending(l, &left.entry)) {
+            unlock_slots(file); /* it has no other */
+            continue;
         }
+        /* what the last owner left is not ours */
+        (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+        return number;
     }
     errno = is_being_removed(file) ? EAGAIN : EUSERS;
     return -1;
@@ -254,13 +284,13 @@ static int map_bell(struct weir_ledger *l, int file) {
 /* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
  * nobody: after a while its name is taken by a fresh one. */
 static int attach(struct weir_ledger *l) {
-    int file = -1, slot = l->slot, error, removals = 0;
+    int file, slot, error, removals = 0;
 
     for (int i = 0; i < TRIES;) {
         file = find_file(l);
         if (file < 0)
             return -1;
-        slot = claim(file);
+        slot = claim(l, file);
         if (slot >= 0 && is_sound(file) && map_bell(l, file) == 0) {
             l->file = file;
             l->slot = slot;
@@ -386,22 +416,15 @@ int weir__ledger_look(struct weir_ledger *l, const char *device) {
     return 0;
 }
 
-/* What stands in a slot.  1, if it is whole.  The caller holds the lock. */
-static int read_slot(const struct weir_ledger *l, int number, struct slot *out) {
-    return pread(l->file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
-           out->sum != 0 && out->sum == sum_of(&out->entry);
-}
-
-/* Is somebody who has lost its slot about to end?  Likewise. */
-static int any_ending(const struct weir_ledger *l) {
+/* Of somebody who has lost its slot and is about to end.  0: nobody, or only `but`.  Likewise. */
+static uint64_t ending(const struct weir_ledger *l, uint64_t but) {
     struct slot slot;
-    int any = 0;
 
-    for (int i = 0; i < WEIR_LEDGER_SLOTS && !any; i++)
-        any = read_slot(l, i, &slot) && !is_locked(l->file, i) &&
-              slot.entry.namespace == l->namespace && l->namespace != 0 &&
-              weir__process_is_ending((pid_t)slot.entry.pid, slot.entry.start);
-    return any;
+    for (int i = 0; i < WEIR_LEDGER_SLOTS; i++)
+        if (i != l->slot && read_slot(l->file, i, &slot) && !is_locked(l->file, i) &&
+            key_of(&slot.entry) != but && is_ending(l, &slot.entry))
+            return key_of(&slot.entry);
+    return 0;
 }
 
 void weir__ledger_leave(struct weir_ledger *l) {
@@ -411,10 +434,10 @@ void weir__ledger_leave(struct weir_ledger *l) {
     if (l->file >= 0) {
         if (l->slot >= 0)
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
-        unlock_slots(l->file); /* of two that leave at once one finds itself alone */
-        if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
-            if (!any_ending(l)) /* who comes is to know of it */
-                (void)unname(l, l->file);
+        unlock_slots(l->file);   /* of two that leave at once one finds itself alone */
+        if (ending(l, 0) == 0 && /* else who comes is to know of it */
+            lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+            (void)unname(l, l->file);
             unlock_slots(l->file);
         }
         close(l->file);
@@ -487,7 +510,7 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     for (int i = 0; i < TRIES && !is_there && l->file >= 0; i++) {
         if (number != l->slot && !is_locked(l->file, number))
             break;
-        is_there = read_slot(l, number, &slot);
+        is_there = read_slot(l->file, number, &slot);
     }
     pthread_mutex_unlock(&l->lock);
     if (!is_there || has_ended(l, &slot.entry))
@@ -497,13 +520,13 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     return 1;
 }
 
-int weir__ledger_any_ending(struct weir_ledger *l) {
-    int any;
+uint64_t weir__ledger_ending(struct weir_ledger *l, uint64_t but) {
+    uint64_t key;
 
     pthread_mutex_lock(&l->lock);
-    any = l->file >= 0 && any_ending(l);
+    key = l->file >= 0 ? ending(l, but) : 0;
     pthread_mutex_unlock(&l->lock);
-    return any;
+    return key;
 }
 
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {

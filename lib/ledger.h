@@ -90,9 +90,9 @@ void weir__ledger_close(struct weir_ledger *l);
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry);
 /* 1: that slot is of a process that lives, and its entry is copied. */
 int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry *out);
-/* 1: somebody who has lost its slot is still about to end, so that the device may not have its memory back yet.  Not
- * told of processes of another namespace of pids. */
-int weir__ledger_any_ending(struct weir_ledger *l);
+/* Somebody who has lost its slot is still about to end, so that the device may not have its memory back yet: what it is
+ * known by; 0: nobody, or only `but`.  Not told of processes of another namespace of pids. */
+uint64_t weir__ledger_ending(struct weir_ledger *l, uint64_t but);
 /* 1: the process of that entry is stopped, as far as its pid tells here. */
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry);
 int weir__ledger_slot(struct weir_ledger *l);

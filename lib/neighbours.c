@@ -37,6 +37,8 @@
 #define MILLISECOND UINT64_C(1000000)
 /* How long one that did not answer is left alone. */
 #define SILENCE_NS (2000 * MILLISECOND)
+/* How long one that is ending is waited for, in all requests. */
+#define ENDING_NS (2000 * MILLISECOND)
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
  * process that was killed does not end. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
@@ -66,6 +68,7 @@ struct weir_neighbours {
 
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
+    uint64_t ending, ending_since; /* whom the ledger told of last, 0: nobody, and when first */
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -490,6 +493,20 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     return picked;
 }
 
+/* Is somebody about to end, and has not been for long?  Of one that does not come to its end (its driver does not) no
+ * memory is to be expected.  The caller holds `asking'. */
+static int is_any_ending(struct weir_neighbours *n) {
+    uint64_t now = weir__ledger_now();
+    int is_late = n->ending != 0 && now - n->ending_since > ENDING_NS;
+    uint64_t key = weir__ledger_ending(&n->ledger, is_late ? n->ending : 0);
+
+    if (key != 0 && key != n->ending) {
+        n->ending = key;
+        n->ending_since = now;
+    }
+    return key != 0;
+}
+
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
                                          uint64_t deadline) {
     struct candidate all[WEIR_LEDGER_SLOTS], *some[WEIR_LEDGER_ASKS];
@@ -513,7 +530,7 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
         answers.given += ask_some(n, some, picked, asks,
                                   smaller(deadline, weir__ledger_now() + round), &answers.late);
     }
-    answers.ending = answers.given < bytes && weir__ledger_any_ending(&n->ledger);
+    answers.ending = answers.given < bytes && is_any_ending(n);
     answers.awaited |= answers.late || answers.ending;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;

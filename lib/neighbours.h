@@ -64,7 +64,9 @@ struct weir_answers {
     /* Nor has it answered another request since this one began, or there was no time to ask it, or it is ending: it may
      * still give. */
     int awaited;
-    int ending; /* somebody is ending, and what it had is not the device's yet; not looked for if enough was given */
+    /* Somebody is ending, and what it had is not the device's yet; not looked for if enough was given.  One that is still
+     * there after two seconds counts no more. */
+    int ending;
 };
 
 /* Of who asks for a context; zeroed: it has not yet. */

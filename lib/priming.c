@@ -224,8 +224,8 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, int late,
     device_free = weir__engine_device_free(p->host);
     if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
-    if (host->options.prealloc.kind == WEIR_AMOUNT_SHARE && device_free >= host->apart &&
-        device_free - host->apart < unit_of(p)) {
+    if (host->options.prealloc.kind == WEIR_AMOUNT_SHARE &&
+        weir__size_less(device_free, host->apart) < unit_of(p)) {
         weir__bytes_show(host->apart, bytes, sizeof bytes);
         snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
         return;

@@ -60,6 +60,13 @@ static int has_name(int file) {
     return fstat(file, &is) != 0 || is.st_nlink > 0;
 }
 
+static int is_at(int file, const char *path) {
+    struct stat is, named;
+
+    return fstat(file, &is) == 0 && lstat(path, &named) == 0 && is.st_ino == named.st_ino &&
+           is.st_dev == named.st_dev;
+}
+
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     while (!lock->held) {
         if (lock->file < 0)
@@ -79,7 +86,8 @@ void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->file < 0)
         return;
     if (lock->held) {
-        (void)unlink(lock->path);
+        if (is_at(lock->file, lock->path)) /* else somebody has swept it, and another is there */
+            (void)unlink(lock->path);
         (void)flock(lock->file, LOCK_UN); /* a child of fork may have the file too */
     }
     close(lock->file);

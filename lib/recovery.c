@@ -31,6 +31,8 @@
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)
+/* Where one that is ending is waited for, which takes the driver a tenth of a second. */
+#define ENDING_PAUSE_NS UINT64_C(10000000)
 /* What engines may have to grow by for a small request. */
 #define UNIT ((uint64_t)32 << 20)
 /* Of the deadline, what others have; all of it where one of them is ending. */
@@ -166,8 +168,8 @@ static weir_status ask_others(const struct weir_engine *ops, void *engine, struc
 }
 
 /* Who was killed a moment ago may still hold memory, and others may need less by now. */
-static void wait_for_neighbours(void) {
-    nanosleep(&(struct timespec){0, LONGEST_PAUSE_NS}, NULL);
+static void wait_for_neighbours(uint64_t pause_ns) {
+    nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
 /* Nobody has given: is there nobody who may?  `room` is what others may keep; *alone: until when those who have left
@@ -175,10 +177,12 @@ static void wait_for_neighbours(void) {
  * waited for, and may be killed meanwhile. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t now,
                        uint64_t *alone) {
+    if (answers->kept != UINT64_MAX) {
+        *alone = 0;
+        return room < answers->kept;
+    }
     if (answers->ending)
         return 0;
-    if (answers->kept != UINT64_MAX)
-        return room < answers->kept;
     if (*alone == 0)
         *alone = now + ALONE_NS;
     return now > *alone;
@@ -191,7 +195,8 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
     uint64_t now, missing, first = began, alone = 0, all = host->device_total - host->leave;
-    int result_before = weir__driver_result, has_asked = 0;
+    uint64_t pause = LONGEST_PAUSE_NS;
+    int result_before = weir__driver_result, has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
     weir_refusal figures;
 
@@ -208,14 +213,17 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
-        if (answers.given == 0 &&
+        has_ended =
+            was_ending && !answers.ending; /* and its memory has come free since the last try */
+        was_ending = answers.ending;
+        if (answers.given == 0 && !has_ended &&
             nobody_will(&answers, weir__size_less(all, figures.in_use + bytes), now, &alone))
             break;
-        if (answers.ending) /* which surely ends */
-            until = first + deadline_ns(host);
-        if (answers.given == 0)
-            wait_for_neighbours();
-        else /* it was in parts of units, or others were first */
+        until = first + deadline_ns(host) / (answers.ending ? 1 : NEIGHBOURS_PART);
+        pause = answers.ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
+        if (answers.given == 0 && !has_ended)
+            wait_for_neighbours(pause);
+        else if (answers.given > 0) /* it was in parts of units, or others were first */
             most = weir__size_smaller(most * 2, host->device_total);
         *asked = has_asked = 1;
         why = try_again(ops, engine, host, bytes, stream, block, grew);

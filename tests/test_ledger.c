@@ -22,6 +22,7 @@
 #include "holder.h"
 #include "ledger.h"
 #include "support.h"
+#include "who.h"
 
 #define DEVICE "00112233445566778899aabbccddeeff"
 
@@ -417,20 +418,77 @@ START_TEST(test_it_stays_while_somebody_is_ending) {
     ck_assert_int_eq(read(ready[0], &byte, 1), 1);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
-        while (!weir__ledger_any_ending(&ledger))
+        while (weir__ledger_ending(&ledger, 0) == 0)
             nap(1000000);
         weir__ledger_close(&ledger);
         ck_assert_int_eq(files_in_folder(), 1);
     }
     end(pid, SIGKILL);
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
-    ck_assert(!weir__ledger_any_ending(&ledger));
+    ck_assert(weir__ledger_ending(&ledger, 0) == 0);
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
     close(ready[0]);
     close(ready[1]);
 }
 END_TEST
+
+static void *ask_of_itself(void *ready) {
+    char is_it;
+
+    while (!weir__process_is_ending(getpid(), ledger.start))
+        nap(1000000);
+    is_it = weir__ledger_ending(&ledger, 0) != 0;
+    if (write(*(int *)ready, &is_it, 1) != 1)
+        _exit(1);
+    _exit(0);
+}
+
+/* Whose first thread has ended, as the others go on, does not wait for itself. */
+START_TEST(test_who_asks_is_not_ending) {
+    int ready[2];
+    char is_it = 1;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    pid = fork();
+    if (pid == 0) {
+        pthread_t other;
+
+        if (weir__ledger_open(&ledger, DEVICE) != 0)
+            _exit(1);
+        publish(&ledger, 10);
+        if (pthread_create(&other, NULL, ask_of_itself, &ready[1]) != 0)
+            _exit(1);
+        pthread_exit(NULL);
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &is_it, 1), 1);
+    ck_assert_int_eq(is_it, 0);
+    close(ready[0]);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Who cannot open it does not remove it: others are in there. */
+START_TEST(test_who_cannot_open_it_leaves_it) {
+    static const int with[] = {EMFILE, ENFILE, ENOMEM, EINTR, EIO};
+    struct weir_ledger other;
+
+    open_ledger(&ledger);
+    for (size_t i = 0; i < sizeof with / sizeof with[0]; i++) {
+        memset(&other, 0, sizeof other);
+        deny("open", 2, 0, with[i]); /* the first is of what tells when it began */
+        ck_assert_int_eq(weir__ledger_open(&other, DEVICE), -1);
+        ck_assert_int_eq(errno, with[i]);
+        ck_assert_uint_eq(deny_none(), 1);
+        ck_assert(has_its_name(&ledger));
+    }
+    weir__ledger_close(&ledger);
+}
+END_TEST
+#endif
 
 /* All slots, as one has that removes the file. */
 static int have_all(uint64_t unused) {
@@ -975,6 +1033,10 @@ int main(void) {
     tcase_add_test(going, test_it_goes_beside_a_child);
     tcase_add_test(going, test_what_was_left_goes_with_who_looks);
     tcase_add_test(going, test_it_stays_while_somebody_is_ending);
+    tcase_add_test(going, test_who_asks_is_not_ending);
+#ifdef CAN_DENY
+    tcase_add_test(going, test_who_cannot_open_it_leaves_it);
+#endif
     tcase_add_test(going, test_who_is_stopped_as_it_removes_it);
     tcase_add_test(bad, test_truncated);
     tcase_add_test(bad, test_another_version);

@@ -1262,23 +1262,64 @@ START_TEST(test_who_dies_asked_gives_all) {
 }
 END_TEST
 
-/* It is known to be ending by then, and what it had is waited for, longer than anybody would be who lives. */
+/* A process that has so much, and is ending: of which the thread is stopped, else it would find the ledger again. */
+static void start_ending(struct child *c, unsigned mib, struct child *also) {
+    start(c, "0");
+    if (also)
+        start(also, "0 recovery-timeout 2s");
+    for (unsigned taken = 0; taken < mib; taken += 64)
+        expect(c, "take 64", "WEIR_OK");
+    expect(c, "ending", "it is");
+    while (state_of(c) != 'Z')
+        nap(1);
+    stop(c);
+}
+
+/* It is known to be ending by then, also to one that has come since, and what it had is waited for, longer than anybody
+ * would be who lives. */
 START_TEST(test_who_is_ending_is_waited_for) {
     struct child killed, needy;
 
-    start(&killed, "0");
-    start(&needy, "0 recovery-timeout 2s");
-    for (int i = 0; i < 14; i++)
-        expect(&killed, "take 64", "WEIR_OK");
-    expect(&killed, "ending", "it is");
-    while (state_of(&killed) != 'Z')
-        nap(1);
-    stop(&killed); /* what is left of it: else its thread finds the ledger again */
+    start_ending(&killed, 896, _i == 0 ? &needy : NULL);
+    if (_i == 1)
+        start(&needy, "0 recovery-timeout 2s");
     say(&needy, "take 512");
-    nap(_i);
+    nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
+}
+END_TEST
+
+/* Where the living keep too much in any case. */
+START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
+    struct child ending, needy, busy;
+    uint64_t began;
+
+    start_ending(&ending, 64, NULL);
+    start(&busy, "0");
+    start(&needy, "0");
+    for (int i = 0; i < 10; i++)
+        expect(&busy, "take 64", "WEIR_OK");
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
+    end_by(&ending, SIGKILL);
+}
+END_TEST
+
+/* Nor for ever, where it does not come to its end. */
+START_TEST(test_who_does_not_come_to_its_end) {
+    struct child ending, needy;
+    uint64_t began;
+
+    start_ending(&ending, 896, &needy);
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    nap(500);
+    began = now_ms();
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000);
+    end_by(&ending, SIGKILL);
 }
 END_TEST
 
@@ -1933,7 +1974,9 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_others_give_beside_a_stopped_one);
     tcase_add_test(silent, test_a_killed_one_leaves_its_memory);
     tcase_add_test(silent, test_who_dies_asked_gives_all);
-    tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 399, 401);
+    tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 0, 2);
+    tcase_add_test(silent, test_who_is_ending_is_not_waited_for_in_vain);
+    tcase_add_test(silent, test_who_does_not_come_to_its_end);
     tcase_add_loop_test(silent, test_who_dies_before_it_is_asked_gives_all, 8, 22);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
     tcase_add_loop_test(contexts, test_a_context_beside_idle_reserve, 0, 3);
