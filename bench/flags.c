@@ -266,6 +266,25 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
            !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
 }
 
+/* There is none yet. */
+static void tell_first_profile(const struct weir_cli_settings *settings) {
+    const char *path = settings->options.profile;
+    char amount[WEIR_SHOW_BYTES];
+
+    if (!weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC)) {
+        fprintf(stderr,
+                "weir: profile %s: there is none yet: this run makes it, and the next one "
+                "preallocates what it says\n",
+                path);
+        return;
+    }
+    weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    fprintf(stderr,
+            "weir: profile %s: there is none yet: this run makes it; what is preallocated says %s "
+            "'%s', as long as that is set\n",
+            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+}
+
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
     const char *path = settings->options.profile, *why;
     const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
@@ -282,10 +301,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
               : errno == ENOENT               ? "there is no such folder"
                                               : strerror(errno);
         if (!why && makes)
-            fprintf(stderr,
-                    "weir: profile %s: there is none yet: this run makes it, and the next one "
-                    "preallocates what it says\n",
-                    path);
+            tell_first_profile(settings);
     }
     return !why ? 0
                 : complain(

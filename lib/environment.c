@@ -14,8 +14,9 @@
  *                                   anything else  fraction of total
  *     a fraction is set                            that fraction of total
  * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
- * wins over PREALLOCATE=false because it is the more special request of the two.  The platform
- * engine has no reserve, so none of this touches it.
+ * wins over PREALLOCATE=false because it is the more special request of the two.  "None" is a word about the
+ * framework's own preallocation: where a profile of weir's is named, that decides.  The platform engine has no reserve,
+ * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
  * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which is
@@ -376,6 +377,10 @@ static const char *compat_prealloc(const struct compat *compat, weir_amount *amo
     return compat->fraction_name;
 }
 
+static int has_profile(const weir_options *options) {
+    return options->profile && strcmp(options->profile, "off") != 0;
+}
+
 static void apply_compat(struct reading *reading, const struct compat *compat) {
     weir_options *options = &reading->options;
     const char **of = reading->sources.of;
@@ -391,7 +396,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         }
     }
     if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
-        options->engine == WEIR_ENGINE_PLATFORM)
+        options->engine == WEIR_ENGINE_PLATFORM || (amount.value == 0 && has_profile(options)))
         return;
     options->prealloc = amount;
     options->prealloc.reserved = amount.value > 0 ? compat_number(prealloc_name) : 0;

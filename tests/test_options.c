@@ -1647,6 +1647,28 @@ START_TEST(test_both_fractions) {
 }
 END_TEST
 
+/* That a framework preallocates nothing itself is no word about what earlier runs needed; that it does is. */
+START_TEST(test_profile_and_compatibility) {
+    int place = _i / 4;
+    int none = _i % 4 < 2;
+
+    set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", place == WEIR_PLACE_OWN ? NULL : "cuda_async");
+    if (_i % 2 == 0)
+        set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", none ? "false" : "true");
+    else
+        set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", none ? "0" : "-1");
+    set_variable("WEIR_PROFILE", "runs");
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, NULL, 0),
+                     WEIR_OK);
+    ck_assert_int_eq(weir__option_is_set(&options, WEIR_SETTING_PREALLOC), !none);
+    setup();
+    set_variable("WEIR_PROFILE", "off");
+    set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "false");
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, WEIR_PLACE_TELLS, 0, NULL, 0), WEIR_OK);
+    ck_assert(weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
+}
+END_TEST
+
 #define TF_ACCEPTS "a whole number of bytes, -1 "
 #define FRACTION_ACCEPTS "a fraction above 0 and at most 1, such as .75"
 
@@ -2093,6 +2115,7 @@ static TCase *environment_tests(void) {
     tcase_add_test(tests, test_words_of_preallocate);
     tcase_add_test(tests, test_fractions);
     tcase_add_test(tests, test_both_fractions);
+    tcase_add_loop_test(tests, test_profile_and_compatibility, 0, 4 * (WEIR_PLACE_TELLS + 1));
     LOOP(tests, test_bad_compatibility_variable, bad_compat);
     tcase_add_test(tests, test_largest_tf_value);
     LOOP(tests, test_engine_by_compatibility, engine_truth);
