@@ -308,12 +308,13 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
     weir_status status =
         read_engine(reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
                     "platform, default and bfc (the arena), and cuda_async (the pool)",
-                    "default, bfc, platform or cuda_async");
+                    "default, bfc, platform, cuda_async, vmm or address");
 
     if (status != WEIR_OK)
         return status;
     return read_engine(reading, compat, TF_ALLOCATOR, tf, &compat->tf_asks_pools,
-                       "cuda_malloc_async (the pool)", "cuda_malloc_async");
+                       "cuda_malloc_async (the pool)",
+                       "cuda_malloc_async, cuda_malloc or memory_guard");
 }
 
 static weir_status read_allow_growth(struct reading *reading, struct compat *compat) {

@@ -1671,6 +1671,7 @@ END_TEST
 
 #define TF_ACCEPTS "a whole number of bytes, -1 "
 #define FRACTION_ACCEPTS "a fraction above 0 and at most 1, such as .75"
+#define XLA_ACCEPTS "default, bfc, platform, cuda_async, vmm or address"
 
 static const struct {
     const char *variable, *value, *reason, *accepts;
@@ -1693,10 +1694,10 @@ static const struct {
     {"XLA_PYTHON_CLIENT_MEM_FRACTION", "nan", "not a number", FRACTION_ACCEPTS},
     {"XLA_PYTHON_CLIENT_MEM_FRACTION", "0,75", "plain decimal", FRACTION_ACCEPTS},
     {"XLA_CLIENT_MEM_FRACTION", "1.5", "more than 1", FRACTION_ACCEPTS},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "", "empty", "default, bfc, platform or cuda_async"},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "pool", "no such", "default, bfc, platform or cuda_async"},
-    {"TF_GPU_ALLOCATOR", "", "empty", "cuda_malloc_async"},
-    {"TF_GPU_ALLOCATOR", "async", "no such", "cuda_malloc_async"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "", "empty", XLA_ACCEPTS},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "pool", "no such", XLA_ACCEPTS},
+    {"TF_GPU_ALLOCATOR", "", "empty", "cuda_malloc_async, cuda_malloc or memory_guard"},
+    {"TF_GPU_ALLOCATOR", "async", "no such", "cuda_malloc_async, cuda_malloc or memory_guard"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "", "empty", "true or false"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "yes", "no switch", "true or false"},
 };
