@@ -333,30 +333,28 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* What a framework that takes its memory elsewhere preallocates there is its own.  TensorFlow's bytes are those of its
- * allocator of CUDA's pools, which JAX has too. */
-static void leave_to_frameworks(struct compat *compat) {
-    if (!compat->jax_asks_pools) {
-        compat->preallocate = NOT_SET;
-        compat->fraction = 0;
-        compat->fraction_name = NULL;
-    }
-    if (!compat->jax_asks_pools && !compat->tf_asks_pools)
-        compat->tf_prealloc = NOT_SET;
+/* What a framework that takes its memory elsewhere preallocates there is its own, by values that may mean nothing to
+ * weir: JAX takes a fraction above 1 of unified memory.  TensorFlow's bytes are those of its allocator of CUDA's pools,
+ * which JAX has too. */
+static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
+    int is_own = reading->place == WEIR_PLACE_OWN;
+    weir_status status = WEIR_OK;
+
+    if (is_own || compat->jax_asks_pools || compat->tf_asks_pools)
+        status = read_tf_prealloc(reading, compat);
+    if (status != WEIR_OK || (!is_own && !compat->jax_asks_pools))
+        return status;
+    read_preallocate(compat);
+    return read_fraction(reading, compat);
 }
 
 static weir_status read_compat(struct reading *reading, struct compat *compat) {
-    weir_status status = read_tf_prealloc(reading, compat);
+    weir_status status = read_engines(reading, compat);
 
-    read_preallocate(compat);
     if (status == WEIR_OK)
-        status = read_fraction(reading, compat);
-    if (status == WEIR_OK)
-        status = read_engines(reading, compat);
+        status = read_preallocations(reading, compat);
     if (status == WEIR_OK)
         status = read_allow_growth(reading, compat);
-    if (reading->place != WEIR_PLACE_OWN)
-        leave_to_frameworks(compat);
     return status;
 }
 

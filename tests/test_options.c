@@ -1863,6 +1863,35 @@ START_TEST(test_mistakes_in_a_users_place) {
 }
 END_TEST
 
+/* Where weir does not preallocate by it, its own program judges it. */
+START_TEST(test_what_a_framework_alone_reads) {
+    static const struct {
+        enum weir_place place;
+        const char *x, *t, *variable, *value;
+        int is_good;
+    } cases[] = {
+        {USER, NULL, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 1},
+        {USER, NULL, "cuda_malloc_async", "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 1},
+        {USER, "cuda_async", NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 0},
+        {TELLS, "bfc", NULL, "XLA_CLIENT_MEM_FRACTION", "4.0", 1},
+        {TELLS, NULL, NULL, "XLA_CLIENT_MEM_FRACTION", "4.0", 0},
+        {USER, NULL, NULL, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 1},
+        {TELLS, "bfc", "cuda_malloc", "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 1},
+        {TELLS, "bfc", NULL, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 0},
+    };
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        setup();
+        set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", cases[i].x);
+        set_variable("TF_GPU_ALLOCATOR", cases[i].t);
+        set_variable(cases[i].variable, cases[i].value);
+        ck_assert_int_eq(
+            weir__options_from_env(&options, NULL, cases[i].place, 0, message, sizeof message),
+            cases[i].is_good ? WEIR_OK : WEIR_E_PARSE);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------- warnings ---- */
 
 static enum weir_place read_in = WEIR_PLACE_OWN;
@@ -2122,6 +2151,7 @@ static TCase *environment_tests(void) {
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     LOOP(tests, test_compatibility_in_a_users_place, place_truth);
     tcase_add_test(tests, test_mistakes_in_a_users_place);
+    tcase_add_test(tests, test_what_a_framework_alone_reads);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
     tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 6);
