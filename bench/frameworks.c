@@ -6,7 +6,7 @@
  * 2.9 on, and PYTORCH_CUDA_ALLOC_CONF before; newer ones read the old name where the new one is not
  * set, so a value under one of them is the base of both.  What is on a program's mind stays: a named
  * allocator or backend is never replaced, though weir then serves less; only that is said.  Nor is JAX kept from
- * preallocating then: what its own allocator takes is its own.
+ * preallocating then, or where weir does not preallocate by its variables: what it takes itself is its own.
  *
  * A list of PyTorch's options is NAME:VALUE,... where a value may be a list in brackets.
  * expandable_segments is a way of the native backend, which the other one lacks: it is left out.
@@ -37,8 +37,9 @@ static void note_elsewhere(const char *name, const char *who, int serves_plain, 
 }
 
 /* JAX takes the word in any case. */
-static int tell_jax(put_function *put, void *to, int serves_plain, FILE *notes) {
+static int tell_jax(put_function *put, void *to, int serves_plain, int preallocates, FILE *notes) {
     static const char name[] = "XLA_PYTHON_CLIENT_ALLOCATOR", pools[] = "cuda_async";
+    static const char preallocate[] = "XLA_PYTHON_CLIENT_PREALLOCATE";
     const char *is = set_value(name);
 
     if (is && strcasecmp(is, pools) != 0) {
@@ -46,8 +47,13 @@ static int tell_jax(put_function *put, void *to, int serves_plain, FILE *notes) 
         fputs(", and what it preallocates is its own", notes);
         return 0;
     }
-    return put_if_unset(put, to, name, pools) ||
-           put_if_unset(put, to, "XLA_PYTHON_CLIENT_PREALLOCATE", "false");
+    if (put_if_unset(put, to, name, pools) != 0)
+        return 1;
+    if (preallocates)
+        return put_if_unset(put, to, preallocate, "false");
+    if (!set_value(preallocate))
+        fprintf(notes, "; WEIR_COMPAT=0: JAX preallocates, by its own variables");
+    return 0;
 }
 
 static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *notes) {
@@ -145,7 +151,7 @@ static int tell_torch(put_function *put, void *to, FILE *notes) {
 }
 
 int frameworks_tell(int (*put)(void *to, const char *name, const char *value), void *to,
-                    int serves_plain, FILE *notes) {
-    return tell_jax(put, to, serves_plain, notes) ||
+                    int serves_plain, int preallocates, FILE *notes) {
+    return tell_jax(put, to, serves_plain, preallocates, notes) ||
            tell_tensorflow(put, to, serves_plain, notes) || tell_torch(put, to, notes);
 }

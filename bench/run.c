@@ -28,6 +28,7 @@
 #include "jsonfile.h"
 #include "preloading.h"
 #include "report.h"
+#include "text.h"
 
 #define LIBRARY "libweir-preload.so"
 
@@ -152,9 +153,19 @@ static int put_preload(struct run *run, const char *library) {
     return failed;
 }
 
+/* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */
+static int is_compatible(void) {
+    const char *value = getenv("WEIR_COMPAT");
+    struct weir_problem problem;
+    int on = 1;
+
+    return !value || !weir__switch_read(value, &on, &problem) || on;
+}
+
 static int set_environment(struct run *run, const char *library) {
     char *said = NULL, *notes = NULL;
     size_t said_bytes, notes_bytes;
+    int compatible = is_compatible();
     FILE *file = open_memstream(&notes, &notes_bytes);
     int failed;
 
@@ -163,7 +174,7 @@ static int set_environment(struct run *run, const char *library) {
              put_run(run) != 0;
     if (!failed && !run->no_env)
         failed = put(run, "WEIR_COMPAT", "0") != 0 ||
-                 frameworks_tell(put, run, run->serve_malloc, file) != 0;
+                 frameworks_tell(put, run, run->serve_malloc, compatible, file) != 0;
     if (run->said)
         failed |= fclose(run->said) != 0;
     if (file)
