@@ -153,6 +153,18 @@ static int put_preload(struct run *run, const char *library) {
     return failed;
 }
 
+/* What a variable of another program's has weir preallocate. */
+static void note_prealloc(const struct run *run, FILE *notes) {
+    const weir_options *options = &run->settings.options;
+    const char *name = weir__compat_name(options->prealloc.reserved);
+    char amount[WEIR_SHOW_BYTES];
+
+    if (!name)
+        return;
+    weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    frameworks_note_prealloc(name, amount, !run->no_env, notes);
+}
+
 /* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */
 static int is_compatible(void) {
     const char *value = getenv("WEIR_COMPAT");
@@ -172,9 +184,12 @@ static int set_environment(struct run *run, const char *library) {
     run->said = open_memstream(&said, &said_bytes);
     failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
              put_run(run) != 0;
-    if (!failed && !run->no_env)
-        failed = put(run, "WEIR_COMPAT", "0") != 0 ||
-                 frameworks_tell(put, run, run->serve_malloc, compatible, file) != 0;
+    if (!failed)
+        failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
+                 frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
+                                 file) != 0;
+    if (!failed)
+        note_prealloc(run, file);
     if (run->said)
         failed |= fclose(run->said) != 0;
     if (file)
@@ -421,7 +436,7 @@ int weir_cmd_run(int argc, char **argv) {
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,
          "Leave the variables of JAX, TensorFlow and PyTorch alone: what these preallocate by them "
-         "is theirs.",
+         "is theirs, unless one tells them to ask CUDA's memory pools.",
          0},
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
          0},
