@@ -159,7 +159,7 @@ static void note_prealloc(const struct run *run, FILE *notes) {
     const char *name = weir__compat_name(options->prealloc.reserved);
     char amount[WEIR_SHOW_BYTES];
 
-    if (!name)
+    if (!name || options->prealloc.value == 0)
         return;
     weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
     frameworks_note_prealloc(name, amount, !run->no_env, notes);

@@ -398,7 +398,7 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         options->engine == WEIR_ENGINE_PLATFORM || (amount.value == 0 && has_profile(options)))
         return;
     options->prealloc = amount;
-    options->prealloc.reserved = amount.value > 0 ? compat_number(prealloc_name) : 0;
+    options->prealloc.reserved = compat_number(prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
     if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;

@@ -1457,6 +1457,7 @@ static const char *source_name(char source) {
 START_TEST(test_preallocation_by_compatibility) {
     struct weir_sources sources = {{NULL}};
     int some = strcmp(truth[_i].prealloc, "0") != 0;
+    weir_options completed;
 
     set_row(_i);
     ck_assert_int_eq(
@@ -1476,9 +1477,16 @@ START_TEST(test_preallocation_by_compatibility) {
         ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC_AT], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
+    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
+    options.prealloc_min = options.prealloc;
+    options.prealloc_min.reserved = 0;
+    options.prealloc_min.value += 2;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
+                     WEIR_E_INVALID);
+    assert_contains(message, source_name(truth[_i].source));
+    options.prealloc_min = (weir_amount){0};
     if (!some)
         return;
-    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
     options.limit = options.prealloc; /* which the variable knows nothing of */
     options.limit.reserved = 0;
     options.limit.value /= 2;
