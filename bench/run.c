@@ -272,8 +272,7 @@ static int run_and_report(struct run *run) {
 
     if (error) {
         unlink(run->lines);
-        return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run->command[0],
-                    strerror(error));
+        return command_refuse("run", run->command[0], error);
     }
     while (waitpid(started, &status, 0) < 0 && errno == EINTR)
         ;
@@ -359,6 +358,11 @@ static const char doc[] =
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
 
+static int fail_trace(const struct run *run, const char *why) {
+    fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
+    return EXIT_OWN;
+}
+
 /* The first process that is served makes it, so what was there goes. */
 static int clear_trace(const struct run *run) {
     struct stat is;
@@ -367,10 +371,10 @@ static int clear_trace(const struct run *run) {
     if (!run->trace || run->dry)
         return 0;
     if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
-        return fail(EXIT_OWN, run->trace, "it is no plain file");
+        return fail_trace(run, "it is no plain file");
     file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
-        return fail(EXIT_OWN, run->trace, strerror(errno));
+        return fail_trace(run, strerror(errno));
     return 0;
 }
 
@@ -470,5 +474,5 @@ int weir_cmd_run(int argc, char **argv) {
     if (run.report)
         return run_and_report(&run);
     execvp(run.command[0], run.command);
-    return fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run.command[0], strerror(errno));
+    return command_refuse("run", run.command[0], errno);
 }
