@@ -172,6 +172,21 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
     return parser_of_command(key, argument, state);
 }
 
+int weir_cli_written(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 1;
+    complain("cannot write standard output: %s", strerror(errno));
+    return 0;
+}
+
+static int is_parsing;
+
+/* argp exits well behind a help text, whatever became of it. */
+static void check_help(void) {
+    if (is_parsing && !weir_cli_written())
+        _exit(1);
+}
+
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
                        void *input) {
     struct argp telling = *argp;
@@ -184,7 +199,9 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
         argps_words = fopencookie(NULL, "w", (cookie_io_functions_t){.write = tell_meant});
     if (argps_words)
         setvbuf(argps_words, NULL, _IOLBF, 0);
+    is_parsing = atexit(check_help) == 0;
     error = argp_parse(&telling, argc, argv, flags, NULL, input);
+    is_parsing = 0;
     if (argps_words)
         fclose(argps_words);
     argps_words = NULL;

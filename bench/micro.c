@@ -288,11 +288,7 @@ static int tell(const struct micro *micro, int argc, char **argv) {
     micro_table_print(to_stdout ? stderr : stdout, micro);
     if (micro->json_file)
         good = write_json(micro, argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
-        good = 0;
-    }
-    return good;
+    return weir_cli_written() && good;
 }
 
 static int run(struct micro *micro, int argc, char **argv) {
