@@ -48,6 +48,38 @@ static int add_contestant(struct contest *contest, const char *name) {
     return 1;
 }
 
+static int is_setting(const char *option, size_t length) {
+    for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
+        const char *name = weir__setting_row((enum weir_setting)i)->name;
+
+        if (i != WEIR_SETTING_DEVICE && strlen(name) == length &&
+            strncmp(name, option, length) == 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Flags that others have, before argp takes one for the beginning of another: --limit for --limit-sweep.  1: told. */
+static int refuse_others(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *option;
+        int length;
+
+        if (strncmp(argv[i], "--", 2) != 0)
+            continue;
+        option = argv[i] + 2;
+        length = (int)strcspn(option, "=");
+        if (is_setting(option, (size_t)length))
+            return fprintf(stderr,
+                           "weir bench: --%.*s: contestants have settings of their own; expected "
+                           "--contestant, or weir replay, which takes settings\n",
+                           length, option);
+        if (micro_alone_has(option, (size_t)length))
+            return fprintf(stderr, "weir bench: --%.*s goes with --micro\n", length, option);
+    }
+    return 0;
+}
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
@@ -164,6 +196,8 @@ int weir_cmd_bench(int argc, char **argv) {
 
     if (micro_is_asked(argc, argv))
         return weir_cmd_micro(argc, argv);
+    if (refuse_others(argc, argv))
+        return 2;
     contest_init(contest, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)

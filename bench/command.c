@@ -2,12 +2,16 @@
 /* command.c: see command.h. */
 #include "command.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "preloading.h"
 
 static volatile sig_atomic_t child;
 
@@ -57,6 +61,11 @@ int command_start(char **command, pid_t *started) {
     child = error ? 0 : *started;
     sigprocmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+int command_refuse(const char *by, const char *name, int error) {
+    fprintf(stderr, "weir %s: %s: %s\n", by, *name ? name : "''", strerror(error));
+    return error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
 }
 
 void command_ended(void) {

@@ -263,10 +263,7 @@ int contest_write(const struct contest *contest, json_t *array) {
     int good = !contest->json_file || jsonfile_write(contest->json_file, array);
 
     json_decref(array);
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return good;
-    fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
-    return 0;
+    return weir_cli_written() && good;
 }
 
 /* --------------------------------------------------------------- running ---- */

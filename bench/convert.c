@@ -17,6 +17,7 @@
 #include "flags.h"
 #include "replace.h"
 #include "shipped.h"
+#include "tape.h"
 
 enum { TO_KEY = 0x5601 };
 
@@ -171,6 +172,23 @@ static int write_to(struct conversion *conversion, const struct format *from) {
     return 0;
 }
 
+/* What is of no other format: a trace of weir's, which can become others, or nothing that is known. */
+static int refuse_without_to(struct conversion *conversion) {
+    weir_trace_event event;
+    weir_status status;
+
+    if (weir_trace_reader_create(lines_read, &conversion->lines, &conversion->reader) != WEIR_OK)
+        return fail(command.from, "out of memory");
+    status = weir_trace_next(conversion->reader, &event);
+    if (status == WEIR_OK)
+        snprintf(conversion->message, sizeof conversion->message,
+                 "this is a trace of weir's; --to says what it is to become, rmm or minimalloc");
+    else
+        tape_refuse(conversion->reader, status, 0, conversion->message, sizeof conversion->message);
+    weir_trace_reader_destroy(conversion->reader);
+    return fail(command.from, conversion->message);
+}
+
 static int run(void) {
     struct conversion conversion = {.failed = 0};
     const struct format *from;
@@ -185,9 +203,7 @@ static int run(void) {
     if (!from)
         code = fail(command.from, conversion.lines.message);
     else if (from == weirs_own && command.format == weirs_own)
-        code =
-            fail(command.from, "this is a trace of weir's, or of no known format; --to says what "
-                               "it is to become, rmm or minimalloc");
+        code = refuse_without_to(&conversion);
     else if (from != weirs_own && command.format != weirs_own)
         code = fail(command.from, "this is no trace of weir's, which --to needs");
     else

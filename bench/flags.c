@@ -172,6 +172,21 @@ static error_t parse_and_tell(int key, char *argument, struct argp_state *state)
     return parser_of_command(key, argument, state);
 }
 
+int weir_cli_written(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 1;
+    complain("cannot write standard output: %s", strerror(errno));
+    return 0;
+}
+
+static int is_parsing;
+
+/* argp exits well behind a help text, whatever became of it. */
+static void check_help(void) {
+    if (is_parsing && !weir_cli_written())
+        _exit(1);
+}
+
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags,
                        void *input) {
     struct argp telling = *argp;
@@ -184,7 +199,9 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
         argps_words = fopencookie(NULL, "w", (cookie_io_functions_t){.write = tell_meant});
     if (argps_words)
         setvbuf(argps_words, NULL, _IOLBF, 0);
+    is_parsing = atexit(check_help) == 0;
     error = argp_parse(&telling, argc, argv, flags, NULL, input);
+    is_parsing = 0;
     if (argps_words)
         fclose(argps_words);
     argps_words = NULL;
@@ -266,6 +283,25 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
            !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
 }
 
+/* There is none yet. */
+static void tell_first_profile(const struct weir_cli_settings *settings) {
+    const char *path = settings->options.profile;
+    char amount[WEIR_SHOW_BYTES];
+
+    if (!weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC)) {
+        fprintf(stderr,
+                "weir: profile %s: there is none yet: this run makes it, and the next one "
+                "preallocates what it says\n",
+                path);
+        return;
+    }
+    weir__option_show(&settings->options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    fprintf(stderr,
+            "weir: profile %s: there is none yet: this run makes it; what is preallocated says %s "
+            "'%s', as long as that is set\n",
+            path, weir_cli_label(settings, WEIR_SETTING_PREALLOC), amount);
+}
+
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
     const char *path = settings->options.profile, *why;
     const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
@@ -282,10 +318,7 @@ int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) 
               : errno == ENOENT               ? "there is no such folder"
                                               : strerror(errno);
         if (!why && makes)
-            fprintf(stderr,
-                    "weir: profile %s: there is none yet: this run makes it, and the next one "
-                    "preallocates what it says\n",
-                    path);
+            tell_first_profile(settings);
     }
     return !why ? 0
                 : complain(

@@ -42,8 +42,11 @@ const struct argp *weir_settings_argp_but(enum weir_setting refused);
 /* Tells what a setting is, by its name, flag or variable; NULL: each.  0: there is none of that name. */
 int weir_cli_settings_tell(const char *name, FILE *file);
 
+/* 1 if standard output has taken all; or 0, with a message printed. */
+int weir_cli_written(void);
+
 /* As argp_parse, which ends the program where an option is none: the option that was meant is told then, if one is close
- * enough. */
+ * enough; and where help was asked for, which fails if it cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
 /* Everything default, nothing from the environment yet.  Not thread-safe. */

@@ -559,9 +559,5 @@ int weir_cmd_info(int argc, char **argv) {
         write_json(&info, info.processes ? json_pack("{s:o}", "devices", holders_json(&holders))
                                          : json_info(&info)) != 0)
         return 1;
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
-        return 1;
-    }
-    return 0;
+    return !weir_cli_written();
 }

@@ -27,6 +27,31 @@ int micro_is_asked(int argc, char **argv) {
     return 0;
 }
 
+static const struct argp_option options[] = {
+    {"micro", MICRO_KEY, NULL, 0, "This; without it traces are replayed.", 0},
+    {"subject", SUBJECT_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
+    {"scenario", SCENARIO_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
+    {"threads", THREADS_KEY, "N", 0,
+     "The most threads.  Default: the processors this process may use, 16 at most.", 0},
+    {"repeat", 'r', "N", 0, "Rounds; figures are medians over them.  Default: 9.", 0},
+    {"quick", QUICK_KEY, NULL, 0, "Small cases and short batches: to see that it works.", 0},
+    {"json", 'j', "FILE", 0,
+     "Write everything to FILE as a JSON array; '-' is standard output, and the table then "
+     "goes "
+     "to standard error.",
+     0},
+    {NULL, 'd', "DEVICE", 0, "As --device.", 0},
+    {"contestant", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
+    {0}};
+
+int micro_alone_has(const char *option, size_t length) {
+    for (const struct argp_option *o = options; o->name || o->key; o++)
+        if (o->name && o->key > MICRO_KEY && strlen(o->name) == length &&
+            strncmp(o->name, option, length) == 0)
+            return 1;
+    return 0;
+}
+
 /* ------------------------------------------------------------------- command ---- */
 
 static void pick_subject(struct micro *micro, struct argp_state *state, const char *name) {
@@ -263,11 +288,7 @@ static int tell(const struct micro *micro, int argc, char **argv) {
     micro_table_print(to_stdout ? stderr : stdout, micro);
     if (micro->json_file)
         good = write_json(micro, argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "weir: cannot write standard output: %s\n", strerror(errno));
-        good = 0;
-    }
-    return good;
+    return weir_cli_written() && good;
 }
 
 static int run(struct micro *micro, int argc, char **argv) {
@@ -310,22 +331,6 @@ int weir_cmd_micro(int argc, char **argv) {
                               "weir, and allocators of the "
                               "host, in turn on the same loops.\v"
                               "Exit code: 0 all went well, 1 something failed, 2 usage.";
-    static const struct argp_option options[] = {
-        {"micro", MICRO_KEY, NULL, 0, "This; without it traces are replayed.", 0},
-        {"subject", SUBJECT_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
-        {"scenario", SCENARIO_KEY, "NAME", 0, "Only this one; may be given several times.", 0},
-        {"threads", THREADS_KEY, "N", 0,
-         "The most threads.  Default: the processors this process may use, 16 at most.", 0},
-        {"repeat", 'r', "N", 0, "Rounds; figures are medians over them.  Default: 9.", 0},
-        {"quick", QUICK_KEY, NULL, 0, "Small cases and short batches: to see that it works.", 0},
-        {"json", 'j', "FILE", 0,
-         "Write everything to FILE as a JSON array; '-' is standard output, and the table then "
-         "goes "
-         "to standard error.",
-         0},
-        {NULL, 'd', "DEVICE", 0, "As --device.", 0},
-        {"contestant", 'c', "NAME", OPTION_HIDDEN, NULL, 0},
-        {0}};
     struct argp_child children[] = {{weir_settings_argp(), 0, "Settings of weir's subjects:", 1},
                                     {0}};
     struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};

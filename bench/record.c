@@ -378,8 +378,7 @@ static int run_command(void) {
     if (error) {
         take_file_back();
         rmdir(record.folder);
-        return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, record.command[0],
-                    strerror(error));
+        return command_refuse("record", record.command[0], error);
     }
     for (unsigned turn = 0; waitpid(started, &status, WNOHANG) == 0; turn++) {
         if (turn % LOOK_EVERY == 0)
@@ -415,8 +414,10 @@ static int try_file(void) {
     record.is_made = fd >= 0;
     if (fd < 0 && errno == EEXIST)
         fd = open(record.path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return fail(EXIT_OWN, record.path, strerror(errno));
+    if (fd < 0) {
+        fprintf(stderr, "weir record: --output %s: %s\n", record.path, strerror(errno));
+        return EXIT_OWN;
+    }
     close(fd);
     return 0;
 }

@@ -50,6 +50,13 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
             state,
             "no trace was named; some come with weir, as gpt2-train: weir bench replays them all");
         return EINVAL;
+    case ARGP_KEY_END:
+        if (command->explained && (command->contest.repeat > 1 || command->contest.samples ||
+                                   command->contest.busy_factor > 0 || command->contest.pace > 0 ||
+                                   command->contest.timeline_file))
+            argp_error(state, "--explain replays nothing, and goes with none of --repeat, --busy, "
+                              "--pace, --samples, --report and --trace-events");
+        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -59,6 +66,20 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 static void tell_profile(const char *path) {
     if (path && strcmp(path, "off") != 0 && access(path, F_OK) != 0)
         fprintf(stderr, "weir: profile %s: nothing was learned, so there is none\n", path);
+}
+
+/* Settings count for nothing here, but what does not parse is told as everywhere. */
+static int explain(struct command *command) {
+    int code = command->failed ? 1 : weir_cli_settings_finish(&command->settings);
+
+    for (int i = 0; code == 0 && i < WEIR_SETTING_COUNT; i++) {
+        const char *source = command->settings.sources.of[i];
+
+        if (source && strncmp(source, "flag ", 5) == 0)
+            fprintf(stderr, "weir: %s is not used: --explain replays nothing\n",
+                    weir_cli_label(&command->settings, (enum weir_setting)i));
+    }
+    return code ? code : explain_run(&command->contest, command->explained);
 }
 
 int weir_cmd_replay(int argc, char **argv) {
@@ -89,7 +110,7 @@ int weir_cmd_replay(int argc, char **argv) {
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     if (command.explained) {
-        code = command.failed ? 1 : explain_run(&command.contest, command.explained);
+        code = explain(&command);
         contest_free(&command.contest);
         return code;
     }

@@ -28,6 +28,7 @@
 #include "jsonfile.h"
 #include "preloading.h"
 #include "report.h"
+#include "text.h"
 
 #define LIBRARY "libweir-preload.so"
 
@@ -152,18 +153,43 @@ static int put_preload(struct run *run, const char *library) {
     return failed;
 }
 
+/* What a variable of another program's has weir preallocate. */
+static void note_prealloc(const struct run *run, FILE *notes) {
+    const weir_options *options = &run->settings.options;
+    const char *name = weir__compat_name(options->prealloc.reserved);
+    char amount[WEIR_SHOW_BYTES];
+
+    if (!name || options->prealloc.value == 0)
+        return;
+    weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
+    frameworks_note_prealloc(name, amount, !run->no_env, notes);
+}
+
+/* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */
+static int is_compatible(void) {
+    const char *value = getenv("WEIR_COMPAT");
+    struct weir_problem problem;
+    int on = 1;
+
+    return !value || !weir__switch_read(value, &on, &problem) || on;
+}
+
 static int set_environment(struct run *run, const char *library) {
     char *said = NULL, *notes = NULL;
     size_t said_bytes, notes_bytes;
+    int compatible = is_compatible();
     FILE *file = open_memstream(&notes, &notes_bytes);
     int failed;
 
     run->said = open_memstream(&said, &said_bytes);
     failed = !file || !run->said || put_preload(run, library) != 0 || put_settings(run) != 0 ||
              put_run(run) != 0;
-    if (!failed && !run->no_env)
-        failed = put(run, "WEIR_COMPAT", "0") != 0 ||
-                 frameworks_tell(put, run, run->serve_malloc, file) != 0;
+    if (!failed)
+        failed = (!run->no_env && put(run, "WEIR_COMPAT", "0") != 0) ||
+                 frameworks_tell(run->no_env ? NULL : put, run, run->serve_malloc, compatible,
+                                 file) != 0;
+    if (!failed)
+        note_prealloc(run, file);
     if (run->said)
         failed |= fclose(run->said) != 0;
     if (file)
@@ -246,8 +272,7 @@ static int run_and_report(struct run *run) {
 
     if (error) {
         unlink(run->lines);
-        return fail(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run->command[0],
-                    strerror(error));
+        return command_refuse("run", run->command[0], error);
     }
     while (waitpid(started, &status, 0) < 0 && errno == EINTR)
         ;
@@ -333,6 +358,11 @@ static const char doc[] =
     "or a "
     "bad setting, 125 another failure, and the command did not start.";
 
+static int fail_trace(const struct run *run, const char *why) {
+    fprintf(stderr, "weir run: --trace-events %s: %s\n", run->trace, why);
+    return EXIT_OWN;
+}
+
 /* The first process that is served makes it, so what was there goes. */
 static int clear_trace(const struct run *run) {
     struct stat is;
@@ -341,10 +371,10 @@ static int clear_trace(const struct run *run) {
     if (!run->trace || run->dry)
         return 0;
     if (stat(run->trace, &is) == 0 && !S_ISREG(is.st_mode))
-        return fail(EXIT_OWN, run->trace, "it is no plain file");
+        return fail_trace(run, "it is no plain file");
     file = open(run->trace, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0 || close(file) != 0 || unlink(run->trace) != 0)
-        return fail(EXIT_OWN, run->trace, strerror(errno));
+        return fail_trace(run, strerror(errno));
     return 0;
 }
 
@@ -410,7 +440,7 @@ int weir_cmd_run(int argc, char **argv) {
          "Serve cudaMalloc and cuMemAlloc too, for programs that use nothing else.", 0},
         {"no-env", NO_ENV_KEY, NULL, 0,
          "Leave the variables of JAX, TensorFlow and PyTorch alone: what these preallocate by them "
-         "is theirs.",
+         "is theirs, unless one tells them to ask CUDA's memory pools.",
          0},
         {"children", CHILDREN_KEY, NULL, 0, "Programs that the command starts too (the default).",
          0},
@@ -444,5 +474,5 @@ int weir_cmd_run(int argc, char **argv) {
     if (run.report)
         return run_and_report(&run);
     execvp(run.command[0], run.command);
-    return fail(errno == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN, run.command[0], strerror(errno));
+    return command_refuse("run", run.command[0], errno);
 }

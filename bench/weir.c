@@ -101,7 +101,7 @@ static int help(const char *topic) {
         if (commands[i].what && strcmp(topic, commands[i].name) == 0)
             return run_command(topic, 2, arguments);
     if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout))
-        return 0;
+        return !weir_cli_written();
     fprintf(stderr, "weir: no help on %s; there is help on", topic);
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
@@ -135,11 +135,11 @@ int main(int argc, char **argv) {
         return help(argv[2]);
     if (is_one_of(argv[1], "--help", "help") || strcmp(argv[1], "-?") == 0) {
         print_usage(stdout);
-        return 0;
+        return !weir_cli_written();
     }
     if (is_one_of(argv[1], "--version", "-V")) {
         puts(version);
-        return 0;
+        return !weir_cli_written();
     }
     return run_command(argv[1], argc - 1, argv + 1);
 }

@@ -14,8 +14,9 @@
  *                                   anything else  fraction of total
  *     a fraction is set                            that fraction of total
  * where the fraction is XLA_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_MEM_FRACTION, else 75%.  -1
- * wins over PREALLOCATE=false because it is the more special request of the two.  The platform
- * engine has no reserve, so none of this touches it.
+ * wins over PREALLOCATE=false because it is the more special request of the two.  "None" is a word about the
+ * framework's own preallocation: where a profile of weir's is named, that decides.  The platform engine has no reserve,
+ * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
  * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which is
@@ -307,12 +308,13 @@ static weir_status read_engines(struct reading *reading, struct compat *compat) 
     weir_status status =
         read_engine(reading, compat, XLA_ALLOCATOR, xla, &compat->jax_asks_pools,
                     "platform, default and bfc (the arena), and cuda_async (the pool)",
-                    "default, bfc, platform or cuda_async");
+                    "default, bfc, platform, cuda_async, vmm or address");
 
     if (status != WEIR_OK)
         return status;
     return read_engine(reading, compat, TF_ALLOCATOR, tf, &compat->tf_asks_pools,
-                       "cuda_malloc_async (the pool)", "cuda_malloc_async");
+                       "cuda_malloc_async (the pool)",
+                       "cuda_malloc_async, cuda_malloc or memory_guard");
 }
 
 static weir_status read_allow_growth(struct reading *reading, struct compat *compat) {
@@ -331,30 +333,28 @@ static weir_status read_allow_growth(struct reading *reading, struct compat *com
     return WEIR_OK;
 }
 
-/* What a framework that takes its memory elsewhere preallocates there is its own.  TensorFlow's bytes are those of its
- * allocator of CUDA's pools, which JAX has too. */
-static void leave_to_frameworks(struct compat *compat) {
-    if (!compat->jax_asks_pools) {
-        compat->preallocate = NOT_SET;
-        compat->fraction = 0;
-        compat->fraction_name = NULL;
-    }
-    if (!compat->jax_asks_pools && !compat->tf_asks_pools)
-        compat->tf_prealloc = NOT_SET;
+/* What a framework that takes its memory elsewhere preallocates there is its own, by values that may mean nothing to
+ * weir: JAX takes a fraction above 1 of unified memory.  TensorFlow's bytes are those of its allocator of CUDA's pools,
+ * which JAX has too. */
+static weir_status read_preallocations(struct reading *reading, struct compat *compat) {
+    int is_own = reading->place == WEIR_PLACE_OWN;
+    weir_status status = WEIR_OK;
+
+    if (is_own || compat->jax_asks_pools || compat->tf_asks_pools)
+        status = read_tf_prealloc(reading, compat);
+    if (status != WEIR_OK || (!is_own && !compat->jax_asks_pools))
+        return status;
+    read_preallocate(compat);
+    return read_fraction(reading, compat);
 }
 
 static weir_status read_compat(struct reading *reading, struct compat *compat) {
-    weir_status status = read_tf_prealloc(reading, compat);
+    weir_status status = read_engines(reading, compat);
 
-    read_preallocate(compat);
     if (status == WEIR_OK)
-        status = read_fraction(reading, compat);
-    if (status == WEIR_OK)
-        status = read_engines(reading, compat);
+        status = read_preallocations(reading, compat);
     if (status == WEIR_OK)
         status = read_allow_growth(reading, compat);
-    if (reading->place != WEIR_PLACE_OWN)
-        leave_to_frameworks(compat);
     return status;
 }
 
@@ -376,6 +376,10 @@ static const char *compat_prealloc(const struct compat *compat, weir_amount *amo
     return compat->fraction_name;
 }
 
+static int has_profile(const weir_options *options) {
+    return options->profile && strcmp(options->profile, "off") != 0;
+}
+
 static void apply_compat(struct reading *reading, const struct compat *compat) {
     weir_options *options = &reading->options;
     const char **of = reading->sources.of;
@@ -391,10 +395,10 @@ static void apply_compat(struct reading *reading, const struct compat *compat) {
         }
     }
     if (!prealloc_name || weir__option_is_set(options, WEIR_SETTING_PREALLOC) ||
-        options->engine == WEIR_ENGINE_PLATFORM)
+        options->engine == WEIR_ENGINE_PLATFORM || (amount.value == 0 && has_profile(options)))
         return;
     options->prealloc = amount;
-    options->prealloc.reserved = amount.value > 0 ? compat_number(prealloc_name) : 0;
+    options->prealloc.reserved = compat_number(prealloc_name);
     of[WEIR_SETTING_PREALLOC] = prealloc_name;
     if (amount.value > 0 && !weir__option_is_set(options, WEIR_SETTING_PREALLOC_AT)) {
         options->prealloc_at = WEIR_PREALLOC_AT_FIRST;

@@ -1398,6 +1398,7 @@ static int limit_holds_prealloc(const weir_options *filled, char *message, size_
 /* Likewise; nothing is less than 0 bytes of any kind. */
 static int prealloc_holds_min(const weir_options *filled, char *message, size_t message_bytes) {
     const weir_amount *all = &filled->prealloc, *least = &filled->prealloc_min;
+    const char *of_another = weir__compat_name(all->reserved);
     char prealloc[WEIR_SPELL_BYTES], min[WEIR_SPELL_BYTES];
 
     if (all->kind == WEIR_AMOUNT_MAX ||
@@ -1408,8 +1409,8 @@ static int prealloc_holds_min(const weir_options *filled, char *message, size_t 
     weir__amount_spell(least, min, sizeof min);
     if (message && message_bytes > 0)
         snprintf(message, message_bytes,
-                 "prealloc-min '%s' is more than prealloc '%s'; expected at most that", min,
-                 prealloc);
+                 "prealloc-min '%s' is more than %s '%s'; expected at most that", min,
+                 of_another ? of_another : "prealloc", prealloc);
     return 0;
 }
 

@@ -90,7 +90,8 @@ enum weir_place {
 /* weir_options_from_env with sources: fills what is still default.  `sources` may be NULL.
  * Warnings go to standard error through log.h when `warn` is not 0, unless the log level is set and
  * below them.  A value that does not parse is an error even where a field that is set, or a variable
- * of higher precedence, makes it count for nothing: it would count elsewhere. */
+ * of higher precedence, makes it count for nothing: it would count elsewhere.  Not so of what a framework preallocates
+ * itself. */
 weir_status weir__options_from_env(weir_options *options, struct weir_sources *sources,
                                    enum weir_place place, int warn, char *message,
                                    size_t message_bytes);

@@ -1457,6 +1457,7 @@ static const char *source_name(char source) {
 START_TEST(test_preallocation_by_compatibility) {
     struct weir_sources sources = {{NULL}};
     int some = strcmp(truth[_i].prealloc, "0") != 0;
+    weir_options completed;
 
     set_row(_i);
     ck_assert_int_eq(
@@ -1476,9 +1477,16 @@ START_TEST(test_preallocation_by_compatibility) {
         ck_assert_str_eq(sources.of[WEIR_SETTING_PREALLOC_AT], source_name(truth[_i].source));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_ENGINE));
     ck_assert(!weir__option_is_set(&options, WEIR_SETTING_LIMIT));
+    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
+    options.prealloc_min = options.prealloc;
+    options.prealloc_min.reserved = 0;
+    options.prealloc_min.value += 2;
+    ck_assert_int_eq(weir__options_complete(&options, &completed, message, sizeof message),
+                     WEIR_E_INVALID);
+    assert_contains(message, source_name(truth[_i].source));
+    options.prealloc_min = (weir_amount){0};
     if (!some)
         return;
-    ck_assert_str_eq(weir__compat_name(options.prealloc.reserved), source_name(truth[_i].source));
     options.limit = options.prealloc; /* which the variable knows nothing of */
     options.limit.reserved = 0;
     options.limit.value /= 2;
@@ -1647,8 +1655,31 @@ START_TEST(test_both_fractions) {
 }
 END_TEST
 
+/* That a framework preallocates nothing itself is no word about what earlier runs needed; that it does is. */
+START_TEST(test_profile_and_compatibility) {
+    int place = _i / 4;
+    int none = _i % 4 < 2;
+
+    set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", place == WEIR_PLACE_OWN ? NULL : "cuda_async");
+    if (_i % 2 == 0)
+        set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", none ? "false" : "true");
+    else
+        set_variable("TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", none ? "0" : "-1");
+    set_variable("WEIR_PROFILE", "runs");
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, NULL, 0),
+                     WEIR_OK);
+    ck_assert_int_eq(weir__option_is_set(&options, WEIR_SETTING_PREALLOC), !none);
+    setup();
+    set_variable("WEIR_PROFILE", "off");
+    set_variable("XLA_PYTHON_CLIENT_PREALLOCATE", "false");
+    ck_assert_int_eq(weir__options_from_env(&options, NULL, WEIR_PLACE_TELLS, 0, NULL, 0), WEIR_OK);
+    ck_assert(weir__option_is_set(&options, WEIR_SETTING_PREALLOC));
+}
+END_TEST
+
 #define TF_ACCEPTS "a whole number of bytes, -1 "
 #define FRACTION_ACCEPTS "a fraction above 0 and at most 1, such as .75"
+#define XLA_ACCEPTS "default, bfc, platform, cuda_async, vmm or address"
 
 static const struct {
     const char *variable, *value, *reason, *accepts;
@@ -1671,10 +1702,10 @@ static const struct {
     {"XLA_PYTHON_CLIENT_MEM_FRACTION", "nan", "not a number", FRACTION_ACCEPTS},
     {"XLA_PYTHON_CLIENT_MEM_FRACTION", "0,75", "plain decimal", FRACTION_ACCEPTS},
     {"XLA_CLIENT_MEM_FRACTION", "1.5", "more than 1", FRACTION_ACCEPTS},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "", "empty", "default, bfc, platform or cuda_async"},
-    {"XLA_PYTHON_CLIENT_ALLOCATOR", "pool", "no such", "default, bfc, platform or cuda_async"},
-    {"TF_GPU_ALLOCATOR", "", "empty", "cuda_malloc_async"},
-    {"TF_GPU_ALLOCATOR", "async", "no such", "cuda_malloc_async"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "", "empty", XLA_ACCEPTS},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "pool", "no such", XLA_ACCEPTS},
+    {"TF_GPU_ALLOCATOR", "", "empty", "cuda_malloc_async, cuda_malloc or memory_guard"},
+    {"TF_GPU_ALLOCATOR", "async", "no such", "cuda_malloc_async, cuda_malloc or memory_guard"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "", "empty", "true or false"},
     {"TF_FORCE_GPU_ALLOW_GROWTH", "yes", "no switch", "true or false"},
 };
@@ -1836,6 +1867,35 @@ START_TEST(test_mistakes_in_a_users_place) {
                                                 sizeof message),
                          WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "async", "cuda_malloc_async");
+    }
+}
+END_TEST
+
+/* Where weir does not preallocate by it, its own program judges it. */
+START_TEST(test_what_a_framework_alone_reads) {
+    static const struct {
+        enum weir_place place;
+        const char *x, *t, *variable, *value;
+        int is_good;
+    } cases[] = {
+        {USER, NULL, NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 1},
+        {USER, NULL, "cuda_malloc_async", "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 1},
+        {USER, "cuda_async", NULL, "XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", 0},
+        {TELLS, "bfc", NULL, "XLA_CLIENT_MEM_FRACTION", "4.0", 1},
+        {TELLS, NULL, NULL, "XLA_CLIENT_MEM_FRACTION", "4.0", 0},
+        {USER, NULL, NULL, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 1},
+        {TELLS, "bfc", "cuda_malloc", "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 1},
+        {TELLS, "bfc", NULL, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC", "4GiB", 0},
+    };
+
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        setup();
+        set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", cases[i].x);
+        set_variable("TF_GPU_ALLOCATOR", cases[i].t);
+        set_variable(cases[i].variable, cases[i].value);
+        ck_assert_int_eq(
+            weir__options_from_env(&options, NULL, cases[i].place, 0, message, sizeof message),
+            cases[i].is_good ? WEIR_OK : WEIR_E_PARSE);
     }
 }
 END_TEST
@@ -2093,11 +2153,13 @@ static TCase *environment_tests(void) {
     tcase_add_test(tests, test_words_of_preallocate);
     tcase_add_test(tests, test_fractions);
     tcase_add_test(tests, test_both_fractions);
+    tcase_add_loop_test(tests, test_profile_and_compatibility, 0, 4 * (WEIR_PLACE_TELLS + 1));
     LOOP(tests, test_bad_compatibility_variable, bad_compat);
     tcase_add_test(tests, test_largest_tf_value);
     LOOP(tests, test_engine_by_compatibility, engine_truth);
     LOOP(tests, test_compatibility_in_a_users_place, place_truth);
     tcase_add_test(tests, test_mistakes_in_a_users_place);
+    tcase_add_test(tests, test_what_a_framework_alone_reads);
     tcase_add_test(tests, test_arena_kind_that_is_set_stays);
     LOOP(tests, test_look_alike, look_alikes);
     tcase_add_loop_test(tests, test_own_name_like_no_other, 0, 6);
