@@ -144,7 +144,7 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
     if (answers.given == 0 && answers.awaited) /* nor is it asked again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.given > 0 || answers.awaited;
+    return answers.heard || answers.awaited; /* shares may have fallen for it, and left room */
 }
 
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {

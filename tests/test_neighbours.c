@@ -287,6 +287,7 @@ static void open_as_a_program(void) {
     while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
+    must(!"admitted");
 }
 
 /* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work" FILE
@@ -1162,6 +1163,27 @@ START_TEST(test_a_programs_context_beside_a_preallocated_share) {
 }
 END_TEST
 
+/* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
+ * gone. */
+START_TEST(test_a_context_for_which_shares_fell) {
+    struct child one, late;
+
+    charge_contexts();
+    start(&one, "0 limit share prealloc max");
+    ck_assert_uint_gt(figures_of(&one).reserve, LARGE - 2 * CONTEXT);
+    if (_i == 0) {
+        start(&late, "0");
+    } else {
+        begin(&late, "program");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "ready");
+    }
+    ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
+}
+END_TEST
+
 START_TEST(test_a_context_that_cannot_be) {
     char pid[32], said[1024], path[96];
     struct child full, also, less, least, none, needy;
@@ -1939,6 +1961,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(contexts, test_a_context_beside_idle_reserve, 0, 3);
     tcase_add_loop_test(contexts, test_contexts_beside_preallocated_shares, 0, 2);
     tcase_add_test(contexts, test_a_programs_context_beside_a_preallocated_share);
+    tcase_add_loop_test(contexts, test_a_context_for_which_shares_fell, 0, 2);
     tcase_add_loop_test(contexts, test_a_context_that_cannot_be, 0, 2);
     tcase_add_test(shares, test_equal_shares_as_processes_come_and_go);
     tcase_add_test(shares, test_weighted_shares);
