@@ -878,7 +878,7 @@ START_TEST(test_asked_for_more_than_there_is) {
 }
 END_TEST
 
-/* What the only process says that it could give, MiB. */
+/* What the first process says that it could give, MiB. */
 static uint64_t could_give(void) {
     struct weir_ledger_entry says = {0};
     char name[WEIR_UUID_BYTES];
@@ -917,6 +917,23 @@ START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
     weir__ledger_close(&ledger);
+}
+END_TEST
+
+/* One region was preallocated, and is more than is above its share. */
+START_TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+    struct child one, two;
+    char words[64];
+
+    snprintf(words, sizeof words, "%d limit share prealloc 768MiB%s", KIND_REGIONS,
+             _i == 0 ? "" : " front off");
+    start(&one, words);
+    start_model(CAPACITY);
+    ck_assert_uint_eq(could_give(), 0); /* it was promised */
+    start(&two, "0 limit share");
+    expect(&two, "take 64", "WEIR_OK");
+    ck_assert_uint_eq(could_give(), 0);
+    ck_assert_uint_eq(figures_of(&one).reserve, 768);
 }
 END_TEST
 
@@ -1929,6 +1946,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
     tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
     tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 6);
+    tcase_add_loop_test(giving, test_a_region_that_is_part_of_a_share_cannot_be_given, 0, 2);
     tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
     tcase_add_test(giving, test_what_is_in_use_stays);
     tcase_add_test(giving, test_lower_priority_gives_first);
