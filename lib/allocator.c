@@ -300,6 +300,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (status != WEIR_OK)
         return status;
     host->device_total = memory.total;
+    a->free_at_first = memory.free;
     host->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
     if (host->limit > memory.total && is_fixed(options))
         host->limit = memory.total;

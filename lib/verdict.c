@@ -362,11 +362,12 @@ static void name_silent(const weir_allocator *a, weir_verdict *v) {
     v->silent_stopped = (uint64_t)silent.is_stopped;
 }
 
-/* As much as is lacking, before others come; not where that has been asked for in vain. */
+/* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), UNIT);
 
-    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc)
+    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
+        bytes <= weir__size_less(a->free_at_first, a->host.leave))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 

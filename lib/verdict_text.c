@@ -192,6 +192,9 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, " the request again\n");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
+    else if (v->cause == WEIR_VERDICT_OTHERS)
+        put(out, " to wait for others, or to end them (weir info --processes):\n"
+                 "              no setting makes room\n");
     else
         put(out, " to need less: no setting makes room\n");
 }

@@ -362,6 +362,13 @@ START_TEST(others_have_the_device) {
     MUST_LE(3 * GIB, v.others);
     MUST_LE(v.others, 3 * GIB + 512 * MIB);
     MUST_EQ(v.graphs + v.siblings, 0);
+    expect_none(&v); /* they were first, so that it could not have had it from the beginning */
+    end();
+    CU(driver->cuMemFree(others));
+    make(&options);
+    take(64 * MIB, A);
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    v = REFUSED(OTHERS, GIB, A);
     if (is(_i, KIND_PLATFORM)) {
         expect_none(&v);
     } else {
@@ -733,6 +740,13 @@ START_TEST(graphs_have_the_device) {
         return;
     exec = run_graph(3 * GIB);
     make(&options);
+    v = REFUSED(GRAPHS, 2 * GIB, A);
+    expect_none(&v); /* they had it before */
+    end();
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    make(&options);
+    exec = run_graph(3 * GIB);
     v = REFUSED(GRAPHS, 2 * GIB, A);
     MUST_EQ(v.graphs, 3 * GIB);
     MUST_EQ(v.graphs_idle, 3 * GIB);
@@ -1582,6 +1596,7 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
     v.others = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
