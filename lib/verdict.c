@@ -186,6 +186,8 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
     *at_rest = 0;
     v->limit = a->host.limit;
+    v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share);
+    v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
         v->leave = a->host.leave;
     weir__stats_read(a, &figures);
@@ -411,6 +413,7 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
         .stream = refused->stream,
         .waited_ns = refused->figures.waited_ns,
     };
+    (void)weir__engine_stream_id(&a->host, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);

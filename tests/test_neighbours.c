@@ -1714,6 +1714,10 @@ START_TEST(test_weights_of_nothing) {
     expect_limit(&two, 1024);
     end(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
+    say(&one, "why");
+    hear(&one);
+    ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
+                  "%s", one.reply);
 }
 END_TEST
 
