@@ -174,6 +174,8 @@ static json_t *verdict_json(const struct replay *replay) {
     size_t i;
 
     rename_stream(replay, verdict);
+    if (verdict) /* no trace has it */
+        json_object_set_new(verdict, "default_stream", json_null());
     json_array_foreach(json_object_get(verdict, "pending_by"), i, one) rename_stream(replay, one);
     json_array_foreach(json_object_get(verdict, "groups"), i, one) rename_stream(replay, one);
     if (text)

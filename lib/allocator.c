@@ -144,7 +144,7 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
     admission->is_over = answers.given < CONTEXT_BYTES && !answers.awaited;
     if (answers.given == 0 && answers.awaited) /* nor is it asked again */
         nanosleep(&(struct timespec){0, CONTEXT_PAUSE_NS}, NULL);
-    return answers.given > 0 || answers.awaited;
+    return answers.heard || answers.awaited; /* shares may have fallen for it, and left room */
 }
 
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes) {
@@ -300,6 +300,7 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (status != WEIR_OK)
         return status;
     host->device_total = memory.total;
+    a->free_at_first = memory.free;
     host->limit = weir__budget_bytes(&options->limit, &memory, UINT64_MAX);
     if (host->limit > memory.total && is_fixed(options))
         host->limit = memory.total;
@@ -501,6 +502,22 @@ static void size_fixed_arena(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
+/* A share falls as others come; not every arena falls with it. */
+static void warn_of_what_stays(const weir_allocator *a) {
+    const weir_options *o = &a->host.options;
+
+    if (!has_share(o) || o->engine != WEIR_ENGINE_ARENA)
+        return;
+    if (is_fixed(o))
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "a fixed arena keeps the share that it has now, also as others come: choose "
+                  "engine pool, or arena mapped, to have it fall");
+    else if (o->arena == WEIR_ARENA_REGIONS && a->prealloc > 0)
+        weir__log(o->log, WEIR_LOG_WARNING,
+                  "arena regions preallocates one region, which goes whole or not at all: it stays "
+                  "above its share as others come; choose engine pool, or arena mapped");
+}
+
 /* Nothing is ignored silently: settings that the chosen engine has no use for draw one warning. */
 static void warn_of_unused(const struct weir_host *host, const weir_options *given) {
     const weir_options *o = &host->options;
@@ -673,6 +690,7 @@ static weir_status hold_settings(weir_allocator *a, const weir_options *given,
         return status;
     warn_of_what_is_lost(&a->host, a->low);
     warn_of_unused(&a->host, given);
+    warn_of_what_stays(a);
     return WEIR_OK;
 }
 
@@ -1602,14 +1620,16 @@ static uint64_t borrow(struct weir_host *host, uint64_t least, uint64_t most, in
 
 /* ---- other processes ---------------------------------------------------------------------------- */
 
-/* Bytes that it would give back: what it has idle, less what lies beside live blocks. */
+/* Bytes that it would give back: what it has idle, less what lies beside live blocks, or beside what stays. */
 static uint64_t could_give(weir_allocator *a) {
     uint64_t idle = could_lend(a, 1), held;
     weir_statistics figures;
 
     if (idle == 0)
         return idle;
-    held = weir__held(a->ops, a->engine, a->front, a->harden);
+    /* Of an arena what is in one piece with what is to stay does not go; a region of the pool's becomes its units. */
+    held = weir__held(a->ops, a->engine, a->front, a->harden,
+                      a->host.options.engine == WEIR_ENGINE_ARENA ? idle : UINT64_MAX);
     weir__stats_read(a, &figures);
     return weir__size_smaller(idle, weir__size_less(figures.reserve, held));
 }

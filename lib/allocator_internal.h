@@ -29,6 +29,7 @@ struct weir_allocator {
     struct weir_host host;
     struct weir_books books;
     struct weir_uses uses;
+    uint64_t free_at_first;    /* on the device, as it was made; fixed, as are */
     uint64_t prealloc;         /* bytes to preallocate, */
     uint64_t profile_asked;    /* of these, what the profile asked for, all or nothing, */
     uint64_t prealloc_min;     /* and to get; fixed after create */

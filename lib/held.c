@@ -33,23 +33,33 @@ static void hold(void *context, uint64_t base, size_t bytes) {
         }
 }
 
-uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front,
-                    struct weir_harden *harden) {
-    struct held h = {0};
-    size_t most;
+/* Those that are larger stay, too. */
+static void hold_larger(struct held *h, uint64_t most) {
+    for (size_t i = 0; i < h->count; i++)
+        if (h->piece[i].bytes > most) {
+            h->bytes += h->piece[i].bytes;
+            h->piece[i].bytes = 0;
+        }
+}
 
-    if (!ops->wholes || (!front && !harden))
+uint64_t weir__held(const struct weir_engine *ops, void *engine, struct weir_front *front,
+                    struct weir_harden *harden, uint64_t most) {
+    struct held h = {0};
+    size_t room;
+
+    if (!ops->wholes)
         return 0;
-    most = ops->wholes(engine, NULL, 0) + MORE;
-    h.piece = malloc(most * sizeof *h.piece);
+    room = ops->wholes(engine, NULL, 0) + MORE;
+    h.piece = malloc(room * sizeof *h.piece);
     if (!h.piece)
         return 0;
-    h.count = ops->wholes(engine, h.piece, most);
-    h.count = h.count < most ? h.count : most;
+    h.count = ops->wholes(engine, h.piece, room);
+    h.count = h.count < room ? h.count : room;
     if (harden)
         weir__harden_live(harden, hold, &h);
-    else
+    else if (front)
         weir__front_live(front, hold, &h);
+    hold_larger(&h, most);
     free(h.piece);
     return h.bytes;
 }

@@ -380,6 +380,7 @@ static size_t collect(struct weir_neighbours *n, struct candidate *out, uint64_t
             continue;
         }
         answers->kept += c->is_late ? 0 : entry.in_use;
+        answers->heard |= !c->is_late;
         *missing += (size_t)c->is_late;
         count += c->idle > 0 || c->is_late;
     }
@@ -442,9 +443,10 @@ static void put_question(struct weir_neighbours *n, const struct weir_ledger_ask
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Asks some of them, and waits for their answers: bytes that they gave; *late is set to 1 if not all have answered. */
-static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
-                         const struct weir_ledger_ask *asks, uint64_t until, int *late) {
+/* Asks some of them, and waits for what they give; who has answered, and whether all have, is added to `answers'. */
+static void ask_some(struct weir_neighbours *n, struct candidate **some, size_t count,
+                     const struct weir_ledger_ask *asks, uint64_t until,
+                     struct weir_answers *answers) {
     static const struct weir_ledger_ask nothing[WEIR_LEDGER_ASKS];
     uint64_t sequence = weir__ledger_now(), given, bytes;
     size_t open;
@@ -471,8 +473,9 @@ static uint64_t ask_some(struct weir_neighbours *n, struct candidate **some, siz
         if (some[i]->is_late && !is_answered(n, some[i], sequence, &bytes))
             leave_alone(n, some[i]); /* if it has not been heard of since */
     put_question(n, nothing, sequence, 0);
-    *late |= open > 0;
-    return given;
+    answers->given += given;
+    answers->heard |= open < count;
+    answers->late |= open > 0;
 }
 
 /* Picks those that are next; how many. */
@@ -527,8 +530,7 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
             answers.awaited = 1;
             break;
         }
-        answers.given += ask_some(n, some, picked, asks,
-                                  smaller(deadline, weir__ledger_now() + round), &answers.late);
+        ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
     }
     answers.ending = answers.given < bytes && is_any_ending(n);
     answers.awaited |= answers.late || answers.ending;

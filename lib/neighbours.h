@@ -60,6 +60,7 @@ struct weir_answers {
     /* Bytes that others need themselves, or cannot be asked for, since they did not answer another request before this
      * one began; UINT64_MAX: there are no others. */
     uint64_t kept;
+    int heard; /* somebody has said what it has, or answered, and by then knew of what this process claims */
     int late; /* somebody has not answered */
     /* Nor has it answered another request since this one began, or there was no time to ask it, or it is ending: it may
      * still give. */

@@ -186,6 +186,8 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
     *at_rest = 0;
     v->limit = a->host.limit;
+    v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share);
+    v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
         v->leave = a->host.leave;
     weir__stats_read(a, &figures);
@@ -362,11 +364,12 @@ static void name_silent(const weir_allocator *a, weir_verdict *v) {
     v->silent_stopped = (uint64_t)silent.is_stopped;
 }
 
-/* As much as is lacking, before others come; not where that has been asked for in vain. */
+/* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
     uint64_t bytes = round_up(v->in_use + need_of(a, v), UNIT);
 
-    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc)
+    if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
+        bytes <= weir__size_less(a->free_at_first, a->host.leave))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
@@ -410,6 +413,7 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
         .stream = refused->stream,
         .waited_ns = refused->figures.waited_ns,
     };
+    (void)weir__engine_stream_id(&a->host, NULL, &v->default_stream);
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "settings.h"
+#include "text.h"
 #include "verdict.h"
 
 enum { SCREEN_BYTES = 4096, SHOWN = 24 };
@@ -52,8 +53,10 @@ static struct shown show(uint64_t bytes) {
 }
 #define SHOW(bytes) (show(bytes).text)
 
-static void put_stream(struct out *out, uint64_t stream) {
-    if (stream)
+static void put_stream(struct out *out, const weir_verdict *v, uint64_t stream) {
+    if (stream && stream == v->default_stream)
+        put(out, "the default stream");
+    else if (stream)
         put(out, "stream %llu", (unsigned long long)stream);
     else
         put(out, "a stream not known");
@@ -70,6 +73,22 @@ const char *weir_verdict_cause_word(int cause) {
 }
 
 /* ---- the sentence ---------------------------------------------------------------------------- */
+
+static void put_limit(struct out *out, const weir_verdict *v) {
+    const weir_amount share = {.value = v->weight, .kind = WEIR_AMOUNT_SHARE};
+    char spelled[WEIR_SPELL_BYTES];
+
+    if (v->leave > 0) {
+        put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
+            SHOW(v->limit));
+    } else if (v->is_share) {
+        weir__amount_spell(&share, spelled, sizeof spelled);
+        put(out, "limit %s is %s now, of which %s is in use", spelled, SHOW(v->limit),
+            SHOW(v->in_use));
+    } else {
+        put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
+    }
+}
 
 static void put_cause(struct out *out, const weir_verdict *v) {
     switch (v->cause) {
@@ -88,11 +107,7 @@ static void put_cause(struct out *out, const weir_verdict *v) {
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
         return;
     case WEIR_VERDICT_LIMIT:
-        if (v->leave > 0)
-            put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
-                SHOW(v->limit));
-        else
-            put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
+        put_limit(out, v);
         return;
     case WEIR_VERDICT_GRAPHS:
         put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
@@ -140,7 +155,7 @@ static void put_figures(struct out *out, const weir_verdict *v) {
         SHOW(v->pending));
     for (uint32_t i = 0; i < v->pending_streams; i++) {
         put(out, "              %s waits for ", SHOW(v->pending_by[i].bytes));
-        put_stream(out, v->pending_by[i].stream);
+        put_stream(out, v, v->pending_by[i].stream);
         put(out, "\n");
     }
     put(out, "  device      %s, free %s\n", SHOW(v->device_total), SHOW(v->device_free));
@@ -155,7 +170,7 @@ static void put_groups(struct out *out, const weir_verdict *v) {
 
         put(out, "%s%s in %llu of %s, ", i ? "              " : "  live        ", SHOW(g->total),
             (unsigned long long)g->blocks, SHOW(g->bytes));
-        put_stream(out, g->stream);
+        put_stream(out, v, g->stream);
         put(out, "\n");
     }
     if (v->ungrouped > 0)
@@ -192,13 +207,16 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, " the request again\n");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
+    else if (v->cause == WEIR_VERDICT_OTHERS)
+        put(out, " to wait for others, or to end them (weir info --processes):\n"
+                 "              no setting makes room\n");
     else
         put(out, " to need less: no setting makes room\n");
 }
 
 static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "weir: %s for ", SHOW(v->asked));
-    put_stream(out, v->stream);
+    put_stream(out, v, v->stream);
     put(out, " cannot be had (%s)\n", weir_status_name(v->status));
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
@@ -256,9 +274,11 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
     put_number(out, "asked", v->asked);
     put_number(out, "stream", id(v->stream));
+    put_number(out, "default_stream", id(v->default_stream));
     put_number(out, "waited_ns", v->waited_ns);
     put_number(out, "largest", v->largest);
     put_number(out, "limit", v->limit);
+    put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
     put_number(out, "leave", v->leave);
     put_number(out, "reserve", v->reserve);
     put_number(out, "in_use", v->in_use);

@@ -210,7 +210,7 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 584, 8);
+STRUCT(weir_verdict, 608, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -240,6 +240,9 @@ FIELD(weir_verdict, leave, 552, 8);
 FIELD(weir_verdict, silent_pid, 560, 8);
 FIELD(weir_verdict, silent_reserve, 568, 8);
 FIELD(weir_verdict, silent_stopped, 576, 8);
+FIELD(weir_verdict, default_stream, 584, 8);
+FIELD(weir_verdict, is_share, 592, 8);
+FIELD(weir_verdict, weight, 600, 8);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
@@ -401,9 +404,9 @@ START_TEST(functions_have_their_types) {
     ck_assert(version && create && destroy && standard && of_device && of_stream && of_block &&
               alloc && release && alloc_any && release_any && use && range && bind && unbind &&
               preallocate && set_limit && pool && trim && decay && low_memory && save && stats &&
-               latencies && events && cause && refusal && verdict && text && why && init &&
-               from_env && set && name && message && result && reader && close && next && reason &&
-               field && comments);
+              latencies && events && cause && refusal && verdict && text && why && init &&
+              from_env && set && name && message && result && reader && close && next && reason &&
+              field && comments);
 }
 END_TEST
 

@@ -227,6 +227,7 @@ START_TEST(the_silent_are_left_alone) {
     comes(2, 40, 3);
     ANSWERS(0, ask(MIB, 100, &said));
     MUST_EQ(said.kept, 0);
+    MUST_EQ(said.heard, 0);
     MUST_EQ(said.late, 1);
     MUST_EQ(said.awaited, 1);
     said = weir__neighbours_ask(own, MIB, began, ms_from_now(100)); /* the same request goes on */
@@ -309,6 +310,7 @@ START_TEST(what_counts_as_an_answer) {
     comes(1, 20, 1); /* which is silent */
     ANSWERS(0, pthread_create(&thread, NULL, act, &_i));
     ANSWERS(given[_i], ask(MIB, 200, &said));
+    MUST_EQ(said.heard, 1);
     ANSWERS(0, pthread_join(thread, NULL));
     MUST_EQ(own_entry().until_ns, 0);
     leave(own);

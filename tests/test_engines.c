@@ -853,6 +853,29 @@ START_TEST(growth_is_logged) {
 }
 END_TEST
 
+START_TEST(shares_that_do_not_fall_draw_a_warning) {
+    static const weir_amount share = {.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+
+    logging = plain(KIND_FIXED, 0);
+    logging.log = WEIR_LOG_WARNING;
+    logging.limit = share;
+    ck_assert_ptr_nonnull(
+        strstr(logged(create_and_destroy), "a fixed arena keeps the share that it has now"));
+    logging = plain(KIND_REGIONS, 0);
+    logging.log = WEIR_LOG_WARNING;
+    logging.limit = share;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging.prealloc = bytes_amount(64 * MIB);
+    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "goes whole or not at all"));
+    logging.arena = WEIR_ARENA_MAPPED;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    logging = plain(KIND_POOL, 0);
+    logging.log = WEIR_LOG_WARNING;
+    logging.limit = logging.prealloc = share;
+    ck_assert_str_eq(logged(create_and_destroy), "");
+}
+END_TEST
+
 START_TEST(settings_without_effect_draw_a_warning) {
     logging = plain(KIND_REGIONS, 0);
     logging.log = WEIR_LOG_WARNING;
@@ -3686,6 +3709,7 @@ static void add_growth(TCase *tests) {
     tcase_add_test(tests, what_just_fits_is_served);
     tcase_add_test(tests, a_threshold_that_throws_steps_away_draws_a_warning);
     tcase_add_test(tests, settings_without_effect_draw_a_warning);
+    tcase_add_test(tests, shares_that_do_not_fall_draw_a_warning);
     tcase_add_test(tests, a_preallocation_of_many_pieces);
     tcase_add_test(tests, a_preallocation_that_fails_tells_nothing);
     tcase_add_test(tests, without_options);

@@ -2793,7 +2793,7 @@ static uint64_t held_of(weir_allocator *a, const struct weir_extent *piece, size
     struct pieces wholes = {.count = count};
 
     memcpy(wholes.piece, piece, count * sizeof *piece);
-    return weir__held(&told, &wholes, a->front, NULL);
+    return weir__held(&told, &wholes, a->front, NULL, UINT64_MAX);
 }
 
 START_TEST(pieces_are_held_by_the_blocks_in_them) {
@@ -2814,12 +2814,12 @@ START_TEST(pieces_are_held_by_the_blocks_in_them) {
 
     MUST_EQ(held_of(a, piece, 6), 64 * KIB + MIB + 512 * KIB);
     MUST_EQ(held_of(a, piece, 0), 0);
-    MUST_EQ(weir__held(&none, NULL, a->front, NULL), 0);
+    MUST_EQ(weir__held(&none, NULL, a->front, NULL, UINT64_MAX), 0);
     MUST_EQ(held_of(a, around, 2), 0);
     MUST_EQ(held_of(a, around, 1), 0);
     MUST_EQ(held_of(a, around + 1, 1), 0);
     MUST_EQ(held_of(a, &across, 1), 8 * MIB);
-    held = weir__held(&more, &first, a->front, NULL);
+    held = weir__held(&more, &first, a->front, NULL, UINT64_MAX);
     MUST_EQ(held, 4 * MIB);
     other = take(a, 4 * MIB, A);
     MUST_EQ(held_of(a, &all, 1), all.bytes); /* once */
@@ -2827,6 +2827,10 @@ START_TEST(pieces_are_held_by_the_blocks_in_them) {
     MUST_EQ(held_of(a, &all, 1), all.bytes);
     give(a, other, A);
     MUST_EQ(held_of(a, &all, 1), 0);
+    first = (struct pieces){.piece = {piece_at(MIB, MIB), piece_at(4 * MIB, 2 * MIB)}, .count = 2};
+    MUST_EQ(weir__held(&told, &first, a->front, NULL, 2 * MIB), 0);
+    MUST_EQ(weir__held(&told, &first, a->front, NULL, 2 * MIB - 1), 2 * MIB); /* too large to go */
+    MUST_EQ(weir__held(&told, &first, NULL, NULL, MIB - 1), 3 * MIB);
 #ifdef CAN_REFUSE_HOST_MEMORY
     block = take(a, 4 * MIB, A);
     refuse_in = 1;
@@ -2852,9 +2856,10 @@ START_TEST(what_is_held_stays) {
         give(a, block[i], A);
     CU(driver->cuCtxSynchronize());
     OK(weir_trim(a, 0, NULL));
-    held = weir__held(a->ops, a->engine, a->front, NULL);
+    held = weir__held(a->ops, a->engine, a->front, NULL, UINT64_MAX);
     MUST_EQ(held, stats_of(a).reserve);
-    MUST_EQ(weir__held(a->ops, a->engine, NULL, NULL), 0); /* nobody knows of the blocks */
+    MUST_EQ(weir__held(a->ops, a->engine, NULL, NULL, UINT64_MAX),
+            0); /* nobody knows of the blocks */
     give(a, block[6], A);
     give(a, block[7], A);
     end(a);

@@ -287,6 +287,7 @@ static void open_as_a_program(void) {
     while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
+    must(!"admitted");
 }
 
 /* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work" FILE
@@ -877,7 +878,7 @@ START_TEST(test_asked_for_more_than_there_is) {
 }
 END_TEST
 
-/* What the only process says that it could give, MiB. */
+/* What the first process says that it could give, MiB. */
 static uint64_t could_give(void) {
     struct weir_ledger_entry says = {0};
     char name[WEIR_UUID_BYTES];
@@ -916,6 +917,23 @@ START_TEST(test_what_lies_beside_a_block_cannot_be_given) {
     ck_assert_uint_eq(ask_for(GIB) / MIB, gives);
     ck_assert_uint_eq(could_give(), 0);
     weir__ledger_close(&ledger);
+}
+END_TEST
+
+/* One region was preallocated, and is more than is above its share. */
+START_TEST(test_a_region_that_is_part_of_a_share_cannot_be_given) {
+    struct child one, two;
+    char words[64];
+
+    snprintf(words, sizeof words, "%d limit share prealloc 768MiB%s", KIND_REGIONS,
+             _i == 0 ? "" : " front off");
+    start(&one, words);
+    start_model(CAPACITY);
+    ck_assert_uint_eq(could_give(), 0); /* it was promised */
+    start(&two, "0 limit share");
+    expect(&two, "take 64", "WEIR_OK");
+    ck_assert_uint_eq(could_give(), 0);
+    ck_assert_uint_eq(figures_of(&one).reserve, 768);
 }
 END_TEST
 
@@ -984,18 +1002,19 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
 END_TEST
 
 /* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent the
- * advice is to come first, unless that was tried. */
+ * advice to who came first is to preallocate, and to who did not to wait. */
 START_TEST(test_a_verdict_beside_a_stopped_one) {
-    static const char *const needs[] = {"0 recovery-timeout 500ms",
-                                        "0 recovery-timeout 500ms prealloc 640MiB"};
     struct child stopped, needy;
     char wanted[160];
 
+    if (_i == 0)
+        start(&needy, "0 recovery-timeout 500ms");
     start(&stopped, "0");
     fill(&stopped, 896);
     expect(&stopped, "take 256", "WEIR_OK");
     stop(&stopped);
-    start(&needy, needs[_i]);
+    if (_i == 1)
+        start(&needy, "0 recovery-timeout 500ms");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     say(&needy, "why");
     hear(&needy);
@@ -1013,7 +1032,7 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
     say(&needy, "why");
     hear(&needy);
     ck_assert_msg(strstr(needy.reply, _i == 0 ? "try first   --prealloc 576MiB"
-                                              : "try first   to need less") != NULL,
+                                              : "try first   to wait for others") != NULL,
                   "%s", needy.reply);
     ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
 }
@@ -1159,6 +1178,27 @@ START_TEST(test_a_programs_context_beside_a_preallocated_share) {
     f = figures_of(&one);
     ck_assert_uint_ge(f.yield_mib, CONTEXT);
     ck_assert_uint_ge(f.reserve, LARGE / 2 - LARGE / 64);
+}
+END_TEST
+
+/* They had nothing left to give when they were asked: their shares had fallen for who came, and what was above them had
+ * gone. */
+START_TEST(test_a_context_for_which_shares_fell) {
+    struct child one, late;
+
+    charge_contexts();
+    start(&one, "0 limit share prealloc max");
+    ck_assert_uint_gt(figures_of(&one).reserve, LARGE - 2 * CONTEXT);
+    if (_i == 0) {
+        start(&late, "0");
+    } else {
+        begin(&late, "program");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "CUDA_ERROR_OUT_OF_MEMORY");
+        hear(&late);
+        ck_assert_str_eq(late.reply, "ready");
+    }
+    ck_assert_uint_le(figures_of(&one).reserve, LARGE / 2);
 }
 END_TEST
 
@@ -1715,6 +1755,10 @@ START_TEST(test_weights_of_nothing) {
     expect_limit(&two, 1024);
     end(&two);
     expect(&one, "take 64", "WEIR_E_LIMIT");
+    say(&one, "why");
+    hear(&one);
+    ck_assert_msg(strstr(one.reply, "limit share:0 is 32MiB now, of which 0B is in use|") != NULL,
+                  "%s", one.reply);
 }
 END_TEST
 
@@ -1948,6 +1992,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(giving, test_one_block_keeps_its_region_alone, 0, 3);
     tcase_add_loop_test(giving, test_one_block_beside_who_comes_later, 0, 2);
     tcase_add_loop_test(giving, test_what_lies_beside_a_block_cannot_be_given, 0, 6);
+    tcase_add_loop_test(giving, test_a_region_that_is_part_of_a_share_cannot_be_given, 0, 2);
     tcase_add_loop_test(giving, test_without_the_ledger_it_is_refused, 0, 2);
     tcase_add_test(giving, test_what_is_in_use_stays);
     tcase_add_test(giving, test_lower_priority_gives_first);
@@ -1982,6 +2027,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(contexts, test_a_context_beside_idle_reserve, 0, 3);
     tcase_add_loop_test(contexts, test_contexts_beside_preallocated_shares, 0, 2);
     tcase_add_test(contexts, test_a_programs_context_beside_a_preallocated_share);
+    tcase_add_loop_test(contexts, test_a_context_for_which_shares_fell, 0, 2);
     tcase_add_loop_test(contexts, test_a_context_that_cannot_be, 0, 2);
     tcase_add_test(shares, test_equal_shares_as_processes_come_and_go);
     tcase_add_test(shares, test_weighted_shares);

@@ -335,6 +335,24 @@ START_TEST(what_is_left_to_others_and_a_full_device) {
 }
 END_TEST
 
+/* Which has a number like any other. */
+START_TEST(on_the_default_stream) {
+    weir_options options = options_for(_i, 64 * MIB);
+    char text[4096];
+    weir_verdict v;
+
+    make(&options);
+    v = REFUSED(LIMIT, 200 * MIB, NULL);
+    MUST_EQ(v.default_stream, id_of(NULL));
+    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    MUST(strstr(text, "weir: 200MiB for the default stream cannot be had"));
+    v = REFUSED(LIMIT, 200 * MIB, A);
+    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    MUST(strstr(text, "weir: 200MiB for stream "));
+    end();
+}
+END_TEST
+
 /* A limit as it is now counts, not as it was. */
 START_TEST(a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
@@ -362,6 +380,13 @@ START_TEST(others_have_the_device) {
     MUST_LE(3 * GIB, v.others);
     MUST_LE(v.others, 3 * GIB + 512 * MIB);
     MUST_EQ(v.graphs + v.siblings, 0);
+    expect_none(&v); /* they were first, so that it could not have had it from the beginning */
+    end();
+    CU(driver->cuMemFree(others));
+    make(&options);
+    take(64 * MIB, A);
+    CU(driver->cuMemAlloc(&others, 3 * GIB));
+    v = REFUSED(OTHERS, GIB, A);
     if (is(_i, KIND_PLATFORM)) {
         expect_none(&v);
     } else {
@@ -733,6 +758,13 @@ START_TEST(graphs_have_the_device) {
         return;
     exec = run_graph(3 * GIB);
     make(&options);
+    v = REFUSED(GRAPHS, 2 * GIB, A);
+    expect_none(&v); /* they had it before */
+    end();
+    CU(driver->cuGraphExecDestroy(exec));
+    CU(driver->cuDeviceGraphMemTrim(0));
+    make(&options);
+    exec = run_graph(3 * GIB);
     v = REFUSED(GRAPHS, 2 * GIB, A);
     MUST_EQ(v.graphs, 3 * GIB);
     MUST_EQ(v.graphs_idle, 3 * GIB);
@@ -1578,10 +1610,20 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, in pieces or behind other streams");
     v.hole = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but in pieces of 1MiB at most");
+    v.cause = WEIR_VERDICT_LIMIT;
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"share\":null,");
+    v.is_share = 1;
+    v.limit = 1 << 30;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": limit share:0 is 1GiB now, of which ");
+    v.weight = 1500000;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": limit share:1.5 is 1GiB now, of which ");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"share\":1500000,");
+    v.is_share = v.weight = 0;
     v.cause = WEIR_VERDICT_OTHERS;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
     v.others = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
@@ -1693,6 +1735,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
+    tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);

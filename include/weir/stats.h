@@ -82,8 +82,8 @@ typedef struct weir_statistics {
 
     uint64_t appeals;      /* options.ledger: times that other processes were asked for memory, */
     uint64_t appeal_bytes; /* given back by them then; */
-    uint64_t yields;       /* times that reserve was given back as another one asked, */
-    uint64_t yield_bytes;  /* and what went */
+    uint64_t yields; /* times that reserve was given back as another one asked, or a share fell, */
+    uint64_t yield_bytes; /* and what went */
 } weir_statistics;
 
 /* Latencies of weir_alloc and weir_free in nanoseconds, when options.latency is on. */
@@ -106,7 +106,7 @@ typedef struct weir_latency {
     X(BACKGROUND, "background") /* preallocation in the background */                              \
     X(DECAY, "decay")           /* given back after it was idle for long: options.decay_ms */      \
     X(LOW_MEMORY, "low-memory") /* given back as memory was low elsewhere: weir_low_memory */      \
-    X(YIELD, "yield")           /* given back as another process asked for it: options.ledger */   \
+    X(YIELD, "yield")           /* given back as another process asked, or a share fell */         \
     X(APPEAL, "appeal")         /* other processes were asked: `got' is what they gave, and the    \
                                  * reserve is as it was */
 

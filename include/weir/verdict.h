@@ -95,6 +95,9 @@ typedef struct weir_verdict {
     uint64_t silent_pid;
     uint64_t silent_reserve; /* what it has */
     uint64_t silent_stopped; /* 1: it is stopped */
+    uint64_t default_stream; /* the id of the default stream (NULL); 0: not known */
+    uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
+    uint64_t weight;         /* its weight in millionths, else 0 */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
