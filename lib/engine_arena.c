@@ -9,8 +9,8 @@
  * What is requested on a captured stream is the graph's, and the driver's (nodes.h).
  *
  * Locks: one lock over everything here; under it driver calls for events, queries, growth, moves and waits
- * for the device, and the locks of the books and of nodes.  Taken once an operation; a backing that grows beside requests gives it
- * meanwhile.
+ * for the device, and the locks of the books and of nodes (under which a pool ends, where access changes, which is
+ * rare).  Taken once an operation; a backing that grows beside requests gives it meanwhile.
  *
  * Must not know: other engines, settings' names, how placement orders its chunks.
  */

@@ -273,6 +273,15 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     return why_full(v, lack_of(a, v));
 }
 
+/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it. */
+static int cause_under_capture(const weir_verdict *v) {
+    if (v->asked > v->device_total)
+        return WEIR_VERDICT_TOO_LARGE;
+    if (v->asked > v->limit)
+        return WEIR_VERDICT_LIMIT;
+    return why_full(v, weir__size_less(v->asked, free_on(v)));
+}
+
 /* ---- what to try ----------------------------------------------------------------------------- */
 
 static void advise(weir_verdict *v, enum weir_setting setting, const char *value) {
@@ -417,8 +426,10 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
     read_reserve(a, v, &at_rest);
     read_device(a, v);
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
-    v->cause = cause_of(a, v, at_rest, refused->figures.largest);
-    advise_all(a, v);
+    v->cause = refused->is_captured ? cause_under_capture(v)
+                                    : cause_of(a, v, at_rest, refused->figures.largest);
+    if (!refused->is_captured || v->cause == WEIR_VERDICT_LIMIT)
+        advise_all(a, v);
     read_groups(a, v);
     weir__set_driver_result(result_before);
 }

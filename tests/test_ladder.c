@@ -585,6 +585,7 @@ END_TEST
 START_TEST(a_graphs_request_that_is_refused_is_noted) {
     weir_options options = options_for(_i, 256 * MIB, 1);
     weir_refusal r = {.size = sizeof r};
+    weir_verdict v = {.size = sizeof v};
     void *most, *node = NULL;
     CUgraph graph;
     CUgraphExec exec;
@@ -605,6 +606,9 @@ START_TEST(a_graphs_request_that_is_refused_is_noted) {
     MUST_EQ(check_identities(a).refusals, 1);
     if (worlds[_i].front == WEIR_SWITCH_ON) /* what is idle is of no use to a graph */
         MUST_LE(60 * MIB, stats_of(a).reserve);
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_OTHERS); /* the driver says what it does */
+    MUST(v.settings[0].name == NULL);
     weir__model_faults_clear();
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));

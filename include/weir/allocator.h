@@ -75,8 +75,9 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
 /* The allocator of the process for the device that the environment names, made by the first call
  * as by weir_options_from_env, never destroyed; preallocation happens at its first request.  Variables of TensorFlow,
  * XLA and JAX name no engine here, and ask for a preallocation only where such a framework is told to ask CUDA's memory
- * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release threshold or WEIR_EXPORT=on, it is a mapped arena, or
- * where the device cannot map, the pool engine; the same beside libweir-preload.so, which serves that pool.  Statuses
+ * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release
+ * threshold or WEIR_EXPORT=on, it is a mapped arena, or where the device cannot map, the pool engine; the same beside
+ * libweir-preload.so, which serves that pool.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line on
  * standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
