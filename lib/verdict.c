@@ -277,7 +277,7 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
 static int cause_under_capture(const weir_verdict *v) {
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
-    if (v->asked > v->limit)
+    if (v->status == WEIR_E_LIMIT && v->asked > v->limit) /* of a pool */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, weir__size_less(v->asked, free_on(v)));
 }
@@ -389,8 +389,7 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         return;
     case WEIR_VERDICT_FRAGMENTED:
         advise_mapping(a, v);
-        if (!v->settings[0].name && need_of(a, v) <= free_on(v) &&
-            limit_that_does(a, v) > v->limit) /* no other way */
+        if (!v->settings[0].name && need_of(a, v) <= free_on(v)) /* no other way */
             advise_more(a, v);
         return;
     case WEIR_VERDICT_LIMIT:

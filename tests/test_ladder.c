@@ -610,6 +610,14 @@ START_TEST(a_graphs_request_that_is_refused_is_noted) {
     MUST_EQ(v.cause, WEIR_VERDICT_OTHERS); /* the driver says what it does */
     MUST(v.settings[0].name == NULL);
     weir__model_faults_clear();
+    MUST(is_refusal(weir_alloc(a, 1024 * GIB, A, &node)));
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.cause, WEIR_VERDICT_TOO_LARGE);
+    if (worlds[_i].kind == KIND_POOL) {
+        EXPECT(WEIR_E_LIMIT, weir_alloc(a, 300 * MIB, A, &node));
+        OK(weir_last_verdict(a, &v));
+        MUST_EQ(v.cause, WEIR_VERDICT_LIMIT);
+    }
     CU(driver->cuStreamEndCapture(A, &graph));
     CU(driver->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < 2; i++) /* and nothing of it goes back at each launch */
