@@ -47,7 +47,7 @@
 /* Between two looks at the file: growth comes in bursts. */
 #define LOOK_NS UINT64_C(1000000)
 
-enum { PAGE = 4096, BELL_AT = 64, TRIES = 16 };
+enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
 /* What who removes a file takes, at most, and how often who comes looks meanwhile: it does so in two calls, unless it is
  * stopped between them. */
 enum { REMOVALS = 500 };

@@ -1028,9 +1028,11 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
     ck_assert_ptr_null(strstr(needy.reply, "--prealloc"));
     ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
     expect(&stopped, "take 512", "WEIR_OK");
-    expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
-    say(&needy, "why");
-    hear(&needy);
+    do { /* on a machine that is busy it may be late */
+        expect(&needy, "take 576", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+    } while (strstr(needy.reply, "of it, and does not answer"));
     ck_assert_msg(strstr(needy.reply, _i == 0 ? "try first   --prealloc 576MiB"
                                               : "try first   to wait for others") != NULL,
                   "%s", needy.reply);
