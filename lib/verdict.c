@@ -397,9 +397,9 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         return;
     case WEIR_VERDICT_OTHERS:
         name_silent(a, v);
-        if (v->silent_pid != 0)
-            return;
-        /* fall through */
+        if (v->silent_pid == 0)
+            advise_early(a, v);
+        return;
     case WEIR_VERDICT_GRAPHS:
         advise_early(a, v);
         return;
