@@ -845,12 +845,11 @@ static CUdeviceptr take_brought(struct weir_cell *c, uint64_t key, uint64_t id, 
     return block;
 }
 
-/* The stream is being captured: the engine makes a node of the graph, or refuses.  Then nothing is done about it: what
- * the caches or the reserve have idle is not what a graph's memory comes of, and what went back now, on this stream,
- * would go back at each launch. */
+/* The stream is being captured: the engine makes a node of the graph, or refuses.  Then the caches give nothing back:
+ * what is idle is not what a graph's memory comes of (recovery.c). */
 static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_stream stream,
                                   CUdeviceptr *block) {
-    int grew = 0, noted;
+    int grew = 0, noted, before = weir__driver_result;
     weir_status status;
 
     (void)visit_captured(f, stream, 0);
@@ -858,9 +857,11 @@ static weir_status alloc_captured(struct weir_front *f, size_t bytes, weir_strea
         return weir__engine_refuse(WEIR_E_CAPTURE);
     status = f->ops->alloc(f->engine, bytes, stream, 0, 1, block, &grew);
     if (is_refusal(status))
-        weir__recovery_refuse(f->ops, f->engine, f->host, status, bytes, stream, 0);
+        status = weir__recovery_alloc(f->ops, f->engine, f->host, status, bytes, bytes, stream,
+                                      block, &grew);
     if (status != WEIR_OK)
         return status;
+    weir__set_driver_result(before);
     pthread_mutex_lock(&f->lock);
     noted = weir__map_put(&f->graphs, *block, 1);
     pthread_mutex_unlock(&f->lock);

@@ -230,14 +230,13 @@ static int is_locked(int file, int slot) {
     return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* What stands in a slot.  1, if it is whole. */
-static int read_slot(int file, int number, struct slot *out) {
-    return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out &&
-           out->sum != 0 && out->sum == sum_of(&out->entry);
+static int is_whole(const struct slot *slot) {
+    return slot->sum != 0 && slot->sum == sum_of(&slot->entry);
 }
 
-static uint64_t key_of(const struct weir_ledger_entry *entry) {
-    return entry->pid << 32 ^ entry->start;
+/* What stands in a slot.  1, if it is whole. */
+static int read_slot(int file, int number, struct slot *out) {
+    return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
 }
 
 static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
@@ -251,20 +250,19 @@ static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
     for (int i = 0; i < 2 * WEIR_LEDGER_SLOTS; i++) {
-        int number = i % WEIR_LEDGER_SLOTS, taken = lock_slots(file, number, 1);
+        int number = i % WEIR_LEDGER_SLOTS, taken;
         struct slot left;
 
+        if (i < WEIR_LEDGER_SLOTS && !is_locked(file, number) && read_slot(file, number, &left) &&
+            is_ending(l, &left.entry))
+            continue;
+        taken = lock_slots(file, number, 1);
         if (taken < 0)
             return -1;
-        if (taken > 0)
-            continue;
-        if (i < WEIR_LEDGER_SLOTS && read_slot(file, number, &left) && is_ending(l, &left.entry)) {
-            unlock_slots(file); /* it has no other */
-            continue;
+        if (taken == 0) { /* what the last owner left is not ours */
+            (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+            return number;
         }
-        /* what the last owner left is not ours */
-        (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
-        return number;
     }
     errno = is_being_removed(file) ? EAGAIN : EUSERS;
     return -1;
@@ -416,15 +414,35 @@ int weir__ledger_look(struct weir_ledger *l, const char *device) {
     return 0;
 }
 
-/* Of somebody who has lost its slot and is about to end.  0: nobody, or only `but`.  Likewise. */
-static uint64_t ending(const struct weir_ledger *l, uint64_t but) {
-    struct slot slot;
+/* Visits those who have lost their slots and are about to end.  Likewise. */
+static void visit_ending(const struct weir_ledger *l,
+                         void (*visit)(int slot, const struct weir_ledger_entry *entry,
+                                       void *context),
+                         void *context) {
+    struct slot some[16];
+    enum { SOME = sizeof some / sizeof some[0] };
 
-    for (int i = 0; i < WEIR_LEDGER_SLOTS; i++)
-        if (i != l->slot && read_slot(l->file, i, &slot) && !is_locked(l->file, i) &&
-            key_of(&slot.entry) != but && is_ending(l, &slot.entry))
-            return key_of(&slot.entry);
-    return 0;
+    _Static_assert(WEIR_LEDGER_SLOTS % SOME == 0, "none is left over");
+    for (int i = 0; i < WEIR_LEDGER_SLOTS; i++) {
+        const struct slot *slot = &some[i % SOME];
+
+        if (i % SOME == 0 && pread(l->file, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
+            return;
+        if (i != l->slot && is_whole(slot) && !is_locked(l->file, i) && is_ending(l, &slot->entry))
+            visit(i, &slot->entry, context);
+    }
+}
+
+static void note_any(int slot, const struct weir_ledger_entry *entry, void *any) {
+    (void)slot, (void)entry;
+    *(int *)any = 1;
+}
+
+static int any_ending(const struct weir_ledger *l) {
+    int any = 0;
+
+    visit_ending(l, note_any, &any);
+    return any;
 }
 
 void weir__ledger_leave(struct weir_ledger *l) {
@@ -434,10 +452,10 @@ void weir__ledger_leave(struct weir_ledger *l) {
     if (l->file >= 0) {
         if (l->slot >= 0)
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
-        unlock_slots(l->file);   /* of two that leave at once one finds itself alone */
-        if (ending(l, 0) == 0 && /* else who comes is to know of it */
-            lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
-            (void)unname(l, l->file);
+        unlock_slots(l->file); /* of two that leave at once one finds itself alone */
+        if (!any_ending(l) && lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+            if (!any_ending(l)) /* else who comes is to know of it */
+                (void)unname(l, l->file);
             unlock_slots(l->file);
         }
         close(l->file);
@@ -520,13 +538,14 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     return 1;
 }
 
-uint64_t weir__ledger_ending(struct weir_ledger *l, uint64_t but) {
-    uint64_t key;
-
+void weir__ledger_ending(struct weir_ledger *l,
+                         void (*visit)(int slot, const struct weir_ledger_entry *entry,
+                                       void *context),
+                         void *context) {
     pthread_mutex_lock(&l->lock);
-    key = l->file >= 0 ? ending(l, but) : 0;
+    if (l->file >= 0)
+        visit_ending(l, visit, context);
     pthread_mutex_unlock(&l->lock);
-    return key;
 }
 
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {

@@ -90,9 +90,12 @@ void weir__ledger_close(struct weir_ledger *l);
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry);
 /* 1: that slot is of a process that lives, and its entry is copied. */
 int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry *out);
-/* Somebody who has lost its slot is still about to end, so that the device may not have its memory back yet: what it is
- * known by; 0: nobody, or only `but`.  Not told of processes of another namespace of pids. */
-uint64_t weir__ledger_ending(struct weir_ledger *l, uint64_t but);
+/* Visits the entries of those who have lost their slots and are still about to end, so that the device may not have their
+ * memory back yet; under the ledger's lock.  Not those of another namespace of pids. */
+void weir__ledger_ending(struct weir_ledger *l,
+                         void (*visit)(int slot, const struct weir_ledger_entry *entry,
+                                       void *context),
+                         void *context);
 /* 1: the process of that entry is stopped, as far as its pid tells here. */
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry);
 int weir__ledger_slot(struct weir_ledger *l);

@@ -37,8 +37,9 @@
 #define MILLISECOND UINT64_C(1000000)
 /* How long one that did not answer is left alone. */
 #define SILENCE_NS (2000 * MILLISECOND)
-/* How long one that is ending is waited for, in all requests. */
+/* How long one that is ending is waited for, in all requests; and what it may have beside its reserve. */
 #define ENDING_NS (2000 * MILLISECOND)
+#define BESIDE_RESERVE (UINT64_C(1) << 30)
 /* What others are given to say what they have, at most; and the thread's sleep, with shares and without, which a
  * process that was killed does not end. */
 enum { REFRESH_MS = 20, TICK_MS = 500, LONG_TICK_MS = 10000, SILENT = 32 };
@@ -50,6 +51,11 @@ struct silent {
     uint64_t heartbeat_ns;
     uint64_t slot;
     uint64_t until_ns;
+};
+
+/* Who was last seen to be ending in a slot, and since when. */
+struct ending {
+    uint64_t pid, start, since_ns;
 };
 
 struct weir_neighbours {
@@ -68,7 +74,7 @@ struct weir_neighbours {
 
     pthread_mutex_t asking; /* held by who asks; guards what follows */
     struct silent silent[SILENT];
-    uint64_t ending, ending_since; /* whom the ledger told of last, 0: nobody, and when first */
+    struct ending ending[WEIR_LEDGER_SLOTS];
 };
 
 static pthread_mutex_t joining = PTHREAD_MUTEX_INITIALIZER;
@@ -496,18 +502,28 @@ static size_t pick(struct candidate *all, size_t count, uint64_t bytes, struct c
     return picked;
 }
 
-/* Is somebody about to end, and has not been for long?  Of one that does not come to its end (its driver does not) no
- * memory is to be expected.  The caller holds `asking'. */
-static int is_any_ending(struct weir_neighbours *n) {
-    uint64_t now = weir__ledger_now();
-    int is_late = n->ending != 0 && now - n->ending_since > ENDING_NS;
-    uint64_t key = weir__ledger_ending(&n->ledger, is_late ? n->ending : 0);
+struct ending_sum {
+    struct weir_neighbours *n;
+    uint64_t now, bytes;
+};
 
-    if (key != 0 && key != n->ending) {
-        n->ending = key;
-        n->ending_since = now;
-    }
-    return key != 0;
+/* Of one that does not come to its end (its driver does not) no memory is to be expected. */
+static void add_ending(int slot, const struct weir_ledger_entry *entry, void *context) {
+    struct ending_sum *sum = context;
+    struct ending *e = &sum->n->ending[slot];
+
+    if (e->pid != entry->pid || e->start != entry->start)
+        *e = (struct ending){entry->pid, entry->start, sum->now};
+    if (sum->now - e->since_ns <= ENDING_NS)
+        sum->bytes += entry->reserve + BESIDE_RESERVE;
+}
+
+/* The caller holds `asking'. */
+static uint64_t ending_bytes(struct weir_neighbours *n) {
+    struct ending_sum sum = {n, weir__ledger_now(), 0};
+
+    weir__ledger_ending(&n->ledger, add_ending, &sum);
+    return sum.bytes;
 }
 
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
@@ -532,8 +548,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
         }
         ask_some(n, some, picked, asks, smaller(deadline, weir__ledger_now() + round), &answers);
     }
-    answers.ending = answers.given < bytes && is_any_ending(n);
-    answers.awaited |= answers.late || answers.ending;
+    answers.ending = answers.given < bytes ? ending_bytes(n) : 0;
+    answers.awaited |= answers.late || answers.ending > 0;
     pthread_mutex_lock(&n->lock);
     n->entry.asked += bytes;
     n->entry.got += answers.given;

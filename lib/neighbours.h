@@ -65,9 +65,9 @@ struct weir_answers {
     /* Nor has it answered another request since this one began, or there was no time to ask it, or it is ending: it may
      * still give. */
     int awaited;
-    /* Somebody is ending, and what it had is not the device's yet; not looked for if enough was given.  One that is still
-     * there after two seconds counts no more. */
-    int ending;
+    /* Bytes that may come of those who are ending: what they had is not the device's yet.  Not looked for if enough was
+     * given; one that is still there after two seconds counts no more. */
+    uint64_t ending;
 };
 
 /* Of who asks for a context; zeroed: it has not yet. */

@@ -13,6 +13,7 @@
  *   5. other processes on the device (neighbours.h): a tenth of the deadline in all, of real time; all of it where
  *      one that was killed is not gone yet.
  *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
+ * None of them is for a graph's request, on a stream that is being captured.
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that it
  * refused all the same goes back before them, and after each try from there on.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
  * Then the status stands, and the figures of the refusal are kept for the thread.
@@ -172,16 +173,25 @@ static void wait_for_neighbours(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* Nobody has given: is there nobody who may?  `room` is what others may keep; *alone: until when those who have left
+/* What the device, and what is idle, do not have of a request; 0 if that is not known. */
+static uint64_t lack_of(const weir_refusal *now, const struct weir_host *host, size_t bytes) {
+    return now->device_free == UINT64_MAX
+               ? 0
+               : weir__size_less(bytes,
+                                 now->reserve - now->in_use + usable(host, now->device_free));
+}
+
+/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they
+ * must give; *alone: until when those who have left
  * unseen are waited for, 0 while somebody was there.  To find that out may have taken longer: who is not heard of is
  * waited for, and may be killed meanwhile. */
-static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t now,
-                       uint64_t *alone) {
+static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
+                       uint64_t now, uint64_t *alone) {
     if (answers->kept != UINT64_MAX) {
         *alone = 0;
         return room < answers->kept;
     }
-    if (answers->ending)
+    if (answers->ending > 0 && answers->ending >= lacks)
         return 0;
     if (*alone == 0)
         *alone = now + ALONE_NS;
@@ -213,14 +223,17 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
         if (answers.kept != UINT64_MAX && (answers.given > 0 || !has_asked))
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
-        has_ended =
-            was_ending && !answers.ending; /* and its memory has come free since the last try */
-        was_ending = answers.ending;
+        /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
+        has_ended = was_ending && answers.ending == 0 && answers.given == 0;
         if (answers.given == 0 && !has_ended &&
-            nobody_will(&answers, weir__size_less(all, figures.in_use + bytes), now, &alone))
+            nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
+                        lack_of(&figures, host, bytes), now, &alone))
             break;
-        until = first + deadline_ns(host) / (answers.ending ? 1 : NEIGHBOURS_PART);
-        pause = answers.ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
+        until = first + deadline_ns(host) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
+        if (was_ending && answers.ending == 0)
+            until = weir__size_larger(until, now + 2 * ENDING_PAUSE_NS);
+        was_ending = answers.ending > 0;
+        pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
         if (answers.given == 0 && !has_ended)
             wait_for_neighbours(pause);
         else if (answers.given > 0) /* it was in parts of units, or others were first */
@@ -268,9 +281,9 @@ uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, str
     return refused->is_captured ? 0 : host->fit(host, ops->largest(engine, refused->stream, 0));
 }
 
-void weir__recovery_refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                           weir_status status, size_t asked, weir_stream stream,
-                           uint64_t waited_ns) {
+/* In the books, for the thread, and to whoever wants to know. */
+static void refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                   weir_status status, size_t asked, weir_stream stream, uint64_t waited_ns) {
     weir_refusal refusal;
 
     atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
@@ -281,42 +294,62 @@ void weir__recovery_refuse(const struct weir_engine *ops, void *engine, struct w
     host->refused(host);
 }
 
+/* The rungs. */
+static weir_status climb(const struct weir_engine *ops, void *engine, struct weir_host *host,
+                         weir_status status, size_t bytes, weir_stream stream, CUdeviceptr *block,
+                         int *grew, int *again) {
+    weir_refusal refusal;
+
+    read_refusal(ops, engine, host, bytes, &refusal);
+    if (is_refusal(status) && could_fit(&refusal)) {
+        status = wait_for_frees(ops, engine, host, status, bytes, stream, block, grew, again);
+        if (is_refusal(status) && give_back(ops, engine, host)) {
+            *again = 1;
+            status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
+        }
+    }
+    status = settled(ops, engine, status);
+    status = ask_others(ops, engine, host, status, bytes, stream, block, grew, again);
+    status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, again);
+    if (weir__engine_insist(1) && is_refusal(status)) /* the driver may have more than it says */
+        status = settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
+    (void)weir__engine_insist(0);
+    return status;
+}
+
+/* A graph's memory is none of an engine's: nothing that is idle or pending would serve it, and what went back now, on
+ * that stream, would go back at each launch. */
+static int is_captured(struct weir_host *host, weir_stream stream) {
+    int result_before = weir__driver_result;
+    int is = weir__engine_capture(host, stream) == WEIR_E_CAPTURE;
+
+    weir__set_driver_result(result_before);
+    return is;
+}
+
 weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  size_t asked, weir_stream stream, CUdeviceptr *block, int *grew) {
-    uint64_t started = host->driver->ticks();
+    uint64_t started = host->driver->ticks(), waited;
     uint64_t counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed);
     weir_status status = why;
-    weir_refusal refusal;
     int again = 0;
 
     if (why == WEIR_E_LIMIT && host->relimit && host->relimit(host)) {
         again = 1;
         status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
     }
-    read_refusal(ops, engine, host, bytes, &refusal);
-    if (is_refusal(status) && could_fit(&refusal)) {
-        status = wait_for_frees(ops, engine, host, status, bytes, stream, block, grew, &again);
-        if (is_refusal(status) && give_back(ops, engine, host)) {
-            again = 1;
-            status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
-        }
-    }
-    status = settled(ops, engine, status);
-    status = ask_others(ops, engine, host, status, bytes, stream, block, grew, &again);
-    status = ask_neighbours(ops, engine, host, status, bytes, stream, block, grew, &again);
-    if (weir__engine_insist(1) && is_refusal(status)) /* the driver may have more than it says */
-        status = settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
-    (void)weir__engine_insist(0);
+    if (!is_captured(host, stream))
+        status = climb(ops, engine, host, status, bytes, stream, block, grew, &again);
     if (again)
         atomic_fetch_add_explicit(&host->books->retries, 1, memory_order_relaxed);
-    refusal.waited_ns = weir__engine_since(host, started);
+    waited = weir__engine_since(host, started);
     /* Growth on the way has noted its own part. */
     counted = atomic_load_explicit(&host->books->stall_ns, memory_order_relaxed) - counted;
-    atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(refusal.waited_ns, counted),
+    atomic_fetch_add_explicit(&host->books->stall_ns, weir__size_less(waited, counted),
                               memory_order_relaxed);
     if (is_refusal(status))
-        weir__recovery_refuse(ops, engine, host, status, asked, stream, refusal.waited_ns);
+        refuse(ops, engine, host, status, asked, stream, waited);
     return status;
 }
 

@@ -16,12 +16,6 @@ weir_status weir__recovery_alloc(const struct weir_engine *ops, void *engine,
                                  struct weir_host *host, weir_status why, size_t bytes,
                                  size_t asked, weir_stream stream, CUdeviceptr *block, int *grew);
 
-/* Notes a request of so many bytes as refused, in the books and for the thread, and tells whoever wants to know of
- * that; `waited_ns` is what was waited for it. */
-void weir__recovery_refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
-                           weir_status status, size_t asked, weir_stream stream,
-                           uint64_t waited_ns);
-
 /* Bytes of the largest request that would surely be served where that one was refused; 0 of a stream that was
  * being captured. */
 uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, struct weir_host *host,

@@ -277,7 +277,8 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
 static int cause_under_capture(const weir_verdict *v) {
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
-    if (v->status == WEIR_E_LIMIT && v->asked > v->limit) /* of a pool */
+    if (v->status == WEIR_E_LIMIT &&
+        v->asked > weir__size_less(v->limit, v->in_use)) /* of a pool */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, weir__size_less(v->asked, free_on(v)));
 }
