@@ -86,7 +86,7 @@ static int tell_tensorflow(put_function *put, void *to, int serves_plain, FILE *
 void frameworks_note_prealloc(const char *name, const char *amount, int are_told, FILE *notes) {
     const char *jax = set_value(jax_allocator), *tf = set_value(tf_allocator);
     int of_jax = jax ? strcasecmp(jax, jax_pools) == 0 : are_told;
-    int of_tf = strncmp(name, "TF_", 3) == 0 && (tf ? strcasecmp(tf, tf_pools) == 0 : are_told);
+    int of_tf = strncmp(name, "TF_", 3) == 0 && (tf ? strcmp(tf, tf_pools) == 0 : are_told);
 
     fprintf(notes, "; weir preallocates %s for %s, as %s says", amount,
             !of_tf   ? "JAX"

@@ -153,16 +153,30 @@ static int put_preload(struct run *run, const char *library) {
     return failed;
 }
 
+/* To a limit that is less, or may be: amounts of different kinds only the device compares. */
+static int is_held(const weir_options *options) {
+    const weir_amount *limit = &options->limit, *all = &options->prealloc;
+
+    return weir__option_is_set(options, WEIR_SETTING_LIMIT) && limit->kind != WEIR_AMOUNT_MAX &&
+           (limit->kind != all->kind || limit->value < all->value);
+}
+
 /* What a variable of another program's has weir preallocate. */
 static void note_prealloc(const struct run *run, FILE *notes) {
     const weir_options *options = &run->settings.options;
     const char *name = weir__compat_name(options->prealloc.reserved);
-    char amount[WEIR_SHOW_BYTES];
+    char amount[WEIR_SHOW_BYTES], limit[WEIR_SHOW_BYTES], text[2 * WEIR_SHOW_BYTES + 32];
 
     if (!name || options->prealloc.value == 0)
         return;
     weir__option_show(options, WEIR_SETTING_PREALLOC, amount, sizeof amount);
-    frameworks_note_prealloc(name, amount, !run->no_env, notes);
+    if (is_held(options)) {
+        weir__option_show(options, WEIR_SETTING_LIMIT, limit, sizeof limit);
+        snprintf(text, sizeof text, "%s, held to the limit of %s,", amount, limit);
+    } else {
+        snprintf(text, sizeof text, "%s", amount);
+    }
+    frameworks_note_prealloc(name, text, !run->no_env, notes);
 }
 
 /* Whether weir preallocates what variables of other programs say; the settings are read, so it is a switch. */

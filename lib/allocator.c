@@ -502,6 +502,15 @@ static void size_fixed_arena(weir_allocator *a) {
         a->prealloc = a->prealloc_min = 0;
 }
 
+/* More than a share falls to when another comes that counts as much. */
+static int is_above_share(const weir_allocator *a) {
+    const weir_options *o = &a->host.options;
+
+    return a->prealloc > 0 &&
+           (o->prealloc.kind == WEIR_AMOUNT_SHARE || o->prealloc.kind == WEIR_AMOUNT_MAX ||
+            a->prealloc > part_of(a, a->host.leave, o->limit.value, all_weights(&a->host)) / 2);
+}
+
 /* A share falls as others come; not every arena falls with it. */
 static void warn_of_what_stays(const weir_allocator *a) {
     const weir_options *o = &a->host.options;
@@ -512,7 +521,7 @@ static void warn_of_what_stays(const weir_allocator *a) {
         weir__log(o->log, WEIR_LOG_WARNING,
                   "a fixed arena keeps the share that it has now, also as others come: choose "
                   "engine pool, or arena mapped, to have it fall");
-    else if (o->arena == WEIR_ARENA_REGIONS && a->prealloc > 0)
+    else if (o->arena == WEIR_ARENA_REGIONS && is_above_share(a))
         weir__log(o->log, WEIR_LOG_WARNING,
                   "arena regions preallocates one region, which goes whole or not at all: it stays "
                   "above its share as others come; choose engine pool, or arena mapped");

@@ -266,6 +266,14 @@ struct engine_word {
     int engine; /* WEIR_ENGINE_DEFAULT: weir has none like it */
 };
 
+/* Where weir stands in a user's place, a word is one to its framework: TensorFlow tells them by case, JAX does not. */
+static int is_word(const struct reading *reading, const char *variable, const char *value,
+                   const char *word) {
+    int by_case = reading->place != WEIR_PLACE_OWN && strcmp(variable, TF_ALLOCATOR) == 0;
+
+    return (by_case ? strcmp(value, word) : strcasecmp(value, word)) == 0;
+}
+
 /* Sets the engine unless a variable of higher precedence has. */
 static weir_status read_engine(struct reading *reading, struct compat *compat, const char *variable,
                                const struct engine_word *words, int *asks_pools, const char *known,
@@ -276,7 +284,7 @@ static weir_status read_engine(struct reading *reading, struct compat *compat, c
     if (!value)
         return WEIR_OK;
     for (; words->word; words++)
-        if (strcasecmp(value, words->word) == 0)
+        if (is_word(reading, variable, value, words->word))
             break;
     if (!words->word)
         return refuse(reading, variable, value,

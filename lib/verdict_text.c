@@ -193,6 +193,11 @@ static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
 }
 
+/* Most of what others have is this process's. */
+static int are_siblings(const weir_verdict *v) {
+    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
+}
+
 static void put_settings(struct out *out, const weir_verdict *v) {
     put(out, "  try first  ");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
@@ -207,6 +212,9 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, " the request again\n");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
+    else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
+        put(out, " to trim the process's other allocators, or to free blocks of theirs:\n"
+                 "              no setting makes room\n");
     else if (v->cause == WEIR_VERDICT_OTHERS)
         put(out, " to wait for others, or to end them (weir info --processes):\n"
                  "              no setting makes room\n");

@@ -855,6 +855,7 @@ END_TEST
 
 START_TEST(shares_that_do_not_fall_draw_a_warning) {
     static const weir_amount share = {.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+    const weir_amount much[] = {share, {.kind = WEIR_AMOUNT_MAX}, bytes_amount(2049 * MIB)};
 
     logging = plain(KIND_FIXED, 0);
     logging.log = WEIR_LOG_WARNING;
@@ -865,8 +866,12 @@ START_TEST(shares_that_do_not_fall_draw_a_warning) {
     logging.log = WEIR_LOG_WARNING;
     logging.limit = share;
     ck_assert_str_eq(logged(create_and_destroy), "");
-    logging.prealloc = bytes_amount(64 * MIB);
-    ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "goes whole or not at all"));
+    logging.prealloc = bytes_amount(64 * MIB); /* which no share falls to */
+    ck_assert_str_eq(logged(create_and_destroy), "");
+    for (size_t i = 0; i < sizeof much / sizeof much[0]; i++) {
+        logging.prealloc = much[i];
+        ck_assert_ptr_nonnull(strstr(logged(create_and_destroy), "goes whole or not at all"));
+    }
     logging.arena = WEIR_ARENA_MAPPED;
     ck_assert_str_eq(logged(create_and_destroy), "");
     logging = plain(KIND_POOL, 0);

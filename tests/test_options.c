@@ -1747,6 +1747,7 @@ static const struct {
     {NULL, NULL, "0", WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {NULL, "cuda_malloc_async", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
     {NULL, "cuda_malloc_async", "true", WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
+    {NULL, "CUDA_MALLOC_ASYNC", NULL, WEIR_ENGINE_POOL, WEIR_ARENA_DEFAULT, 't'},
     {NULL, "cuda_malloc", NULL, WEIR_ENGINE_DEFAULT, WEIR_ARENA_DEFAULT, 0},
     {NULL, "memory_guard", "true", WEIR_ENGINE_ARENA, WEIR_ARENA_REGIONS, 'g'},
     {"platform", NULL, NULL, WEIR_ENGINE_PLATFORM, WEIR_ARENA_DEFAULT, 'x'},
@@ -1867,6 +1868,11 @@ START_TEST(test_mistakes_in_a_users_place) {
                                                 sizeof message),
                          WEIR_E_PARSE);
         assert_complains("TF_GPU_ALLOCATOR", "async", "cuda_malloc_async");
+        set_variable("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC"); /* TensorFlow's is another word */
+        ck_assert_int_eq(weir__options_from_env(&options, NULL, (enum weir_place)place, 0, message,
+                                                sizeof message),
+                         WEIR_E_PARSE);
+        assert_complains("TF_GPU_ALLOCATOR", "CUDA_MALLOC_ASYNC", "cuda_malloc_async");
     }
 }
 END_TEST

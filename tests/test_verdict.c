@@ -1623,6 +1623,13 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
     v.others = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "to trim the process's other allocators, or to free blocks of theirs:\n");
+    v.others = v.siblings;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
+    v.others = UINT64_MAX;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");
+    v.siblings = 0; /* there are none to trim */
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
