@@ -205,7 +205,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
     uint64_t began = weir__ledger_now(), until = began + deadline_ns(host) / NEIGHBOURS_PART;
     uint64_t most = weir__size_larger(host->device_total / ASKED_PART, UNIT);
     uint64_t now, missing, first = began, alone = 0, all = host->device_total - host->leave;
-    uint64_t pause = LONGEST_PAUSE_NS;
+    uint64_t pause = LONGEST_PAUSE_NS, least = 0;
     int result_before = weir__driver_result, has_asked = 0, was_ending = 0, has_ended;
     struct weir_answers answers;
     weir_refusal figures;
@@ -229,9 +229,10 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
                         lack_of(&figures, host, bytes), now, &alone))
             break;
-        until = first + deadline_ns(host) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
         if (was_ending && answers.ending == 0)
-            until = weir__size_larger(until, now + 2 * ENDING_PAUSE_NS);
+            least = now + 2 * ENDING_PAUSE_NS;
+        until = first + deadline_ns(host) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
+        until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
         if (answers.given == 0 && !has_ended)

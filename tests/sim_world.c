@@ -161,7 +161,8 @@ struct world {
     unsigned asked_on;    /* the stream of the request that is under way */
     uint64_t limit, most; /* set in the middle, UINT64_MAX: not; and what the reserve may be */
     uint64_t owners;
-    char *gone; /* freed last */
+    char *gone;       /* freed last */
+    int any_of_graph; /* a graph had memory of a block's */
     CUdeviceptr hogs[HOGS];
     /* Of the next call: */
     enum weir_driver_entry fault_entry;
@@ -663,6 +664,7 @@ static void do_alloc(uint64_t r) {
                         .home = stream,
                         .of_graph = captured,
                         .was_of_graph = captured};
+    w.any_of_graph |= captured;
     w.block_count++;
     check_overlap(b);
     use(b, stream, r);
@@ -855,7 +857,7 @@ static void do_wrong_free(uint64_t r) {
     if (stream == STREAMS)
         return;
     if (r >> 20 & 1) {
-        if (w.set.faults && w.set.kind == POOL)
+        if (w.set.faults && (w.set.kind == POOL || w.any_of_graph))
             return; /* what the driver did not take back may lie there, and it is who is asked */
         address = w.gone;
         for (unsigned i = 0; i < BLOCKS; i++)
@@ -1315,6 +1317,7 @@ static void close_allocator(void) {
     w.born = 0;
     expect(weir_allocator_destroy(w.allocator), WEIR_OK, "weir_allocator_destroy");
     w.gone = NULL;
+    w.any_of_graph = 0;
     w.lost = 0;
     for (unsigned i = 0; i < HOGS; i++)
         if (w.hogs[i]) {
