@@ -181,9 +181,8 @@ static uint64_t lack_of(const weir_refusal *now, const struct weir_host *host, s
                                  now->reserve - now->in_use + usable(host, now->device_free));
 }
 
-/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they
- * must give; *alone: until when those who have left
- * unseen are waited for, 0 while somebody was there.  To find that out may have taken longer: who is not heard of is
+/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone: until
+ * when those who have left unseen are waited for, 0 while somebody was there.  To find that out may have taken longer: who is not heard of is
  * waited for, and may be killed meanwhile. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
                        uint64_t now, uint64_t *alone) {
