@@ -509,9 +509,10 @@ static CUstream handle(unsigned stream) {
     return w.streams[stream].handle;
 }
 
-/* `stream` waits for all that `other` was given; both are plain. */
+/* What `stream` is given next comes after all that `other` was given; both are plain.  CUDA itself sees to that where the
+ * one is blocking and the other the legacy default stream, which does not end. */
 static void follow(unsigned stream, unsigned other) {
-    if (stream == other)
+    if (stream == other || (w.streams[stream].blocks && w.streams[other].is_default))
         return;
     CU(w.driver->cuEventRecord(w.event, handle(other)));
     CU(w.driver->cuStreamWaitEvent(handle(stream), w.event, 0));
