@@ -218,6 +218,7 @@ enum { CALLS = 200 };
     X(1, cuThreadExchangeStreamCaptureMode, (&what.mode))                                          \
     X(1, cuStreamIsCapturing, (m->stream, &what.status))                                           \
     X(1, cuStreamGetCtx, (m->stream, &what.context))                                               \
+    X(1, cuStreamGetFlags, (m->stream, &what.flags))                                               \
     X(1, cuStreamQuery, (m->stream))                                                               \
     X(1, cuStreamSynchronize, (m->stream))                                                         \
     X(has(m, WEIR_CAP_STREAM_ID), cuStreamGetId, (m->stream, &what.id))                            \
@@ -231,6 +232,7 @@ enum { CALLS = 200 };
     X(1, cuGetErrorName, (CUDA_ERROR_OUT_OF_MEMORY, &what.text))
 
 struct asked {
+    unsigned int flags;
     CUcontext context;
     CUdevice device;
     CUuuid uuid;

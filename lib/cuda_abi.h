@@ -198,6 +198,8 @@ typedef struct CUmemPoolPtrExportData_st {
     X(BASE, cuStreamDestroy, "cuStreamDestroy_v2", 4000, (CUstream stream), (stream))              \
     X(BASE, cuStreamSynchronize, "cuStreamSynchronize", 2000, (CUstream stream), (stream))         \
     X(BASE, cuStreamQuery, "cuStreamQuery", 2000, (CUstream stream), (stream))                     \
+    X(BASE, cuStreamGetFlags, "cuStreamGetFlags", 5050, (CUstream stream, unsigned int *flags),    \
+      (stream, flags))                                                                             \
     X(BASE, cuStreamGetCtx, "cuStreamGetCtx", 9020, (CUstream stream, CUcontext *context),         \
       (stream, context))                                                                           \
     X(BASE, cuStreamWaitEvent, "cuStreamWaitEvent", 3020,                                          \

@@ -22,6 +22,7 @@ enum {
     TELLING = 8,          /* likewise, and whether or not anybody ran dry of late */
     FAR = 2,              /* doublings of these two, at most, for who records in vain */
     SLACK = 16,           /* of what a stream fell by: so near to its low is low */
+    SELDOM = 16,          /* events, at most, until one at work is asked again */
     FORGET_CALLS = 16384, /* of all streams, after which a quiet one may be forgotten */
     OLD_PER_NEW = 2       /* streams that a new one has looked after */
 };
@@ -215,6 +216,15 @@ static weir_status record(struct weir_order *o, struct weir_order_stream *s, wei
     return status;
 }
 
+/* Nothing of the stream is behind anything any more. */
+static void finish(struct weir_order *o, struct weir_order_stream *s) {
+    while (s->marks)
+        drop_mark(o, s);
+    cover(o, s);
+    s->observed = s->sequence;
+    o->observed(o->context, s->id, s->sequence);
+}
+
 /* ---- streams --------------------------------------------------------------------------------- */
 
 void weir__order_open(struct weir_order *o, struct weir_host *host,
@@ -296,6 +306,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->id = id;
     s->observed = o->sequence; /* of what it freed before it was forgotten */
     s->marks_end = &s->marks;
+    s->is_apart = -1;
     append(o, &o->quiet, s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
@@ -384,21 +395,52 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            (is_near(o, s, s->low) || is_at_rest(o, s) || s->fallen >> apart >= MUCH * worth_of(o));
 }
 
+/* That the stream is idle proves that all that was queued on it is done (order.h).  Asked once: ids are not
+ * used again. */
+static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    unsigned int flags = 0;
+
+    if (s->id == 0 || (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE)
+        return 0;
+    if (s->is_apart < 0)
+        s->is_apart = o->host->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+                      flags & CU_STREAM_NON_BLOCKING;
+    return s->is_apart;
+}
+
+/* The stream has nothing to do: no event need tell so.  One that is found at work is asked seldom. */
+static int is_seen_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->is_apart == 0 || s->recorded < s->busy ||
+        weir__engine_capture(o->host, stream) != WEIR_OK || !is_apart(o, s, stream))
+        return 0;
+    s->recorded = 0;
+    if (weir__engine_is_idle(o->host, stream)) {
+        s->busy = 0;
+        return 1;
+    }
+    s->busy = s->busy == 0 ? 1 : s->busy < SELDOM ? 2 * s->busy : SELDOM;
+    return 0;
+}
+
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     int result = weir__driver_result;
 
     if (!weir__order_is_due(o, s))
         return;
-    if (record(o, s, stream, s->sequence) == WEIR_OK) {
+    if (is_seen_idle(o, s, stream)) {
+        finish(o, s);
+    } else if (record(o, s, stream, s->sequence) == WEIR_OK) {
         cover(o, s);
-        if (s->held < s->low || s->dry_seen != o->dry)
-            s->low = s->held;
-        s->dry_seen = o->dry;
-        s->alone++;
+        s->recorded++;
         weir__order_observe(o, s);
     } else { /* tried again at a later call */
         weir__set_driver_result(result);
+        return;
     }
+    if (s->held < s->low || s->dry_seen != o->dry)
+        s->low = s->held;
+    s->dry_seen = o->dry;
+    s->alone++;
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {
@@ -457,15 +499,6 @@ int weir__order_look_around(struct weir_order *o, size_t most) {
         s = o->marked.first;
     }
     return found;
-}
-
-/* Nothing of the stream is behind anything any more. */
-static void finish(struct weir_order *o, struct weir_order_stream *s) {
-    while (s->marks)
-        drop_mark(o, s);
-    cover(o, s);
-    s->observed = s->sequence;
-    o->observed(o->context, s->id, s->sequence);
 }
 
 void weir__order_observe_all(struct weir_order *o) {
@@ -531,7 +564,10 @@ void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_str
     int result = weir__driver_result;
 
     if (weir__engine_capture(o->host, stream) == WEIR_OK && weir__engine_is_idle(o->host, stream)) {
-        weir__order_mark(o, s, stream);
+        if (is_apart(o, s, stream))
+            finish(o, s);
+        else
+            weir__order_mark(o, s, stream);
         for (int i = 0; i < ASKED && s->marks; i++)
             weir__order_observe(o, s);
     }

@@ -18,7 +18,9 @@
  * Where events are recorded.  Only inside calls that pass the stream (recording on another thread's
  * stream could land in its capture or on a dead handle), and handles are never asked about outside
  * such calls: a destroyed stream's handle crashes the driver, or belongs to another stream by then.
- * One event covers all frees of a stream so far.
+ * One event covers all frees of a stream so far.  None is recorded on a non-blocking stream that is found
+ * idle then: all that it was given is done, and its owner is told at once.  One that is found at work is asked
+ * again after an event, after two, and so on to 16.
  *
  * When.  While there is only one stream never.  With several an event is worth what it lets others
  * have.  A stream uses what it frees again and again while it is at work, and an event in the midst of
@@ -84,21 +86,23 @@ struct weir_order_place {
 };
 
 struct weir_order_stream {
-    uint64_t id;                                /* 0: not known */
-    uint64_t sequence;                          /* of its last free */
-    uint64_t covered;                           /* events cover its frees up to here */
-    uint64_t observed;                          /* and were seen done up to here */
-    uint64_t frees;                             /* on it so far */
-    size_t open;                                /* of these, such that no event covers, */
-    uint64_t open_bytes;                        /* and their bytes */
-    int64_t held;                               /* bytes; below 0: it frees what others took */
-    int64_t low;                                /* held when it last recorded, */
-    uint64_t fallen;                            /* and how far held is below its peak since */
-    int64_t rest;                               /* held when another stream's call came last, */
-    unsigned foreseen;                          /* and so many such in a row left little open */
-    unsigned alone;                             /* events since another stream's call */
-    uint64_t dry_seen;                          /* value of order.dry when it last recorded */
-    uint64_t called;                            /* value of order.calls at its last call */
+    uint64_t id;             /* 0: not known */
+    uint64_t sequence;       /* of its last free */
+    uint64_t covered;        /* events cover its frees up to here */
+    uint64_t observed;       /* and were seen done up to here */
+    uint64_t frees;          /* on it so far */
+    size_t open;             /* of these, such that no event covers, */
+    uint64_t open_bytes;     /* and their bytes */
+    int64_t held;            /* bytes; below 0: it frees what others took */
+    int64_t low;             /* held when it last recorded, */
+    uint64_t fallen;         /* and how far held is below its peak since */
+    int64_t rest;            /* held when another stream's call came last, */
+    unsigned foreseen;       /* and so many such in a row left little open */
+    unsigned alone;          /* events since another stream's call */
+    uint64_t dry_seen;       /* value of order.dry when it last recorded */
+    int is_apart;            /* runs beside the legacy stream; below 0: not known */
+    unsigned busy, recorded; /* found at work in a row; events since asked */
+    uint64_t called;         /* value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
     struct weir_order_place by_marks; /* in order.marked, or in order.quiet, or in neither */
     struct weir_order_place by_open;  /* in order.silent, if frees are open */
@@ -192,10 +196,11 @@ int weir__order_may_follow(const struct weir_order *o, uint64_t id, uint64_t seq
  * driver has against it. */
 CUresult weir__order_follow(struct weir_order *o, weir_stream stream, uint64_t id,
                             uint64_t sequence);
-/* A call on the stream, whose id is known, wants what was freed on it observed: if the stream is idle, an event
- * is recorded for what is open and asked about for some microseconds.  That the stream is idle is no proof by
- * itself: what the legacy stream runs, a blocking stream is only behind once something is queued on it
- * (H200, driver 580: work on NULL, cuStreamQuery of a blocking stream: 0).  Nothing where it is being captured. */
+/* A call on the stream, whose id is known, wants what was freed on it observed, if it is idle: a non-blocking stream
+ * is then, and on others an event is recorded for what is open and asked about for some microseconds.  That
+ * they are idle is no proof by itself: what the legacy stream runs, a blocking stream is only behind once something
+ * is queued on it (H200, driver 580: work on NULL, cuStreamQuery of a blocking stream: 0).  Nothing where it is
+ * being captured. */
 void weir__order_ask(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* The device has finished all work: nothing is behind anything any more. */
 void weir__order_observe_all(struct weir_order *o);

@@ -1046,6 +1046,35 @@ START_TEST(the_legacy_stream_is_behind_blocking_ones) {
 }
 END_TEST
 
+/* lib/order.h: whether a stream is idle, and what that proves. */
+START_TEST(what_an_idle_stream_proves) {
+    unsigned int flags = 4711;
+    CUstream blocking;
+    CUevent behind;
+
+    CU(driver->cuStreamCreate(&blocking, 0));
+    CU(driver->cuEventCreate(&behind, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuStreamGetFlags(blocking, &flags));
+    MUST_EQ(flags, 0);
+    CU(driver->cuStreamGetFlags(s, &flags));
+    MUST_EQ(flags, CU_STREAM_NON_BLOCKING);
+    CU(driver->cuStreamGetFlags(NULL, &flags));
+    answer("the legacy stream is a blocking one", flags == 0, 1);
+    CU(driver->cuCtxSynchronize());
+    busy(s);
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuStreamSynchronize(s));
+    CU(driver->cuStreamQuery(s));
+    busy(NULL);
+    answer("a blocking stream shows what it is behind", driver->cuStreamQuery(blocking) != 0, 0);
+    CU(driver->cuEventRecord(behind, blocking));
+    MUST_EQ(driver->cuEventQuery(behind), CUDA_ERROR_NOT_READY);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuEventDestroy(behind));
+    CU(driver->cuStreamDestroy(blocking));
+}
+END_TEST
+
 /* ---- the cases ------------------------------------------------------------------------------- */
 
 void add_driver_points(Suite *suite) {
@@ -1081,4 +1110,5 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, done_or_ordered_first);
     tcase_add_test(tests, neighbours_of_two_streams);
     tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
+    tcase_add_test(tests, what_an_idle_stream_proves);
 }

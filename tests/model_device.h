@@ -15,7 +15,7 @@
 
 static const struct weir_driver *driver;
 static CUcontext primary; /* current from start_model on */
-static CUstream A, B, C;  /* non-blocking */
+static CUstream A, B, C;  /* non-blocking, until use_blocking_streams */
 
 static inline void start_model(uint64_t capacity) {
     struct weir_driver_failure failure;
@@ -28,6 +28,16 @@ static inline void start_model(uint64_t capacity) {
     CU(driver->cuStreamCreate(&A, CU_STREAM_NON_BLOCKING));
     CU(driver->cuStreamCreate(&B, CU_STREAM_NON_BLOCKING));
     CU(driver->cuStreamCreate(&C, CU_STREAM_NON_BLOCKING));
+}
+
+/* A, B and C are blocking ones from here on: events are recorded on them whether or not they are idle. */
+static inline void use_blocking_streams(void) {
+    CUstream *stream[] = {&A, &B, &C};
+
+    for (int i = 0; i < 3; i++) {
+        CU(driver->cuStreamDestroy(*stream[i]));
+        CU(driver->cuStreamCreate(stream[i], CU_STREAM_DEFAULT));
+    }
 }
 
 #ifdef __SANITIZE_ADDRESS__

@@ -280,6 +280,7 @@ START_TEST(a_dry_stream_makes_the_owner_record_once) {
     weir_allocator *a;
     void *block[40];
 
+    use_blocking_streams();
     options.front = WEIR_SWITCH_OFF;
     a = make(&options);
     for (int i = 0; i < 20; i++) /* past its youth, in which every free is recorded */
@@ -3403,7 +3404,7 @@ static void strand(int kind, int patient, int fails) {
     options.growth = WEIR_GROWTH_EXACT;
     options.recovery_timeout_ms = patient ? 20 : UINT32_MAX;
     a = make(&options);
-    CU(driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CU(driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT));
     pin = take(a, 1000, A);
     block[0] = take(a, 40 * MIB, stream);
     block[1] = take(a, 40 * MIB, stream);

@@ -27,6 +27,7 @@ static void tell(void *context, uint64_t id, uint64_t sequence) {
 
 static void start_device(void) {
     start_model(8 * GIB);
+    use_blocking_streams();
     memset(&host, 0, sizeof host);
     host.driver = driver;
     host.context = primary;
@@ -327,6 +328,157 @@ START_TEST(a_refused_record_is_tried_again) {
 }
 END_TEST
 
+/* ---- where none are needed --------------------------------------------------------------------- */
+
+/* A non-blocking stream, and its frees as those of A above; each is due. */
+static CUstream apart;
+static uint64_t apart_id;
+
+static void start_apart(void) {
+    start_device();
+    CU(driver->cuStreamCreate(&apart, CU_STREAM_NON_BLOCKING));
+    apart_id = id_of(apart);
+    weir__order_several(&order);
+}
+
+static uint64_t free_apart(void) {
+    weir__order_dry(&order);
+    return free_on(apart, apart_id, MIB);
+}
+
+START_TEST(an_idle_stream_needs_no_event) {
+    for (int i = 0; i < 100; i++) {
+        uint64_t sequence = free_apart();
+
+        MUST_EQ(told_id, apart_id);
+        MUST_EQ(told_sequence, sequence);
+        MUST(weir__order_is_observed(&order, apart_id, sequence));
+        MUST_EQ(order.silent_streams, 0);
+        MUST(!weir__order_is_due(&order, stream_of(apart_id)));
+    }
+    MUST_EQ(records(), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 100);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+}
+END_TEST
+
+/* Idle now, it has also done what its events stand for. */
+START_TEST(an_idle_stream_has_passed_its_events) {
+    uint64_t sequence;
+
+    busy(apart, 5 * MS);
+    (void)free_apart();
+    MUST_EQ(records(), 1);
+    MUST_EQ(told_times, 0);
+    CU(driver->cuStreamSynchronize(apart));
+    sequence = free_apart();
+    MUST_EQ(records(), 1);
+    MUST_EQ(told_times, 1);
+    MUST_EQ(told_sequence, sequence);
+    MUST_EQ(order.waiting_marks, 0);
+}
+END_TEST
+
+/* Whether it is idle: at once, after an event, after 2, 4, 8, 16, and after 16 from then on. */
+START_TEST(a_stream_at_work_is_asked_seldom) {
+    const int asked_at[] = {1, 2, 4, 8, 16, 32, 48, 64};
+    uint64_t asked = 0;
+
+    busy(apart, 1000 * MS);
+    for (int i = 1, next = 0; i <= 64; i++) {
+        (void)free_apart();
+        if (i == asked_at[next]) {
+            asked++;
+            next++;
+        }
+        MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
+        MUST_EQ(records(), (uint64_t)i);
+    }
+    MUST_EQ(told_times, 0);
+    CU(driver->cuStreamSynchronize(apart));
+    for (int i = 0; i < 16; i++)
+        (void)free_apart();
+    MUST_EQ(records(), 64 + 15);
+    for (int i = 0; i < 16; i++) /* once found idle it is asked each time */
+        (void)free_apart();
+    MUST_EQ(records(), 64 + 15);
+    busy(apart, 1000 * MS);
+    (void)free_apart();
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    (void)free_apart(); /* and soon, when it is at work again */
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
+    MUST_EQ(records(), 64 + 15 + 2);
+}
+END_TEST
+
+/* A blocking stream is behind what the legacy stream runs, and does not show it. */
+START_TEST(idle_blocking_streams_prove_nothing) {
+    uint64_t sequence;
+
+    weir__order_several(&order);
+    busy(NULL, 5 * MS);
+    CU(driver->cuStreamQuery(A));
+    weir__order_dry(&order);
+    sequence = free_on(A, a_id, MIB);
+    MUST_EQ(records(), 1);
+    weir__order_ask(&order, stream_of(a_id), A);
+    MUST(!weir__order_is_observed(&order, a_id, sequence));
+    CU(driver->cuStreamSynchronize(NULL));
+    weir__order_ask(&order, stream_of(a_id), A);
+    MUST(weir__order_is_observed(&order, a_id, sequence));
+}
+END_TEST
+
+/* Nor those whose kind the driver does not tell, or whose id is not known. */
+START_TEST(who_is_not_known_to_be_apart_has_events) {
+    struct weir_order_stream *s;
+
+    weir__model_fail(WEIR_ENTRY_cuStreamGetFlags, 1, CUDA_ERROR_UNKNOWN, 0);
+    (void)free_apart();
+    (void)free_apart();
+    MUST_EQ(records(), 2);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
+    s = stream_of(0);
+    (void)weir__order_freed(&order, s, MIB);
+    weir__order_tend(&order, s, apart);
+    MUST_EQ(records(), 3);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+}
+END_TEST
+
+/* To ask would break the capture. */
+START_TEST(a_captured_stream_is_not_asked) {
+    CUgraph graph = NULL;
+
+    CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    (void)free_apart();
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 0);
+    MUST_EQ(stream_of(apart_id)->open, 1);
+    CU(driver->cuStreamEndCapture(apart, &graph));
+    CU(driver->cuGraphDestroy(graph));
+    weir__order_tend(&order, stream_of(apart_id), apart);
+    MUST_EQ(records(), 0);
+    MUST_EQ(stream_of(apart_id)->open, 0);
+}
+END_TEST
+
+/* Who asks for it is told at once, and needs no event. */
+START_TEST(who_asks_an_idle_stream_waits_for_nothing) {
+    uint64_t sequence = weir__order_freed(&order, stream_of(apart_id), MIB);
+
+    busy(apart, 5 * MS);
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    MUST(!weir__order_is_observed(&order, apart_id, sequence));
+    CU(driver->cuStreamSynchronize(apart));
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    MUST(weir__order_is_observed(&order, apart_id, sequence));
+    MUST_EQ(records(), 0);
+}
+END_TEST
+
 /* ---- what has completed ------------------------------------------------------------------------ */
 
 START_TEST(a_busy_stream_is_not_observed) {
@@ -612,6 +764,7 @@ static void end_order(void) {
 int main(void) {
     Suite *suite = suite_create("order");
     TCase *alone = suite_add_case(suite, "alone", 120, start_device, end_order);
+    TCase *beside = suite_add_case(suite, "apart", 120, start_apart, end_order);
     TCase *whole = suite_add_case(suite, "whole", 300, start_device, end_order);
 
     tcase_add_test(alone, one_stream_records_nothing);
@@ -625,6 +778,13 @@ int main(void) {
     tcase_add_test(alone, settled_streams_record_on_demand);
     tcase_add_test(alone, a_settled_stream_tells_of_much);
     tcase_add_test(alone, a_refused_record_is_tried_again);
+    tcase_add_test(alone, idle_blocking_streams_prove_nothing);
+    tcase_add_test(beside, an_idle_stream_needs_no_event);
+    tcase_add_test(beside, an_idle_stream_has_passed_its_events);
+    tcase_add_test(beside, a_stream_at_work_is_asked_seldom);
+    tcase_add_test(beside, who_is_not_known_to_be_apart_has_events);
+    tcase_add_test(beside, a_captured_stream_is_not_asked);
+    tcase_add_test(beside, who_asks_an_idle_stream_waits_for_nothing);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
     tcase_add_test(alone, glances_go_round);
     tcase_add_test(alone, a_glance_ends_within_a_stream);

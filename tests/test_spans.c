@@ -755,6 +755,7 @@ START_TEST(tending_records_what_is_due) {
     CUdeviceptr block[20];
 
     begin(tables[_i]);
+    use_blocking_streams();
     give(take(MIB, B), B);
     for (int i = 0; i < 20; i++)
         block[i] = take(MIB, A);

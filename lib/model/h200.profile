@@ -140,6 +140,7 @@ cuDeviceGetAttribute = 20
 cuDevicePrimaryCtxRetain = 1000
 cuCtxGetDevice = 10
 cuStreamGetCtx = 20
+cuStreamGetFlags = 20
 cuDevicePrimaryCtxRelease = 1000
 cuCtxPushCurrent = 15
 cuCtxPopCurrent = 15

@@ -322,6 +322,18 @@ CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
 }
 
 /* A captured stream may be asked (assumed). */
+CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
+    CUresult why = CUDA_SUCCESS;
+    const struct model_stream *stream = weir__model_stream(handle, &why);
+
+    if (!flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream)
+        *flags = stream->flags;
+    return why;
+}
+
+/* A captured stream may be asked (assumed). */
 CUresult weir__model_cuStreamGetCtx(CUstream handle, CUcontext *context) {
     CUresult why = CUDA_SUCCESS;
     const struct model_stream *stream = weir__model_stream(handle, &why);

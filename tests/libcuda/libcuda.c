@@ -97,6 +97,7 @@ static inline CUstream own_stream(CUstream stream) {
 #define STREAM_cuStreamSynchronize YES
 #define STREAM_cuStreamQuery YES
 #define STREAM_cuStreamGetCtx YES
+#define STREAM_cuStreamGetFlags YES
 #define STREAM_cuStreamGetId YES
 #define STREAM_cuStreamWaitEvent YES
 #define STREAM_cuStreamIsCapturing YES
