@@ -41,6 +41,7 @@
 #endif
 
 #include "clock.h"
+#include "unname.h"
 #include "who.h"
 
 #define MAGIC "weirledg"
@@ -152,16 +153,6 @@ static int open_file(const struct weir_ledger *l) {
     return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
-/* Takes the name away if it is this file's.  0: it has it no more; -1 and errno. */
-static int unname(const struct weir_ledger *l, int file) {
-    struct stat is, named;
-
-    if (fstat(file, &is) != 0 || lstat(l->path, &named) != 0 || is.st_ino != named.st_ino ||
-        is.st_dev != named.st_dev)
-        return 0;
-    return unlink(l->path) == 0 || errno == ENOENT ? 0 : -1;
-}
-
 /* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
  * nothing of it. */
 static int is_in_the_way(int error) {
@@ -177,7 +168,7 @@ static int find_file(const struct weir_ledger *l) {
         if (file >= 0 && is_sound(file))
             return file;
         if (file >= 0) {
-            error = unname(l, file) == 0 ? ENOENT : errno;
+            error = weir__unname(file, l->path) == 0 ? ENOENT : errno;
             close(file);
         } else { /* a link is not followed, but removed like everything else that is none of ours */
             error = errno;
@@ -300,7 +291,7 @@ static int attach(struct weir_ledger *l) {
         else
             i++;
         if (removals == REMOVALS)
-            (void)unname(l, file);
+            (void)weir__unname(file, l->path);
         close(file);
         errno = error;
         if (slot < 0 && error != EAGAIN)
@@ -455,7 +446,7 @@ void weir__ledger_leave(struct weir_ledger *l) {
         unlock_slots(l->file); /* of two that leave at once one finds itself alone */
         if (!any_ending(l) && lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
             if (!any_ending(l)) /* else who comes is to know of it */
-                (void)unname(l, l->file);
+                (void)weir__unname(l->file, l->path);
             unlock_slots(l->file);
         }
         close(l->file);
