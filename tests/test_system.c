@@ -106,6 +106,24 @@ START_TEST(what_is_told_of_a_process) {
 }
 END_TEST
 
+/* By a signal, or by who traces it. */
+START_TEST(a_process_that_does_nothing) {
+    static const struct {
+        const char *text;
+        int is;
+    } told[] = {{"7 (name) T" FIELDS("1"), 1},
+                {"7 (name) t" FIELDS("1"), 1},
+                {"7 (T) S" FIELDS("1"), 0}, /* it sleeps */
+                {"7 (name) T 1 2 3", 0}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = strlen(told[i].text);
+        ANSWERS(told[i].is, weir__process_is_stopped(getpid()));
+    }
+}
+END_TEST
+
 /* Its bit is 4. */
 START_TEST(a_process_that_is_ending) {
     static const struct {
@@ -490,6 +508,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_process_that_cannot_be_asked);
     tcase_add_test(tests, a_process_that_is_stopped);
     tcase_add_test(tests, what_is_told_of_a_process);
+    tcase_add_test(tests, a_process_that_does_nothing);
     tcase_add_test(tests, a_process_that_is_ending);
     tcase_add_test(tests, a_namespace_that_cannot_be_told);
     tcase_add_test(tests, the_words_of_a_command);
