@@ -12,10 +12,11 @@
  * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
  *
  * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
- * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it takes the name
- * away, and who had opened the file before finds no slot in it, or no name on it, and begins anew.  So no file loses
- * its name while somebody has a slot, and of those that leave the last one removes it; one that was left by
- * who was killed is taken up by who comes next, or removed by who looks (doc/design.md, tests/spin/ledger.pml).
+ * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
+ * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
+ * on it, and begins anew.  So no file loses its name while somebody has a slot, and of those that leave the last one
+ * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
+ * (doc/design.md, tests/spin/ledger.pml).
  *
  * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
  * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
@@ -49,8 +50,8 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
-/* What who removes a file takes, at most, and how often who comes looks meanwhile: it does so in two calls, unless it is
- * stopped between them. */
+/* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
+ * in three calls, unless it is stopped between them. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 
@@ -240,22 +241,27 @@ static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry
 static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
-    for (int i = 0; i < 2 * WEIR_LEDGER_SLOTS; i++) {
-        int number = i % WEIR_LEDGER_SLOTS, taken;
-        struct slot left;
+    for (int all = 0; all < 2; all++) {
+        for (int number = 0; number < WEIR_LEDGER_SLOTS; number++) {
+            struct slot left;
+            int taken;
 
-        if (i < WEIR_LEDGER_SLOTS && !is_locked(file, number) && read_slot(file, number, &left) &&
-            is_ending(l, &left.entry))
-            continue;
-        taken = lock_slots(file, number, 1);
-        if (taken < 0)
+            if (!all && read_slot(file, number, &left) && is_ending(l, &left.entry))
+                continue;
+            taken = lock_slots(file, number, 1);
+            if (taken < 0)
+                return -1;
+            if (taken == 0) { /* what the last owner left is not ours */
+                (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+                return number;
+            }
+        }
+        if (is_being_removed(file)) {
+            errno = EAGAIN;
             return -1;
-        if (taken == 0) { /* what the last owner left is not ours */
-            (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
-            return number;
         }
     }
-    errno = is_being_removed(file) ? EAGAIN : EUSERS;
+    errno = EUSERS;
     return -1;
 }
 
@@ -444,7 +450,7 @@ void weir__ledger_leave(struct weir_ledger *l) {
         if (l->slot >= 0)
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file); /* of two that leave at once one finds itself alone */
-        if (!any_ending(l) && lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+        if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
             if (!any_ending(l)) /* else who comes is to know of it */
                 (void)weir__unname(l->file, l->path);
             unlock_slots(l->file);
