@@ -155,9 +155,9 @@ static int open_file(const struct weir_ledger *l) {
 }
 
 /* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
- * nothing of it. */
+ * nothing of it, and what answers EPERM may not be removed either. */
 static int is_in_the_way(int error) {
-    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES || error == EPERM;
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
 /* A sound file with that name, whatever was there.  -1 and errno. */
@@ -213,7 +213,8 @@ static void unlock_slots(int file) {
 static int is_being_removed(int file) {
     struct flock lock = slots(F_WRLCK, 0, WEIR_LEDGER_SLOTS);
 
-    return fcntl(file, F_OFD_GETLK, &lock) == 0 && (lock.l_type == F_UNLCK || lock.l_len != 1);
+    /* Where nobody has any that is left as it is. */
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_len != 1;
 }
 
 static int is_locked(int file, int slot) {
@@ -231,13 +232,17 @@ static int read_slot(int file, int number, struct slot *out) {
     return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
 }
 
-static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
-    return entry->namespace == l->namespace && l->namespace != 0 &&
-           weir__process_is_ending((pid_t)entry->pid, entry->start);
+/* Its pid says something here. */
+static int is_near(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0;
 }
 
-/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last: what
- * stands there is to be known. */
+static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return is_near(l, entry) && weir__process_is_ending((pid_t)entry->pid, entry->start);
+}
+
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once it is
+ * known that others have the rest: what stands there is to be known. */
 static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
@@ -511,7 +516,7 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
 static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
     uint64_t start;
 
-    if (entry->namespace != l->namespace || l->namespace == 0)
+    if (!is_near(l, entry))
         return 0;
     start = weir__process_start((pid_t)entry->pid);
     return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
@@ -540,14 +545,12 @@ void weir__ledger_ending(struct weir_ledger *l,
                                        void *context),
                          void *context) {
     pthread_mutex_lock(&l->lock);
-    if (l->file >= 0)
-        visit_ending(l, visit, context);
+    visit_ending(l, visit, context); /* nobody where there is no file */
     pthread_mutex_unlock(&l->lock);
 }
 
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
-    return entry->namespace == l->namespace && l->namespace != 0 &&
-           weir__process_is_stopped((pid_t)entry->pid);
+    return is_near(l, entry) && weir__process_is_stopped((pid_t)entry->pid);
 }
 
 int weir__ledger_slot(struct weir_ledger *l) {

@@ -776,9 +776,11 @@ START_TEST(test_no_plain_file) {
     open_ledger(&ledger);
     snprintf(path, sizeof path, "%s", ledger.path);
     weir__ledger_close(&ledger);
-    ck_assert_int_eq(mkfifo(path, 0600), 0);
-    open_ledger(&ledger); /* instead of it */
-    weir__ledger_close(&ledger);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(mknod(path, (i == 0 ? S_IFIFO : S_IFSOCK) | 0600, 0), 0);
+        open_ledger(&ledger); /* instead of it */
+        weir__ledger_close(&ledger);
+    }
     ck_assert_int_eq(mkdir(path, 0700), 0);
     ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
     ck_assert_int_ne(errno, 0);
@@ -896,6 +898,7 @@ START_TEST(test_without_a_file) {
         ck_assert_int_eq(rmdir(folder), 0);
         publish(&ledger, 1);
     }
+    ck_assert(ending() == 0);
     began = weir__ledger_now();
     weir__ledger_wait(&ledger, weir__ledger_bell(&ledger), 20000);
     ck_assert_uint_ge(weir__ledger_now() - began, UINT64_C(10000000));
@@ -1127,10 +1130,23 @@ START_TEST(test_of_another_namespace) {
     open_ledger(&ledger);
     pid = holder(be_member, 10);
     expect_count(1, 10);
+    ck_assert(weir__ledger_read(&ledger, 1, &entry));
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 1);
     ledger.namespace = 1;
     expect_count(1, 10);
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
+    ledger.namespace = entry.namespace = 0; /* neither can tell */
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
     end(pid, SIGKILL); /* the lock tells */
     expect_count(0, 0);
+    weir__ledger_close(&ledger);
+    pid = begin_ending();
+    ledger.namespace = 1;
+    ck_assert(ending() == 0);
+    end(pid, SIGKILL);
 }
 END_TEST
 
