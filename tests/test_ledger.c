@@ -541,7 +541,7 @@ static void *ask_of_itself(void *ready) {
 
 /* Whose first thread has ended, as the others go on, does not wait for itself. */
 START_TEST(test_who_asks_is_not_ending) {
-    int ready[2];
+    static int ready[2]; /* on no stack, as that thread ends first */
     char is_it = 1;
     pid_t pid;
 
