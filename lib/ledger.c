@@ -12,10 +12,11 @@
  * touch it in the kernel, which answers an error where it is gone.  WAKE_OP adds one to it and wakes, at once.
  *
  * A fresh file has no name until it is whole (O_TMPFILE), so that none is left behind half made.  Whoever leaves gives
- * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it takes the name
- * away, and who had opened the file before finds no slot in it, or no name on it, and begins anew.  So no file loses
- * its name while somebody has a slot, and of those that leave the last one removes it; one that was left by
- * who was killed is taken up by who comes next, or removed by who looks (doc/design.md, tests/spin/ledger.pml).
+ * its slot up and then tries to lock all slots at once: who can is alone, keeps everybody out while it looks whether
+ * one is still ending and, if not, takes the name away; who had opened the file before finds no slot in it, or no name
+ * on it, and begins anew.  So no file loses its name while somebody has a slot, and of those that leave the last one
+ * removes it; one that was left by who was killed is taken up by who comes next, or removed by who looks
+ * (doc/design.md, tests/spin/ledger.pml).
  *
  * Whoever publishes looks whether the file still has its name, its size and its head, and finds or makes another if
  * not; who sleeps on the bell of the old one is woken first.  Two that make one at the same time lose one of them,
@@ -41,6 +42,7 @@
 #endif
 
 #include "clock.h"
+#include "unname.h"
 #include "who.h"
 
 #define MAGIC "weirledg"
@@ -48,8 +50,8 @@
 #define LOOK_NS UINT64_C(1000000)
 
 enum { PAGE = 4096, BELL_AT = 64, TRIES = 64 };
-/* What who removes a file takes, at most, and how often who comes looks meanwhile: it does so in two calls, unless it is
- * stopped between them. */
+/* What who removes a file takes, at most, and how often who comes looks meanwhile: it looks who is ending, and does so
+ * in three calls, unless it is stopped between them. */
 enum { REMOVALS = 500 };
 #define REMOVAL_PAUSE_NS 1000000
 
@@ -152,20 +154,10 @@ static int open_file(const struct weir_ledger *l) {
     return open(l->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
-/* Takes the name away if it is this file's.  0: it has it no more; -1 and errno. */
-static int unname(const struct weir_ledger *l, int file) {
-    struct stat is, named;
-
-    if (fstat(file, &is) != 0 || lstat(l->path, &named) != 0 || is.st_ino != named.st_ino ||
-        is.st_dev != named.st_dev)
-        return 0;
-    return unlink(l->path) == 0 || errno == ENOENT ? 0 : -1;
-}
-
 /* Does that errno of open() say that something else has the name?  What others say (no room for another open file) says
- * nothing of it. */
+ * nothing of it, and what answers EPERM may not be removed either. */
 static int is_in_the_way(int error) {
-    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES || error == EPERM;
+    return error == ELOOP || error == ENXIO || error == EISDIR || error == EACCES;
 }
 
 /* A sound file with that name, whatever was there.  -1 and errno. */
@@ -177,7 +169,7 @@ static int find_file(const struct weir_ledger *l) {
         if (file >= 0 && is_sound(file))
             return file;
         if (file >= 0) {
-            error = unname(l, file) == 0 ? ENOENT : errno;
+            error = weir__unname(file, l->path) == 0 ? ENOENT : errno;
             close(file);
         } else { /* a link is not followed, but removed like everything else that is none of ours */
             error = errno;
@@ -221,7 +213,8 @@ static void unlock_slots(int file) {
 static int is_being_removed(int file) {
     struct flock lock = slots(F_WRLCK, 0, WEIR_LEDGER_SLOTS);
 
-    return fcntl(file, F_OFD_GETLK, &lock) == 0 && (lock.l_type == F_UNLCK || lock.l_len != 1);
+    /* Where nobody has any that is left as it is. */
+    return fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_len != 1;
 }
 
 static int is_locked(int file, int slot) {
@@ -239,32 +232,41 @@ static int read_slot(int file, int number, struct slot *out) {
     return pread(file, out, sizeof *out, place_of(number)) == (ssize_t)sizeof *out && is_whole(out);
 }
 
-static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
-    return entry->namespace == l->namespace && l->namespace != 0 &&
-           weir__process_is_ending((pid_t)entry->pid, entry->start);
+/* Its pid says something here. */
+static int is_near(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return entry->namespace == l->namespace && l->namespace != 0;
 }
 
-/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last: what
- * stands there is to be known. */
+static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
+    return is_near(l, entry) && weir__process_is_ending((pid_t)entry->pid, entry->start);
+}
+
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once it is
+ * known that others have the rest: what stands there is to be known. */
 static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
-    for (int i = 0; i < 2 * WEIR_LEDGER_SLOTS; i++) {
-        int number = i % WEIR_LEDGER_SLOTS, taken;
-        struct slot left;
+    for (int all = 0; all < 2; all++) {
+        for (int number = 0; number < WEIR_LEDGER_SLOTS; number++) {
+            struct slot left;
+            int taken;
 
-        if (i < WEIR_LEDGER_SLOTS && !is_locked(file, number) && read_slot(file, number, &left) &&
-            is_ending(l, &left.entry))
-            continue;
-        taken = lock_slots(file, number, 1);
-        if (taken < 0)
+            if (!all && read_slot(file, number, &left) && is_ending(l, &left.entry))
+                continue;
+            taken = lock_slots(file, number, 1);
+            if (taken < 0)
+                return -1;
+            if (taken == 0) { /* what the last owner left is not ours */
+                (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
+                return number;
+            }
+        }
+        if (is_being_removed(file)) {
+            errno = EAGAIN;
             return -1;
-        if (taken == 0) { /* what the last owner left is not ours */
-            (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
-            return number;
         }
     }
-    errno = is_being_removed(file) ? EAGAIN : EUSERS;
+    errno = EUSERS;
     return -1;
 }
 
@@ -300,7 +302,7 @@ static int attach(struct weir_ledger *l) {
         else
             i++;
         if (removals == REMOVALS)
-            (void)unname(l, file);
+            (void)weir__unname(file, l->path);
         close(file);
         errno = error;
         if (slot < 0 && error != EAGAIN)
@@ -453,9 +455,9 @@ void weir__ledger_leave(struct weir_ledger *l) {
         if (l->slot >= 0)
             (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
         unlock_slots(l->file); /* of two that leave at once one finds itself alone */
-        if (!any_ending(l) && lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+        if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
             if (!any_ending(l)) /* else who comes is to know of it */
-                (void)unname(l, l->file);
+                (void)weir__unname(l->file, l->path);
             unlock_slots(l->file);
         }
         close(l->file);
@@ -514,7 +516,7 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
 static int has_ended(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
     uint64_t start;
 
-    if (entry->namespace != l->namespace || l->namespace == 0)
+    if (!is_near(l, entry))
         return 0;
     start = weir__process_start((pid_t)entry->pid);
     return start != UINT64_MAX && entry->start != UINT64_MAX && start != entry->start;
@@ -543,14 +545,12 @@ void weir__ledger_ending(struct weir_ledger *l,
                                        void *context),
                          void *context) {
     pthread_mutex_lock(&l->lock);
-    if (l->file >= 0)
-        visit_ending(l, visit, context);
+    visit_ending(l, visit, context); /* nobody where there is no file */
     pthread_mutex_unlock(&l->lock);
 }
 
 int weir__ledger_is_stopped(const struct weir_ledger *l, const struct weir_ledger_entry *entry) {
-    return entry->namespace == l->namespace && l->namespace != 0 &&
-           weir__process_is_stopped((pid_t)entry->pid);
+    return is_near(l, entry) && weir__process_is_stopped((pid_t)entry->pid);
 }
 
 int weir__ledger_slot(struct weir_ledger *l) {

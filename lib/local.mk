@@ -152,6 +152,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/thread.h \
 	lib/trace.c \
 	lib/tls.h \
+	lib/unname.c \
+	lib/unname.h \
 	lib/uses.c \
 	lib/uses.h \
 	lib/verdict.c \

@@ -512,6 +512,7 @@ static void add_ending(int slot, const struct weir_ledger_entry *entry, void *co
     struct ending_sum *sum = context;
     struct ending *e = &sum->n->ending[slot];
 
+    /* unreached: that pid with another start, for which the pids must have come round to it */
     if (e->pid != entry->pid || e->start != entry->start)
         *e = (struct ending){entry->pid, entry->start, sum->now};
     if (sum->now - e->since_ns <= ENDING_NS)

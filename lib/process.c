@@ -136,9 +136,8 @@ static void say_refusal(weir_status status, const weir_options *options, const c
                         const char *why) {
     char text[LINE_BYTES];
 
-    if (!*why)
-        return;
-    snprintf(text, sizeof text, "%s has no allocator: %.640s", device, why);
+    snprintf(text, sizeof text, "%s has no allocator: %.640s", device,
+             *why ? why : weir_status_message(status));
     add_settings(text, sizeof text, options);
     say_why(status, options->log, text);
 }

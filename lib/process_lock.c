@@ -22,6 +22,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "unname.h"
+
 /* Opened non-blocking, since it may turn out to be a pipe. */
 static int open_in(const char *folder, const char *name, char path[WEIR_PROCESS_LOCK_PATH]) {
     struct stat is;
@@ -60,13 +62,6 @@ static int has_name(int file) {
     return fstat(file, &is) != 0 || is.st_nlink > 0;
 }
 
-static int is_at(int file, const char *path) {
-    struct stat is, named;
-
-    return fstat(file, &is) == 0 && lstat(path, &named) == 0 && is.st_ino == named.st_ino &&
-           is.st_dev == named.st_dev;
-}
-
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     while (!lock->held) {
         if (lock->file < 0)
@@ -86,9 +81,8 @@ void weir__process_lock_give(struct weir_process_lock *lock) {
     if (lock->file < 0)
         return;
     if (lock->held) {
-        if (is_at(lock->file, lock->path)) /* else somebody has swept it, and another is there */
-            (void)unlink(lock->path);
-        (void)flock(lock->file, LOCK_UN); /* a child of fork may have the file too */
+        (void)weir__unname(lock->file, lock->path); /* it may have been swept: another's stays */
+        (void)flock(lock->file, LOCK_UN);           /* a child of fork may have the file too */
     }
     close(lock->file);
     *lock = (struct weir_process_lock)WEIR_PROCESS_LOCK_NONE;

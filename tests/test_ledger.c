@@ -403,23 +403,24 @@ static void *stay(void *unused) {
     return unused;
 }
 
-/* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread. */
-static void be_ending(int ready) {
+/* What is left of a process that was killed, as the kernel takes it apart: neither file nor first thread.  Once it is
+ * told to, if it is. */
+static void be_ending(int ready, int told) {
     char byte = 0;
     pthread_t other;
 
     if (weir__ledger_open(&ledger, DEVICE) != 0 || pthread_create(&other, NULL, stay, NULL) != 0)
         _exit(1);
     publish(&ledger, 10);
+    if (write(ready, &byte, 1) != 1 || (told >= 0 && read(told, &byte, 1) != 1))
+        _exit(1);
     close(ledger.file);
     munmap(ledger.page, 4096);
-    if (write(ready, &byte, 1) != 1)
-        _exit(1);
     pthread_exit(NULL);
 }
 
-/* It may still have memory, which who comes is to know. */
-START_TEST(test_it_stays_while_somebody_is_ending) {
+/* It is the first in its file, and is looked at. */
+static pid_t begin_ending(void) {
     int ready[2];
     char byte;
     pid_t pid;
@@ -427,22 +428,103 @@ START_TEST(test_it_stays_while_somebody_is_ending) {
     ck_assert_int_eq(pipe(ready), 0);
     pid = fork();
     if (pid == 0)
-        be_ending(ready[1]);
+        be_ending(ready[1], -1);
     ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+    while (ending() == 0)
+        nap(1000000);
+    return pid;
+}
+
+/* It may still have memory, which who comes is to know. */
+START_TEST(test_it_stays_while_somebody_is_ending) {
+    pid_t pid = begin_ending();
+
     for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
-        while (ending() == 0)
-            nap(1000000);
         weir__ledger_close(&ledger);
         ck_assert_int_eq(files_in_folder(), 1);
+        ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
+        ck_assert(ending() == 10);
     }
+    weir__ledger_close(&ledger);
     end(pid, SIGKILL);
     ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0);
     ck_assert(ending() == 0);
     weir__ledger_close(&ledger);
     ck_assert_int_eq(files_in_folder(), 0);
-    close(ready[0]);
-    close(ready[1]);
+}
+END_TEST
+
+#ifdef CAN_DENY
+static pid_t ender;
+static int ends_in, tell; /* calls, and how it is told */
+
+static void have_it_end(const char *name) {
+    uint64_t start;
+
+    (void)name;
+    if (--ends_in > 0)
+        return;
+    meanwhile = NULL;
+    start = weir__process_start(ender);
+    ck_assert_int_eq(write(tell, "", 1), 1);
+    while (!weir__process_is_ending(ender, start))
+        nap(100000);
+}
+
+/* Whenever somebody begins to end while another leaves: that one is not the last as long as the slot is there, and
+ * sees who is ending when it is not. */
+START_TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
+    int ready[2], told[2];
+    char byte;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(told), 0);
+    tell = told[1];
+    for (int k = 1; ends_in <= 0; k++) {
+        ck_assert_int_lt(k, 200);
+        ender = fork();
+        if (ender == 0)
+            be_ending(ready[1], told[0]);
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+        open_ledger(&ledger);
+        ends_in = k;
+        meanwhile = have_it_end;
+        weir__ledger_leave(&ledger);
+        meanwhile = NULL;
+        ck_assert_msg(files_in_folder() == 1, "at call %d", k);
+        weir__ledger_close(&ledger);
+        end(ender, SIGKILL);
+    }
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(told[i]);
+    }
+}
+END_TEST
+#endif
+
+/* What stands there is to be known as long as there is room. */
+START_TEST(test_who_is_ending_loses_its_slot_last) {
+    static struct weir_ledger all[WEIR_LEDGER_SLOTS];
+    pid_t pid;
+    int last = WEIR_LEDGER_SLOTS - 1;
+
+    pid = begin_ending();
+    for (int i = 0; i < last; i++) {
+        open_ledger(&all[i]);
+        ck_assert_int_eq(weir__ledger_slot(&all[i]), i + 1);
+    }
+    ck_assert(ending() == 10);
+    open_ledger(&all[last]);
+    ck_assert_int_eq(weir__ledger_slot(&all[last]), 0);
+    ck_assert(ending() == 0);
+    ck_assert_int_eq(weir__ledger_open(&all[last], DEVICE), -1);
+    ck_assert_int_eq(errno, EUSERS);
+    end(pid, SIGKILL);
+    weir__ledger_close(&ledger);
 }
 END_TEST
 
@@ -459,7 +541,7 @@ static void *ask_of_itself(void *ready) {
 
 /* Whose first thread has ended, as the others go on, does not wait for itself. */
 START_TEST(test_who_asks_is_not_ending) {
-    int ready[2];
+    static int ready[2]; /* on no stack, as that thread ends first */
     char is_it = 1;
     pid_t pid;
 
@@ -533,6 +615,38 @@ START_TEST(test_who_is_stopped_as_it_removes_it) {
     ck_assert_int_eq(files_in_folder(), 0);
 }
 END_TEST
+
+#ifdef CAN_DENY
+static int of_all, lets_go_in; /* the open file of who has all slots, and calls */
+
+static void let_go(const char *name) {
+    if (strcmp(name, "fcntl") != 0 || --lets_go_in > 0)
+        return;
+    meanwhile = NULL;
+    close(of_all);
+}
+
+/* It has seen that somebody is ending: whenever it lets them go, who comes does not take that one's slot. */
+START_TEST(test_who_had_all_lets_go_meanwhile) {
+    struct flock all = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    pid_t pid = begin_ending();
+
+    for (int k = 1; k <= WEIR_LEDGER_SLOTS + 3; k++) {
+        weir__ledger_close(&ledger);
+        of_all = open(ledger.path, O_RDWR);
+        ck_assert_int_eq(fcntl(of_all, F_OFD_SETLK, &all), 0);
+        lets_go_in = k;
+        meanwhile = let_go;
+        open_ledger(&ledger);
+        ck_assert_ptr_null(meanwhile);
+        ck_assert_msg(weir__ledger_slot(&ledger) != 0 && ending() == 10, "at call %d", k);
+    }
+    end(pid, SIGKILL);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+#endif
 
 /* ---- a file that is not as it should be ---------------------------------------------------------- */
 
@@ -662,9 +776,11 @@ START_TEST(test_no_plain_file) {
     open_ledger(&ledger);
     snprintf(path, sizeof path, "%s", ledger.path);
     weir__ledger_close(&ledger);
-    ck_assert_int_eq(mkfifo(path, 0600), 0);
-    open_ledger(&ledger); /* instead of it */
-    weir__ledger_close(&ledger);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(mknod(path, (i == 0 ? S_IFIFO : S_IFSOCK) | 0600, 0), 0);
+        open_ledger(&ledger); /* instead of it */
+        weir__ledger_close(&ledger);
+    }
     ck_assert_int_eq(mkdir(path, 0700), 0);
     ck_assert_int_eq(weir__ledger_open(&ledger, DEVICE), -1);
     ck_assert_int_ne(errno, 0);
@@ -782,6 +898,7 @@ START_TEST(test_without_a_file) {
         ck_assert_int_eq(rmdir(folder), 0);
         publish(&ledger, 1);
     }
+    ck_assert(ending() == 0);
     began = weir__ledger_now();
     weir__ledger_wait(&ledger, weir__ledger_bell(&ledger), 20000);
     ck_assert_uint_ge(weir__ledger_now() - began, UINT64_C(10000000));
@@ -1013,10 +1130,23 @@ START_TEST(test_of_another_namespace) {
     open_ledger(&ledger);
     pid = holder(be_member, 10);
     expect_count(1, 10);
+    ck_assert(weir__ledger_read(&ledger, 1, &entry));
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    ck_assert_int_eq(waitpid(pid, NULL, WUNTRACED), pid);
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 1);
     ledger.namespace = 1;
     expect_count(1, 10);
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
+    ledger.namespace = entry.namespace = 0; /* neither can tell */
+    ck_assert_int_eq(weir__ledger_is_stopped(&ledger, &entry), 0);
     end(pid, SIGKILL); /* the lock tells */
     expect_count(0, 0);
+    weir__ledger_close(&ledger);
+    pid = begin_ending();
+    ledger.namespace = 1;
+    ck_assert(ending() == 0);
+    end(pid, SIGKILL);
 }
 END_TEST
 
@@ -1046,8 +1176,11 @@ int main(void) {
     tcase_add_test(going, test_it_goes_beside_a_child);
     tcase_add_test(going, test_what_was_left_goes_with_who_looks);
     tcase_add_test(going, test_it_stays_while_somebody_is_ending);
+    tcase_add_test(going, test_who_is_ending_loses_its_slot_last);
     tcase_add_test(going, test_who_asks_is_not_ending);
 #ifdef CAN_DENY
+    tcase_add_test(going, test_it_stays_for_who_begins_to_end_meanwhile);
+    tcase_add_test(going, test_who_had_all_lets_go_meanwhile);
     tcase_add_test(going, test_who_cannot_open_it_leaves_it);
 #endif
     tcase_add_test(going, test_who_is_stopped_as_it_removes_it);

@@ -14,8 +14,10 @@
 
 #include "allocator_internal.h"
 #include "choice.h"
+#include "logged.h"
 #include "model/model_state.h"
 #include "model_device.h"
+#include "refuse.h"
 
 enum { DEVICES = 3, MOST = 4, THREADS = 8 };
 
@@ -243,6 +245,41 @@ START_TEST(a_device_that_is_not_there) {
     MUST(a == NULL);
 }
 END_TEST
+
+/* With what is set, but for what bears on no refusal. */
+START_TEST(why_a_device_has_none_is_told) {
+    weir_allocator *a = NULL;
+
+    setenv("WEIR_PREALLOC_AT", "create", 1);
+    setenv("WEIR_LOG", "warning", 1);
+    setenv("WEIR_PREALLOC", "200GiB", 1);
+    begin(1, "model");
+    catch_log();
+    EXPECT(WEIR_E_NO_MEMORY, weir_device_allocator(0, &a));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, "; set are WEIR_DEVICE 'model', WEIR_PREALLOC '200GiB'\n"));
+}
+END_TEST
+
+#ifdef CAN_REFUSE_HOST_MEMORY
+/* Also where there is no room for the reason. */
+START_TEST(a_process_without_memory_is_told) {
+    weir_status status = WEIR_E_PARSE;
+    weir_allocator *a = NULL;
+
+    begin(1, "model");
+    catch_log();
+    for (uint64_t k = 1; status == WEIR_E_PARSE; k++) { /* what a variable says is read first */
+        refuse_in = k;
+        status = weir_device_allocator(0, &a);
+        (void)lines();
+    }
+    EXPECT(WEIR_E_HOST_MEMORY, status);
+    MUST(strstr(logged, "weir: error: model:0 has no allocator: out of host memory; set are "));
+    OK(weir_device_allocator(0, &a));
+}
+END_TEST
+#endif
 
 START_TEST(it_preallocates_when_it_is_told_to) {
     setenv("WEIR_PREALLOC", "64MiB", 1);
@@ -671,6 +708,10 @@ int main(void) {
     tcase_add_test(tests, devices_that_cannot_be_counted);
     tcase_add_test(tests, a_context_that_cannot_be_entered);
     tcase_add_test(tests, a_device_that_is_not_there);
+    tcase_add_test(tests, why_a_device_has_none_is_told);
+#ifdef CAN_REFUSE_HOST_MEMORY
+    tcase_add_test(tests, a_process_without_memory_is_told);
+#endif
     tcase_add_test(tests, it_preallocates_when_it_is_told_to);
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);

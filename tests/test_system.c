@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_system.c: what weir asks of the system beneath it, where that does not answer: what a process is, a thread of
- * its own, a lock between processes. */
+ * its own, a file's name, a lock between processes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,6 +20,7 @@
 #include "process_lock.h"
 #include "support.h"
 #include "thread.h"
+#include "unname.h"
 #include "who.h"
 
 static char folder[40];
@@ -101,6 +102,24 @@ START_TEST(what_is_told_of_a_process) {
         reads_bytes = strlen(told[i].text);
         ANSWERS(told[i].start, weir__process_start(getpid()));
         MUST(reads == NULL);
+    }
+}
+END_TEST
+
+/* By a signal, or by who traces it. */
+START_TEST(a_process_that_does_nothing) {
+    static const struct {
+        const char *text;
+        int is;
+    } told[] = {{"7 (name) T" FIELDS("1"), 1},
+                {"7 (name) t" FIELDS("1"), 1},
+                {"7 (T) S" FIELDS("1"), 0}, /* it sleeps */
+                {"7 (name) T 1 2 3", 0}};
+
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++) {
+        reads = told[i].text;
+        reads_bytes = strlen(told[i].text);
+        ANSWERS(told[i].is, weir__process_is_stopped(getpid()));
     }
 }
 END_TEST
@@ -221,6 +240,74 @@ START_TEST(work_is_waited_for_so_long) {
 }
 END_TEST
 
+/* ---- a file's name --------------------------------------------------------------------------- */
+
+static int make_file(const char *path) {
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+    MUST(file >= 0);
+    return file;
+}
+
+START_TEST(a_file_loses_its_own_name_alone) {
+    char path[64], beside[64];
+    int file, other;
+
+    snprintf(path, sizeof path, "%s/file", folder);
+    snprintf(beside, sizeof beside, "%s/beside", folder);
+    file = make_file(path);
+    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(-1, access(path, F_OK));
+    ANSWERS(0, weir__unname(file, path)); /* it has none */
+    other = make_file(path);
+    ANSWERS(0, weir__unname(file, path));
+    ANSWERS(0, access(path, F_OK));
+    ANSWERS(0, symlink(path, beside));
+    ANSWERS(0, weir__unname(other, beside));
+    ANSWERS(0, access(beside, F_OK));
+    close(file);
+    close(other);
+}
+END_TEST
+
+/* Another file system has the same numbers, as the first folders of these have. */
+START_TEST(a_file_of_that_number_elsewhere) {
+    int file = open("/proc", O_RDONLY | O_DIRECTORY);
+    struct stat is, named;
+
+    if (file < 0 || fstat(file, &is) != 0 || lstat("/sys", &named) != 0 ||
+        is.st_ino != named.st_ino || is.st_dev == named.st_dev)
+        return;
+    ANSWERS(0, weir__unname(file, "/sys")); /* else it could not */
+    close(file);
+}
+END_TEST
+
+#ifdef CAN_DENY
+/* Of what cannot be looked at nothing goes; what has gone by itself is no mistake. */
+START_TEST(a_name_that_cannot_be_taken) {
+    static const struct {
+        const char *call;
+        int with, answer;
+    } denials_of[] = {
+        {"fstat", EIO, 0}, {"lstat", EIO, 0}, {"unlink", EACCES, -1}, {"unlink", ENOENT, 0}};
+    char path[64];
+    int file;
+
+    snprintf(path, sizeof path, "%s/file", folder);
+    file = make_file(path);
+    for (size_t i = 0; i < sizeof denials_of / sizeof denials_of[0]; i++) {
+        deny(denials_of[i].call, 1, 0, denials_of[i].with);
+        ANSWERS(denials_of[i].answer, weir__unname(file, path));
+        ANSWERS(denials_of[i].with, errno);
+        MUST_EQ(deny_none(), 1);
+        ANSWERS(0, access(path, F_OK));
+    }
+    close(file);
+}
+END_TEST
+#endif
+
 /* ---- a lock between processes ---------------------------------------------------------------- */
 
 static void path_in(const char *where, char path[128]) {
@@ -275,6 +362,24 @@ START_TEST(many_take_it_in_turn) {
         ANSWERS(pid[i], waitpid(pid[i], &status, 0));
         ANSWERS(0, status);
     }
+    ANSWERS(-1, access(path, F_OK));
+}
+END_TEST
+
+/* By who clears a folder away: who has it then does not remove the next one's. */
+START_TEST(a_lock_that_was_swept) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE,
+                             third = WEIR_PROCESS_LOCK_NONE;
+    char path[128];
+
+    path_in(folder, path);
+    ANSWERS(1, weir__process_lock_try(&one, "system"));
+    ANSWERS(0, unlink(path));
+    ANSWERS(1, weir__process_lock_try(&other, "system"));
+    weir__process_lock_give(&one);
+    ANSWERS(0, weir__process_lock_try(&third, "system"));
+    weir__process_lock_give(&third);
+    weir__process_lock_give(&other);
     ANSWERS(-1, access(path, F_OK));
 }
 END_TEST
@@ -403,6 +508,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, a_process_that_cannot_be_asked);
     tcase_add_test(tests, a_process_that_is_stopped);
     tcase_add_test(tests, what_is_told_of_a_process);
+    tcase_add_test(tests, a_process_that_does_nothing);
     tcase_add_test(tests, a_process_that_is_ending);
     tcase_add_test(tests, a_namespace_that_cannot_be_told);
     tcase_add_test(tests, the_words_of_a_command);
@@ -410,9 +516,16 @@ static Suite *suite(void) {
     tests = suite_add_case(all, "threads", 30, set_up, tear_down);
     tcase_add_test(tests, a_thread_is_watched);
     tcase_add_test(tests, work_is_waited_for_so_long);
+    tests = suite_add_case(all, "names", 30, set_up, tear_down);
+    tcase_add_test(tests, a_file_loses_its_own_name_alone);
+    tcase_add_test(tests, a_file_of_that_number_elsewhere);
+#ifdef CAN_DENY
+    tcase_add_test(tests, a_name_that_cannot_be_taken);
+#endif
     tests = suite_add_case(all, "locks", 30, set_up, tear_down);
     tcase_add_test(tests, folders_that_will_not_do);
     tcase_add_test(tests, many_take_it_in_turn);
+    tcase_add_test(tests, a_lock_that_was_swept);
     tcase_add_test(tests, a_file_of_another_user);
 #ifdef CAN_DENY
     tcase_add_test(tests, a_lock_with_each_call_denied);
