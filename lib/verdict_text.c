@@ -127,11 +127,14 @@ static void put_cause(struct out *out, const weir_verdict *v) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void put_silent(struct out *out, const weir_verdict *v) {
+static void put_holder(struct out *out, const weir_verdict *v) {
     if (v->silent_pid != 0)
         put(out, "              process %llu has %s of it, and %s\n",
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
+    else if (v->holder_pid != 0)
+        put(out, "              process %llu has %s of it, %s idle\n",
+            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_idle));
 }
 
 /* What makes room, if it is no setting. */
@@ -229,7 +232,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
-    put_silent(out, v);
+    put_holder(out, v);
     put_figures(out, v);
     put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
         (unsigned long long)(v->waited_ns / 1000000),
@@ -302,6 +305,9 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "silent_pid", id(v->silent_pid));
     put_number(out, "silent_reserve", v->silent_reserve);
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
+    put_number(out, "holder_pid", id(v->holder_pid));
+    put_number(out, "holder_reserve", v->holder_reserve);
+    put_number(out, "holder_idle", v->holder_idle);
     put_lists(out, v);
     put(out, "}");
 }

@@ -1040,6 +1040,57 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
 }
 END_TEST
 
+/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked; where
+ * nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
+START_TEST(test_a_verdict_beside_living_ones) {
+    static const struct {
+        const char *words, *request, *has, *advice;
+    } cases[] = {
+        {"0", "take 512", "512MiB of it, 0B", "to wait for others"},
+        {"0 recovery-timeout 0", "take 512", "640MiB of it, 128MiB", "to wait for others"},
+        {"0 recovery-timeout 0", "take 192", "640MiB of it, 128MiB", "--recovery-timeout 1s"},
+    };
+    struct child more, less, needy;
+    char wanted[160];
+
+    start(&less, "0");
+    start(&more, "0");
+    expect(&less, "take 256", "WEIR_OK");
+    fill(&more, 640);
+    expect(&more, "take 512", "WEIR_OK");
+    start(&needy, cases[_i].words);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s idle|", (int)more.pid,
+             cases[_i].has);
+    do { /* it says what it has once it has heard of somebody */
+        expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+    } while (!strstr(needy.reply, wanted));
+    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    end(&needy);
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 192", "WEIR_OK");
+}
+END_TEST
+
+/* Of several that have a little each, none is. */
+START_TEST(test_a_verdict_beside_small_ones) {
+    struct child one, other, needy;
+
+    start(&one, "0");
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&one, "take 64", "WEIR_OK");
+    expect(&other, "take 64", "WEIR_OK");
+    expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  reserve") != NULL, "%s",
+                  needy.reply);
+}
+END_TEST
+
 /* Who is asked may be late, on a machine that is busy; the request has time. */
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
@@ -2019,6 +2070,8 @@ int main(int argc, char **argv) {
     tcase_add_test(giving, test_no_ledger_can_be_made);
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
+    tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
+    tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);

@@ -1642,6 +1642,14 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to have process 4711 go on (kill -CONT 4711), or to end it\n");
     v.silent_pid = 0;
+    v.holder_pid = 4712;
+    v.holder_reserve = 3 << 20;
+    v.holder_idle = 2 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4712 has 3MiB of it, 2MiB idle\n");
+    expect_words(&v, WEIR_VERDICT_AS_JSON,
+                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_idle\":2097152,");
+    v.holder_pid = 0;
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"holder_pid\":null,");
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
         char sentence[32];
 

@@ -98,6 +98,11 @@ typedef struct weir_verdict {
     uint64_t default_stream; /* the id of the default stream (NULL); 0: not known */
     uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
     uint64_t weight;         /* its weight in millionths, else 0 */
+    /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that answer, if
+     * it is more than a 16th of it; 0: none. */
+    uint64_t holder_pid;
+    uint64_t holder_reserve; /* what it has, and */
+    uint64_t holder_idle;    /* what of that it could give back; both as it said last */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
