@@ -273,18 +273,27 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     return why_full(v, lack_of(a, v));
 }
 
+/* Of a pool the limit may count what a graph asks for beside the reserve. */
 static uint64_t lack_under_capture(const weir_verdict *v) {
-    return weir__size_less(v->asked, free_on(v));
+    uint64_t growth =
+        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
+
+    return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
 }
 
-/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it. */
+/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it, but what is
+ * idle may have its room. */
 static int cause_under_capture(const weir_verdict *v) {
+    uint64_t lacks = lack_under_capture(v);
+
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
     if (v->status == WEIR_E_LIMIT &&
         v->asked > weir__size_less(v->limit, v->in_use)) /* of a pool */
         return WEIR_VERDICT_LIMIT;
-    return why_full(v, lack_under_capture(v));
+    if (lacks > 0 && v->idle >= lacks)
+        return WEIR_VERDICT_RESERVE;
+    return why_full(v, lacks);
 }
 
 /* ---- what to try ----------------------------------------------------------------------------- */

@@ -119,6 +119,9 @@ static void put_cause(struct out *out, const weir_verdict *v) {
     case WEIR_VERDICT_IN_USE:
         put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
         return;
+    case WEIR_VERDICT_RESERVE:
+        put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        return;
     default:
         put(out, "nothing any more: it would be served now");
         return;
@@ -213,6 +216,11 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, "\n");
     else if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
+    else if (v->cause == WEIR_VERDICT_RESERVE)
+        put(out,
+            " to trim before the capture (weir_trim), or a smaller --prealloc,\n"
+            "              or a %s --limit\n",
+            v->asked > v->device_free ? "smaller" : "larger");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))

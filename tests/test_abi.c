@@ -330,6 +330,7 @@ VALUE(WEIR_VERDICT_LIMIT, 4);
 VALUE(WEIR_VERDICT_GRAPHS, 5);
 VALUE(WEIR_VERDICT_OTHERS, 6);
 VALUE(WEIR_VERDICT_IN_USE, 7);
+VALUE(WEIR_VERDICT_RESERVE, 8);
 VALUE(WEIR_VERDICT_AS_TEXT, 0);
 VALUE(WEIR_VERDICT_AS_JSON, 1);
 
@@ -352,7 +353,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
-    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 8);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 9);
 }
 END_TEST
 
