@@ -472,6 +472,13 @@ static void fill(struct child *c, unsigned mib) {
     ck_assert_uint_ge(figures_of(c).reserve, mib);
 }
 
+/* One that has so much idle, and one that wants memory. */
+static void start_beside(struct child *idle, unsigned mib, struct child *needy, const char *words) {
+    start(idle, "0");
+    start(needy, words);
+    fill(idle, mib);
+}
+
 static void set_up(void) {
     char path[128];
     FILE *file;
@@ -667,9 +674,7 @@ END_TEST
 START_TEST(test_what_is_free_is_not_known) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 960);
+    start_beside(&idle, 960, &needy, "0");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 256", "WEIR_OK");
     ck_assert_uint_eq(figures_of(&needy).appeals, 1);
@@ -681,9 +686,7 @@ END_TEST
 START_TEST(test_up_to_the_own_limit) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0 limit 512MiB");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0 limit 512MiB");
     expect(&needy, "take 512", "WEIR_OK");
 }
 END_TEST
@@ -692,9 +695,7 @@ END_TEST
 START_TEST(test_without_a_wait_nobody_is_asked) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0 recovery-timeout 0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0 recovery-timeout 0");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
@@ -705,9 +706,7 @@ END_TEST
 START_TEST(test_the_whole_device) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0");
     expect(&needy, "take 1024", "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
 }
@@ -981,9 +980,7 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
 
-    start(&stopped, "0");
-    start(&needy, "0 recovery-timeout 2s"); /* others have 200 ms */
-    fill(&stopped, 896);
+    start_beside(&stopped, 896, &needy, "0 recovery-timeout 2s"); /* others have 200 ms */
     stop(&stopped);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
@@ -1095,9 +1092,7 @@ END_TEST
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
 
-    start(&late, "0");
-    start(&needy, "0"); /* others have 2 s, and a quarter of it to answer */
-    fill(&late, 896);
+    start_beside(&late, 896, &needy, "0"); /* others have 2 s, and a quarter of it to answer */
     stop(&late);
     say(&needy, "take 512");
     nap(900);
@@ -1115,9 +1110,7 @@ START_TEST(test_a_context_waits_for_a_stopped_one_once) {
     unsigned long long took, least = UINT64_MAX;
     int any, all = 0;
 
-    start(&stopped, "0");
-    start(&needy, "none");
-    fill(&stopped, 512);
+    start_beside(&stopped, 512, &needy, "none");
     stop(&stopped);
     for (int i = 0; i < 6; i++) {
         say(&needy, "context");
@@ -1442,9 +1435,7 @@ START_TEST(test_the_file_is_ruined_meanwhile) {
     char command[200];
     uint64_t began;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0");
     snprintf(command, sizeof command,
              _i == 0 ? "truncate -s 0 %s/weir-*ledger*" : "rm %s/weir-*ledger*", folder);
     ck_assert_int_eq(system(command), 0);
