@@ -1088,6 +1088,22 @@ START_TEST(test_a_verdict_beside_small_ones) {
 }
 END_TEST
 
+/* Nor where the driver does not say what is free, so that it is not known what is lacking. */
+START_TEST(test_a_verdict_without_what_is_free) {
+    struct child other, needy;
+
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&other, "take 896", "WEIR_OK");
+    expect(&needy, "blind", "it is");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "of it, "));
+}
+END_TEST
+
 /* Who is asked may be late, on a machine that is busy; the request has time. */
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
@@ -2063,6 +2079,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
+    tcase_add_test(silent, test_a_verdict_without_what_is_free);
     tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);
