@@ -99,8 +99,8 @@ typedef struct weir_verdict {
     uint64_t default_stream; /* the id of the default stream (NULL); 0: not known */
     uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
     uint64_t weight;         /* its weight in millionths, else 0 */
-    /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that answer, if
-     * it is more than a 16th of it; 0: none. */
+    /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that
+     * answer, if it is more than a 16th of it; 0: none. */
     uint64_t holder_pid;
     uint64_t holder_reserve; /* what it has, and */
     uint64_t holder_idle;    /* what of that it could give back; both as it said last */
@@ -120,7 +120,8 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * and changes nothing for any.  Takes some host memory, and without says less (ungrouped).  The pool engine with the
  * front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups.  What was asked
  * for under capture is of the graph's memory, which no reserve serves: that something is pending, or in pieces, is not
- * blamed for it.  With options.harden sizes are those with their gaps, and what lies on a shelf counts as live.  Thread-safe; may be called in options.oom_callback.
+ * blamed for it.  With options.harden sizes are those with their gaps, and what lies on a shelf counts as live.
+ * Thread-safe; may be called in options.oom_callback.
  * E_INVALID: NULL, size 0, or no request of this thread was refused by this allocator; E_DEVICE_LOST;
  * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_verdict(weir_allocator *allocator,
