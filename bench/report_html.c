@@ -414,9 +414,32 @@ static void level_cells(FILE *file, const struct report_row *row) {
     fputs("</small></td>", file);
 }
 
+static int is_text(const json_t *object, const char *key, const char *text) {
+    return strcmp(string_at(object, key), text) == 0;
+}
+
+/* In the words of `weir run --json': "arena mapped fit"; the driver's own pools are of none. */
+static void engine_cell(FILE *file, const json_t *options) {
+    int is_arena = is_text(options, "engine", "arena");
+
+    fputs("<td class=\"text\">", file);
+    put_or(file, string_at(options, "engine"), "–");
+    if (is_arena) {
+        fputc(' ', file);
+        put(file, string_at(options, "arena"));
+    }
+    if (is_arena && is_text(options, "arena", "mapped") &&
+        !is_text(options, "packing", "balanced")) {
+        fputc(' ', file);
+        put(file, string_at(options, "packing"));
+    }
+    fputs("</td>", file);
+}
+
 static void row_cells(FILE *file, const struct report_row *row) {
     uint64_t known;
 
+    engine_cell(file, json_object_get(row->shown, "options"));
     ms_cell(file, row, "first_iteration_ns", 0);
     steady_cell(file, row);
     fprintf(file, "<td class=\"text\">%s</td>", *row->kind ? row->kind : "–");
@@ -437,7 +460,7 @@ static void row_cells(FILE *file, const struct report_row *row) {
 }
 
 static void failed_cells(FILE *file, const struct report_row *row) {
-    fputs("<td class=\"text\" colspan=\"16\">failed: ", file);
+    fputs("<td class=\"text\" colspan=\"17\">failed: ", file);
     put_or(file, string_at(row->results[0], "error"), "no reason was told");
     fputs("</td>", file);
 }
@@ -445,7 +468,8 @@ static void failed_cells(FILE *file, const struct report_row *row) {
 static void trace_table(FILE *file, const struct report_trace *trace) {
     fputs(
         "<div class=\"wide\"><table><thead><tr><th class=\"text\" scope=\"col\">contestant</th>"
-        "<th scope=\"col\">first<br/>ms/iter</th><th scope=\"col\">steady<br/>ms/iter</th>"
+        "<th class=\"text\" scope=\"col\">engine</th><th scope=\"col\">first<br/>ms/iter</th><th "
+        "scope=\"col\">steady<br/>ms/iter</th>"
         "<th class=\"text\" scope=\"col\">class</th><th scope=\"col\">warm-up<br/>iterations</th>"
         "<th scope=\"col\">steady by<br/>times, from</th><th scope=\"col\">last level<br/>ms</th>"
         "<th scope=\"col\">op p50<br/>ns</th><th scope=\"col\">p99</th><th scope=\"col\">p99.9</th>"
@@ -595,6 +619,8 @@ static void process_row(FILE *file, const json_t *served) {
     put_or(file, string_at(served, "device"), "a device");
     fputs("</th><td class=\"text\">", file);
     put(file, string_at(served, "serves"));
+    fputs("</td><td class=\"text\">", file);
+    put_or(file, string_at(served, "engine"), "not told");
     fputs("</td>", file);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         uint64_t value = report_number(served, keys[i], NULL);
@@ -626,6 +652,7 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     else
         fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
               "scope=\"col\">device</th><th class=\"text\" scope=\"col\">serves</th><th "
+              "class=\"text\" scope=\"col\">engine</th><th "
               "scope=\"col\">requests</th><th "
               "scope=\"col\">frees</th><th "
               "scope=\"col\">from caches</th><th scope=\"col\">refused</th><th "

@@ -142,7 +142,7 @@ static void print_allocator(FILE *file, const struct top *top, const struct top_
 
     if (a->limit != UINT64_MAX)
         show_bytes(a->limit, limit);
-    fprintf(file, "%7ld %-8s %-13s %9s %9s %9s %9s %7s %7s %7s  %s%s", (long)p->name.pid, a->device,
+    fprintf(file, "%7ld %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s%s", (long)p->name.pid, a->device,
             a->engine, limit, show_bytes(a->reserve, reserve), show_bytes(a->in_use, in_use),
             show_bytes(weir__size_less(a->reserve, a->in_use), idle),
             show_rate(rates.requests, requests), show_rate(rates.frees, frees),
@@ -186,7 +186,7 @@ void top_print(FILE *file, const struct top *top) {
         strftime(clock, sizeof clock, "%H:%M:%S", &broken);
     fprintf(file, "weir top, %s: %zu program%s\n", clock, there, there == 1 ? "" : "s");
     if (there > 0)
-        fprintf(file, "%7s %-8s %-13s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
+        fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
                 "LIMIT", "RESERVE", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");
     for (size_t i = 0; i < top->count; i++)
         if (top->programs[i]->is_there)

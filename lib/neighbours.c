@@ -562,9 +562,8 @@ struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t byt
 /* ---- who has what -------------------------------------------------------------------------------- */
 
 struct holder {
-    struct weir_silent is; /* or not */
+    struct weir_holder is;
     int is_silent;
-    uint64_t idle;
     char command[WEIR_LEDGER_COMMAND];
 };
 
@@ -586,11 +585,11 @@ static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
         if (slot == weir__ledger_slot(&n->ledger) || !weir__ledger_read(&n->ledger, slot, &entry) ||
             entry.reserve == 0)
             continue;
-        h->is = (struct weir_silent){.pid = entry.pid,
+        h->is = (struct weir_holder){.pid = entry.pid,
                                      .reserve = entry.reserve,
+                                     .idle = entry.idle,
                                      .is_stopped = weir__ledger_is_stopped(&n->ledger, &entry)};
         h->is_silent = h->is.is_stopped || silence_of(n, slot, &entry);
-        h->idle = entry.idle;
         memcpy(h->command, entry.command, sizeof entry.command);
         count++;
     }
@@ -599,14 +598,13 @@ static size_t read_holders(struct weir_neighbours *n, struct holder *all) {
     return count;
 }
 
-struct weir_silent weir__neighbours_silent(struct weir_neighbours *n) {
+struct weir_holders weir__neighbours_holders(struct weir_neighbours *n) {
     struct holder all[WEIR_LEDGER_SLOTS];
-    size_t count = read_holders(n, all);
+    struct weir_holders holders = {0};
 
-    for (size_t i = 0; i < count; i++)
-        if (all[i].is_silent)
-            return all[i].is;
-    return (struct weir_silent){0};
+    for (size_t i = read_holders(n, all); i-- > 0;)
+        *(all[i].is_silent ? &holders.silent : &holders.heard) = all[i].is;
+    return holders;
 }
 
 void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
@@ -617,7 +615,7 @@ void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
         weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
-        weir__bytes_show(all[i].idle, idle, sizeof idle);
+        weir__bytes_show(all[i].is.idle, idle, sizeof idle);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
                                    "%sprocess %llu %s has %s, %s idle%s", i ? "; " : "",

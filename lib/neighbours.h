@@ -81,13 +81,17 @@ struct weir_admission {
 struct weir_answers weir__neighbours_ask(struct weir_neighbours *n, uint64_t bytes, uint64_t began,
                                          uint64_t deadline);
 
-/* Of those that are stopped, or did not answer, the one that has most of the device; pid 0: none.  May wait for a thread
- * that asks. */
-struct weir_silent {
-    uint64_t pid, reserve;
+/* Who has most of the device, of those that are stopped, or did not answer, and of the others; pid 0: nobody has any.
+ * May wait for a thread that asks. */
+struct weir_holder {
+    uint64_t pid;
+    uint64_t reserve, idle; /* bytes, as it said last; idle: that it could give back */
     int is_stopped;
 };
-struct weir_silent weir__neighbours_silent(struct weir_neighbours *n);
+struct weir_holders {
+    struct weir_holder silent, heard;
+};
+struct weir_holders weir__neighbours_holders(struct weir_neighbours *n);
 
 /* Who else has most of the device, as a person reads it, and does not answer; "" if nobody has any.  May wait for a
  * thread that asks. */

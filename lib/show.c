@@ -23,12 +23,17 @@ const struct weir_segment_kind weir__show_kind = {"stats", WEIR_SHOW_VERSION,
 
 void weir__show_engine(const weir_allocator *a, char *text, size_t bytes) {
     const weir_options *options = &a->host.options;
-    char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "";
+    int is_arena = options->engine == WEIR_ENGINE_ARENA;
+    char engine[WEIR_SHOW_BYTES], arena[WEIR_SHOW_BYTES] = "", packing[WEIR_SHOW_BYTES] = "";
 
     weir__option_show(options, WEIR_SETTING_ENGINE, engine, sizeof engine);
-    if (options->engine == WEIR_ENGINE_ARENA)
+    if (is_arena)
         weir__option_show(options, WEIR_SETTING_ARENA, arena, sizeof arena);
-    snprintf(text, bytes, "%.12s%s%.10s", engine, *arena ? " " : "", arena);
+    if (is_arena && options->arena == WEIR_ARENA_MAPPED &&
+        options->packing != WEIR_PACKING_BALANCED)
+        weir__option_show(options, WEIR_SETTING_PACKING, packing, sizeof packing);
+    snprintf(text, bytes, "%.8s%s%.7s%s%.4s", engine, *arena ? " " : "", arena, *packing ? " " : "",
+             packing);
 }
 
 static void fill_figures(const weir_statistics *f, struct weir_show_allocator *out) {

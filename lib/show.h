@@ -58,7 +58,8 @@ struct weir_show {
 
 extern const struct weir_segment_kind weir__show_kind;
 
-/* Of which engine it is: "arena mapped", "pool"; as it was made, and does not change. */
+/* Of which engine it is: "arena mapped", "pool", and of which packing, if it is not the usual one: "arena mapped fit";
+ * as it was made, and does not change. */
 void weir__show_engine(const struct weir_allocator *allocator, char *text, size_t bytes);
 
 /* Fills one, but for device and serves, which are the caller's to say.  1, or 0: it does not tell. */

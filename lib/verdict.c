@@ -273,14 +273,27 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     return why_full(v, lack_of(a, v));
 }
 
-/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it. */
+/* Of a pool the limit may count what a graph asks for beside the reserve. */
+static uint64_t lack_under_capture(const weir_verdict *v) {
+    uint64_t growth =
+        v->status == WEIR_E_LIMIT ? weir__size_less(v->limit, v->reserve) : UINT64_MAX;
+
+    return weir__size_less(v->asked, weir__size_smaller(free_on(v), growth));
+}
+
+/* Of a graph, whose memory is no engine's: neither what is idle nor what is pending would have served it, but what is
+ * idle may have its room. */
 static int cause_under_capture(const weir_verdict *v) {
+    uint64_t lacks = lack_under_capture(v);
+
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
     if (v->status == WEIR_E_LIMIT &&
         v->asked > weir__size_less(v->limit, v->in_use)) /* of a pool */
         return WEIR_VERDICT_LIMIT;
-    return why_full(v, weir__size_less(v->asked, free_on(v)));
+    if (lacks > 0 && v->idle >= lacks)
+        return WEIR_VERDICT_RESERVE;
+    return why_full(v, lacks);
 }
 
 /* ---- what to try ----------------------------------------------------------------------------- */
@@ -359,19 +372,28 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
-/* Who has what is lacking, and would give it, or have gone, if it did not stand still. */
-static void name_silent(const weir_allocator *a, weir_verdict *v) {
-    uint64_t lacks = lack_of(a, v);
-    struct weir_silent silent;
+/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most. */
+static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
+    struct weir_holders has;
 
     if (!a->host.neighbours || lacks == 0)
         return;
-    silent = weir__neighbours_silent(a->host.neighbours);
-    if (silent.pid == 0 || silent.reserve < lacks)
-        return;
-    v->silent_pid = silent.pid;
-    v->silent_reserve = silent.reserve;
-    v->silent_stopped = (uint64_t)silent.is_stopped;
+    has = weir__neighbours_holders(a->host.neighbours);
+    if (has.silent.reserve >= lacks) {
+        v->silent_pid = has.silent.pid;
+        v->silent_reserve = has.silent.reserve;
+        v->silent_stopped = (uint64_t)has.silent.is_stopped;
+    } else if (has.heard.reserve > v->device_total / OTHERS_PART) {
+        v->holder_pid = has.heard.pid;
+        v->holder_reserve = has.heard.reserve;
+        v->holder_idle = has.heard.idle;
+    }
+}
+
+/* Who has most was not asked for it, since no wait is wanted. */
+static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
+    return a->host.options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
+           v->holder_idle >= lack_of(a, v);
 }
 
 /* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
@@ -397,8 +419,9 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
         advise_more(a, v);
         return;
     case WEIR_VERDICT_OTHERS:
-        name_silent(a, v);
-        if (v->silent_pid == 0)
+        if (would_be_given(a, v))
+            advise_waiting(a, v);
+        else if (v->silent_pid == 0)
             advise_early(a, v);
         return;
     case WEIR_VERDICT_GRAPHS:
@@ -428,6 +451,8 @@ static void judge(weir_allocator *a, const struct weir_refused *refused, weir_ve
     v->largest = weir__recovery_largest(a->ops, a->engine, &a->host, refused);
     v->cause = refused->is_captured ? cause_under_capture(v)
                                     : cause_of(a, v, at_rest, refused->figures.largest);
+    if (v->cause == WEIR_VERDICT_OTHERS)
+        name_holder(a, v, refused->is_captured ? lack_under_capture(v) : lack_of(a, v));
     if (!refused->is_captured || v->cause == WEIR_VERDICT_LIMIT)
         advise_all(a, v);
     read_groups(a, v);

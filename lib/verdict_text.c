@@ -119,6 +119,9 @@ static void put_cause(struct out *out, const weir_verdict *v) {
     case WEIR_VERDICT_IN_USE:
         put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
         return;
+    case WEIR_VERDICT_RESERVE:
+        put(out, "%s is idle, but the driver serves graphs, not the reserve", SHOW(v->idle));
+        return;
     default:
         put(out, "nothing any more: it would be served now");
         return;
@@ -127,11 +130,14 @@ static void put_cause(struct out *out, const weir_verdict *v) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-static void put_silent(struct out *out, const weir_verdict *v) {
+static void put_holder(struct out *out, const weir_verdict *v) {
     if (v->silent_pid != 0)
         put(out, "              process %llu has %s of it, and %s\n",
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
+    else if (v->holder_pid != 0)
+        put(out, "              process %llu has %s of it, %s idle\n",
+            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_idle));
 }
 
 /* What makes room, if it is no setting. */
@@ -210,6 +216,11 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, "\n");
     else if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
+    else if (v->cause == WEIR_VERDICT_RESERVE)
+        put(out,
+            " to trim before the capture (weir_trim), or a smaller --prealloc,\n"
+            "              or a %s --limit\n",
+            v->asked > v->device_free ? "smaller" : "larger");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
@@ -229,7 +240,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
-    put_silent(out, v);
+    put_holder(out, v);
     put_figures(out, v);
     put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
         (unsigned long long)(v->waited_ns / 1000000),
@@ -302,6 +313,9 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "silent_pid", id(v->silent_pid));
     put_number(out, "silent_reserve", v->silent_reserve);
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
+    put_number(out, "holder_pid", id(v->holder_pid));
+    put_number(out, "holder_reserve", v->holder_reserve);
+    put_number(out, "holder_idle", v->holder_idle);
     put_lists(out, v);
     put(out, "}");
 }

@@ -210,7 +210,7 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 608, 8);
+STRUCT(weir_verdict, 632, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -243,6 +243,9 @@ FIELD(weir_verdict, silent_stopped, 576, 8);
 FIELD(weir_verdict, default_stream, 584, 8);
 FIELD(weir_verdict, is_share, 592, 8);
 FIELD(weir_verdict, weight, 600, 8);
+FIELD(weir_verdict, holder_pid, 608, 8);
+FIELD(weir_verdict, holder_reserve, 616, 8);
+FIELD(weir_verdict, holder_idle, 624, 8);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);
@@ -327,6 +330,7 @@ VALUE(WEIR_VERDICT_LIMIT, 4);
 VALUE(WEIR_VERDICT_GRAPHS, 5);
 VALUE(WEIR_VERDICT_OTHERS, 6);
 VALUE(WEIR_VERDICT_IN_USE, 7);
+VALUE(WEIR_VERDICT_RESERVE, 8);
 VALUE(WEIR_VERDICT_AS_TEXT, 0);
 VALUE(WEIR_VERDICT_AS_JSON, 1);
 
@@ -349,7 +353,7 @@ START_TEST(every_value_stands_above) {
     ck_assert_int_eq(policies, 7);
     ck_assert_int_eq(levels, 6);
     ck_assert_int_eq(WEIR_EVENT_CAUSE_COUNT, 11);
-    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 8);
+    ck_assert_int_eq(WEIR_VERDICT_CAUSE_COUNT, 9);
 }
 END_TEST
 

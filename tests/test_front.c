@@ -1580,11 +1580,21 @@ START_TEST(demand_reaches_other_streams) {
 }
 END_TEST
 
+/* A's, by blocks that are freed at once: over and over, it keeps many. */
+static void fill_own_cache(weir_allocator *a) {
+    void *block[64];
+
+    for (int i = 0; i < 64; i++)
+        block[i] = take(a, MIB, A);
+    for (int i = 0; i < 64; i++)
+        give(a, block[i], A);
+}
+
 /* The stream's own cache is given up before the reserve grows, and before anybody waits. */
 START_TEST(own_cache_before_growth) {
     weir_options options = plain(_i);
     weir_allocator *a;
-    void *block[64];
+    void *block;
     uint64_t reserve;
 
     options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
@@ -1592,19 +1602,15 @@ START_TEST(own_cache_before_growth) {
         options.limit = bytes_amount(64 * MIB);
     a = make(&options);
     give(a, take(a, 64 * MIB, A), A);
-    for (int round = 0; round < 60; round++) {
-        for (int i = 0; i < 64; i++)
-            block[i] = take(a, MIB, A);
-        for (int i = 0; i < 64; i++)
-            give(a, block[i], A);
-    }
+    for (int round = 0; round < 60; round++)
+        fill_own_cache(a);
     MUST_LE(8 * MIB, stats_of(a).front_idle);
     reserve = stats_of(a).reserve;
     count_from_here();
-    block[0] = take(a, 64 * MIB, A);
+    block = take(a, 64 * MIB, A);
     MUST_EQ(stats_of(a).reserve, reserve);
     MUST_EQ(calls(WEIR_ENTRY_cuCtxSynchronize) + calls(WEIR_ENTRY_cuMemFree), 0);
-    give(a, block[0], A);
+    give(a, block, A);
     end(a);
 }
 END_TEST
@@ -1613,7 +1619,6 @@ END_TEST
 START_TEST(own_cache_before_others) {
     weir_options options = plain(_i);
     weir_allocator *a;
-    void *block[64];
     uint64_t hits, reserve;
 
     options.front_cache = (weir_amount){.kind = WEIR_AMOUNT_MAX};
@@ -1628,10 +1633,7 @@ START_TEST(own_cache_before_others) {
     give(a, take(a, 72 * MIB, A), A);
     for (int round = 0; round < 60; round++) {
         give(a, take(a, 3000, B), B); /* B has given what it had for that */
-        for (int i = 0; i < 64; i++)
-            block[i] = take(a, MIB, A);
-        for (int i = 0; i < 64; i++)
-            give(a, block[i], A);
+        fill_own_cache(a);
     }
     MUST_LE(8 * MIB, stats_of(a).front_idle);
     reserve = stats_of(a).reserve;

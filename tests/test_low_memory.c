@@ -74,6 +74,18 @@ static void fill(weir_allocator *a, int pieces) {
     CU(driver->cuCtxSynchronize());
 }
 
+/* One that has all of that idle, and one that is to ask. */
+static void make_both(const weir_options *options) {
+    rich = make_of(0);
+    poor = make(options);
+    fill(rich, PIECES);
+}
+
+static void end_both(void) {
+    end(poor);
+    end(rich);
+}
+
 /* Events of that cause, and the bytes that they brought or took. */
 static uint64_t events_of(weir_allocator *a, int cause, uint64_t *bytes) {
     weir_event events[256];
@@ -169,8 +181,7 @@ START_TEST(work_that_uses_it_is_waited_for) {
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
     MUST_LE(GIB, before.reserve - stats_of(rich).reserve);
     OK(weir_free(poor, block, B));
-    end(poor);
-    end(rich);
+    end_both();
     ck_assert_msg(weir__model_fault() == NULL, "%s", weir__model_fault());
 }
 END_TEST
@@ -188,8 +199,7 @@ START_TEST(the_rest_stays) {
     MUST_LE(given(rich), 2 * GIB);
     MUST_LE(GIB, stats_of(rich).reserve);
     OK(weir_free(poor, block, B));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -235,8 +245,7 @@ START_TEST(not_in_vain) {
     ANSWERS(0, given(rich));
     MUST_EQ(stats_of(poor).refusals, 2);
     OK(weir_free(rich, live, A));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -252,8 +261,7 @@ START_TEST(all_of_it_may_not_do) {
     weir__model_faults_clear();
     MUST_EQ(stats_of(rich).reserve, 0);
     OK(weir_free(poor, take(poor, 256 * MIB, B), B));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -262,13 +270,10 @@ START_TEST(not_for_a_limit) {
     weir_options options = options_for(_i);
 
     options.limit = bytes_amount(512 * MIB);
-    rich = make_of(0);
-    poor = make(&options);
-    fill(rich, PIECES);
+    make_both(&options);
     MUST(is_refused(poor, 2 * GIB, B));
     ANSWERS(0, given(rich));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -281,9 +286,7 @@ START_TEST(not_for_a_limit_with_holes) {
         return;
     options.limit = bytes_amount(512 * MIB);
     options.recovery_timeout_ms = 1;
-    rich = make_of(0);
-    poor = make(&options);
-    fill(rich, PIECES);
+    make_both(&options);
     for (int i = 0; i < 8; i++)
         block[i] = take(poor, 60 * MIB, B);
     for (int i = 0; i < 8; i += 2)
@@ -294,8 +297,7 @@ START_TEST(not_for_a_limit_with_holes) {
     for (int i = 1; i < 8; i += 2)
         OK(weir_free(poor, block[i], B));
     CU(driver->cuCtxSynchronize());
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -309,16 +311,13 @@ START_TEST(not_for_a_limit_beside_room) {
     options.limit = bytes_amount(256 * MIB);
     options.leave = bytes_amount(64 * MIB);
     options.recovery_timeout_ms = 1;
-    rich = make_of(0);
-    poor = make(&options);
-    fill(rich, PIECES);
+    make_both(&options);
     block = take(poor, 250 * MIB, B);
     MUST(is_refused(poor, 100 * MIB, B));
     ANSWERS(0, given(rich));
     OK(weir_free(poor, block, B));
     CU(driver->cuCtxSynchronize());
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -329,13 +328,10 @@ START_TEST(up_to_the_own_limit) {
     if (worlds[_i].kind == KIND_FIXED) /* takes it as it is made */
         return;
     options.limit = bytes_amount(2 * GIB);
-    rich = make_of(0);
-    poor = make(&options);
-    fill(rich, PIECES);
+    make_both(&options);
     OK(weir_free(poor, take(poor, 2 * GIB, B), B));
     MUST_LE(GIB, given(rich));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -346,13 +342,10 @@ START_TEST(beside_room_for_others) {
     if (worlds[_i].kind == KIND_FIXED) /* likewise */
         return;
     options.leave = bytes_amount(GIB);
-    rich = make_of(0);
-    poor = make(&options);
-    fill(rich, PIECES);
+    make_both(&options);
     OK(weir_free(poor, take(poor, 2 * GIB, B), B));
     MUST_LE(2 * GIB, given(rich));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -370,8 +363,7 @@ START_TEST(what_was_preallocated_stays) {
     OK(weir_free(poor, take(poor, GIB + 512 * MIB, B), B)); /* what lies above it goes */
     MUST_LE(2 * GIB, stats_of(rich).reserve);
     MUST_LE(512 * MIB, given(rich));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -396,8 +388,7 @@ START_TEST(not_by_a_wait) {
     else
         MUST(is_refused(poor, 2 * GIB, B));
     MUST_EQ(given(rich) > 0, gives);
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 
@@ -714,8 +705,7 @@ START_TEST(not_after_a_fork) {
     }
     MUST(waitpid(child, &state, 0) == child && WIFEXITED(state) && WEXITSTATUS(state) == 0);
     OK(weir_free(poor, take(poor, 2 * GIB, B), B));
-    end(poor);
-    end(rich);
+    end_both();
 }
 END_TEST
 

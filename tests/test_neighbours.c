@@ -472,6 +472,13 @@ static void fill(struct child *c, unsigned mib) {
     ck_assert_uint_ge(figures_of(c).reserve, mib);
 }
 
+/* One that has so much idle, and one that wants memory. */
+static void start_beside(struct child *idle, unsigned mib, struct child *needy, const char *words) {
+    start(idle, "0");
+    start(needy, words);
+    fill(idle, mib);
+}
+
 static void set_up(void) {
     char path[128];
     FILE *file;
@@ -667,9 +674,7 @@ END_TEST
 START_TEST(test_what_is_free_is_not_known) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 960);
+    start_beside(&idle, 960, &needy, "0");
     expect(&needy, "blind", "it is");
     expect(&needy, "take 256", "WEIR_OK");
     ck_assert_uint_eq(figures_of(&needy).appeals, 1);
@@ -681,9 +686,7 @@ END_TEST
 START_TEST(test_up_to_the_own_limit) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0 limit 512MiB");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0 limit 512MiB");
     expect(&needy, "take 512", "WEIR_OK");
 }
 END_TEST
@@ -692,9 +695,7 @@ END_TEST
 START_TEST(test_without_a_wait_nobody_is_asked) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0 recovery-timeout 0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0 recovery-timeout 0");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_eq(figures_of(&needy).appeals, 0);
     ck_assert_uint_eq(figures_of(&idle).yields, 0);
@@ -705,9 +706,7 @@ END_TEST
 START_TEST(test_the_whole_device) {
     struct child idle, needy;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0");
     expect(&needy, "take 1024", "WEIR_OK");
     ck_assert_uint_eq(figures_of(&idle).reserve, 0);
 }
@@ -981,9 +980,7 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
     struct child stopped, needy;
     uint64_t began, first, second;
 
-    start(&stopped, "0");
-    start(&needy, "0 recovery-timeout 2s"); /* others have 200 ms */
-    fill(&stopped, 896);
+    start_beside(&stopped, 896, &needy, "0 recovery-timeout 2s"); /* others have 200 ms */
     stop(&stopped);
     began = now_ms();
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
@@ -1040,13 +1037,78 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
 }
 END_TEST
 
+/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked; where
+ * nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
+START_TEST(test_a_verdict_beside_living_ones) {
+    static const struct {
+        const char *words, *request, *has, *advice;
+    } cases[] = {
+        {"0", "take 512", "512MiB of it, 0B", "to wait for others"},
+        {"0 recovery-timeout 0", "take 512", "640MiB of it, 128MiB", "to wait for others"},
+        {"0 recovery-timeout 0", "take 192", "640MiB of it, 128MiB", "--recovery-timeout 1s"},
+    };
+    struct child more, less, needy;
+    char wanted[160];
+
+    start(&less, "0");
+    start(&more, "0");
+    expect(&less, "take 256", "WEIR_OK");
+    fill(&more, 640);
+    expect(&more, "take 512", "WEIR_OK");
+    start(&needy, cases[_i].words);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s idle|", (int)more.pid,
+             cases[_i].has);
+    do { /* it says what it has once it has heard of somebody */
+        expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+    } while (!strstr(needy.reply, wanted));
+    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "%s", needy.reply);
+    end(&needy);
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 192", "WEIR_OK");
+}
+END_TEST
+
+/* Of several that have a little each, none is. */
+START_TEST(test_a_verdict_beside_small_ones) {
+    struct child one, other, needy;
+
+    start(&one, "0");
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&one, "take 64", "WEIR_OK");
+    expect(&other, "take 64", "WEIR_OK");
+    expect(&needy, "take 960", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "others have 128MiB of it|  reserve") != NULL, "%s",
+                  needy.reply);
+}
+END_TEST
+
+/* Nor where the driver does not say what is free, so that it is not known what is lacking. */
+START_TEST(test_a_verdict_without_what_is_free) {
+    struct child other, needy;
+
+    start(&other, "0");
+    start(&needy, "0 recovery-timeout 0");
+    expect(&other, "take 896", "WEIR_OK");
+    expect(&needy, "blind", "it is");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    ck_assert_msg(strstr(needy.reply, "  cause       others: ") != NULL, "%s", needy.reply);
+    ck_assert_ptr_null(strstr(needy.reply, "of it, "));
+}
+END_TEST
+
 /* Who is asked may be late, on a machine that is busy; the request has time. */
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
 
-    start(&late, "0");
-    start(&needy, "0"); /* others have 2 s, and a quarter of it to answer */
-    fill(&late, 896);
+    start_beside(&late, 896, &needy, "0"); /* others have 2 s, and a quarter of it to answer */
     stop(&late);
     say(&needy, "take 512");
     nap(900);
@@ -1064,9 +1126,7 @@ START_TEST(test_a_context_waits_for_a_stopped_one_once) {
     unsigned long long took, least = UINT64_MAX;
     int any, all = 0;
 
-    start(&stopped, "0");
-    start(&needy, "none");
-    fill(&stopped, 512);
+    start_beside(&stopped, 512, &needy, "none");
     stop(&stopped);
     for (int i = 0; i < 6; i++) {
         say(&needy, "context");
@@ -1430,9 +1490,7 @@ START_TEST(test_the_file_is_ruined_meanwhile) {
     char command[200];
     uint64_t began;
 
-    start(&idle, "0");
-    start(&needy, "0");
-    fill(&idle, 896);
+    start_beside(&idle, 896, &needy, "0");
     snprintf(command, sizeof command,
              _i == 0 ? "truncate -s 0 %s/weir-*ledger*" : "rm %s/weir-*ledger*", folder);
     ck_assert_int_eq(system(command), 0);
@@ -2061,6 +2119,9 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_nobody_waits_long_for_a_stopped_one);
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
+    tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
+    tcase_add_test(silent, test_a_verdict_beside_small_ones);
+    tcase_add_test(silent, test_a_verdict_without_what_is_free);
     tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);

@@ -113,7 +113,7 @@ START_TEST(test_figures_are_the_allocators) {
     strcpy(shown->serves, "pool");
     strcpy(program.now.command, "a program");
     text = printed();
-    ck_assert_ptr_nonnull(strstr(text, "   4711 model    arena regions      1GiB "));
+    ck_assert_ptr_nonnull(strstr(text, "   4711 model    arena regions          1GiB "));
     ck_assert_ptr_nonnull(strstr(text, "a program (1 refused)\n"));
     ck_assert_ptr_nonnull(strstr(text, "request\n"));
     free(text);

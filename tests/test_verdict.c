@@ -1545,6 +1545,79 @@ START_TEST(under_capture) {
 }
 END_TEST
 
+static CUgraph end_capture(void) {
+    CUgraph graph;
+
+    CU(driver->cuStreamEndCapture(A, &graph));
+    return graph;
+}
+
+/* Of a request under capture that is refused, by the driver or by the limit of its pool. */
+static weir_verdict refused_to_a_graph(size_t bytes, weir_status status, const char *advice) {
+    weir_verdict v;
+    char text[4096];
+    void *none;
+
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    if (status == WEIR_E_NO_MEMORY)
+        weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+    EXPECT(status, weir_alloc(a, bytes, A, &none));
+    v = verdict_now();
+    MUST_LE(weir_verdict_text(&v, WEIR_VERDICT_AS_TEXT, text, sizeof text), sizeof text - 1);
+    check_lines(text);
+    ck_assert_msg(strstr(text, advice) != NULL, "not \"%s\": %s", advice, text);
+    expect_none(&v);
+    CU(driver->cuGraphDestroy(end_capture()));
+    return v;
+}
+
+/* Idle reserve serves no graph: it is to go before.  Blocks that live cannot. */
+START_TEST(a_graph_beside_reserve) {
+    weir_options options = options_for(_i, is(_i, KIND_FIXED) ? 3584 * MIB : 0);
+    weir_verdict v;
+
+    if (is(_i, KIND_PLATFORM))
+        return; /* graphs have nothing of it, and it has no reserve */
+    make(&options);
+    OK(weir_preallocate(a, 3584 * MIB, NULL));
+    v = refused_to_a_graph(
+        GIB, WEIR_E_NO_MEMORY,
+        "try first   to trim before the capture (weir_trim), or a smaller --prealloc,\n"
+        "              or a smaller --limit\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    MUST_EQ(v.idle, 3584 * MIB);
+    take(3 * GIB, B);
+    v = refused_to_a_graph(1536 * MIB, WEIR_E_NO_MEMORY, "to need less: no setting makes room\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_IN_USE);
+    end();
+}
+END_TEST
+
+/* Nor what the caches' regions have idle within a limit that the driver does not know. */
+START_TEST(a_graph_beside_reserve_and_a_limit) {
+    weir_options options = options_for(_i, 512 * MIB);
+    weir_verdict v;
+    void *node;
+
+    if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
+        return;
+    make(&options);
+    for (int i = 0; i < 7; i++)
+        take(64 * MIB, A);
+    give(1, 1, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_limit(a, bytes_amount(480 * MIB)));
+    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or a larger --limit\n");
+    MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
+    OK(weir_trim(a, 0, NULL));
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(weir_alloc(a, 256 * MIB, A, &node));
+    OK(weir_free(a, node, A));
+    CU(driver->cuGraphDestroy(end_capture()));
+    end();
+}
+END_TEST
+
 /* ---- words ----------------------------------------------------------------------------------- */
 
 static const weir_verdict some = {.size = sizeof some,
@@ -1642,14 +1715,23 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to have process 4711 go on (kill -CONT 4711), or to end it\n");
     v.silent_pid = 0;
+    v.holder_pid = 4712;
+    v.holder_reserve = 3 << 20;
+    v.holder_idle = 2 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4712 has 3MiB of it, 2MiB idle\n");
+    expect_words(&v, WEIR_VERDICT_AS_JSON,
+                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_idle\":2097152,");
+    v.holder_pid = 0;
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"holder_pid\":null,");
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
         char sentence[32];
 
         snprintf(sentence, sizeof sentence, "{\"cause\":\"%s\",", weir_verdict_cause_word(v.cause));
         expect_words(&v, WEIR_VERDICT_AS_JSON, sentence);
         expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                     v.cause == WEIR_VERDICT_NONE ? "try first   the request again"
-                                                  : "no setting makes room");
+                     v.cause == WEIR_VERDICT_NONE      ? "try first   the request again"
+                     : v.cause == WEIR_VERDICT_RESERVE ? "try first   to trim before the capture"
+                                                       : "no setting makes room");
     }
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "it would be served now"); /* one that there is not yet */
@@ -1789,6 +1871,8 @@ int main(void) {
     tcase_add_loop_test(tests, a_stand_in_tells_by_itself, 0, WORLDS);
     tcase_add_loop_test(tests, not_all_of_them_are_looked_at, 0, WORLDS);
     tcase_add_loop_test(tests, under_capture, 0, WORLDS);
+    tcase_add_loop_test(tests, a_graph_beside_reserve, 0, WORLDS);
+    tcase_add_loop_test(tests, a_graph_beside_reserve_and_a_limit, 0, WORLDS);
     tcase_add_test(tests, a_place_that_cannot_be_is_said);
     tests = suite_add_case(suite, "words", 60, NULL, NULL);
     tcase_add_test(tests, each_cause_has_a_sentence);

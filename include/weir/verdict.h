@@ -13,17 +13,18 @@
 extern "C" {
 #endif
 
-/* Why a request is refused: X(name, word).  The first that holds, in this order, since what is idle inside
- * is nearer at hand than what a limit forbids, and that nearer than what others have. */
+/* Why a request is refused: X(name, word).  The first that holds, in this order (RESERVE before GRAPHS), since what is
+ * idle inside is nearer at hand than what a limit forbids, and that nearer than what others have. */
 #define WEIR_VERDICT_CAUSES(X)                                                                     \
     X(NONE, "none")             /* nothing any more: it would be served now */                     \
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
     X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
     X(LIMIT, "limit")           /* the limit forbids it, or `leave`, which lowers it */            \
-    X(GRAPHS, "graphs") /* the device is full, and graphs have most of what is not weir's */       \
-    X(OTHERS, "others") /* the device is full of what is not this allocator's */                   \
-    X(IN_USE, "in-use") /* the device is full of this allocator's own live blocks */
+    X(GRAPHS, "graphs")   /* the device is full, and graphs have most of what is not weir's */     \
+    X(OTHERS, "others")   /* the device is full of what is not this allocator's */                 \
+    X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
+    X(RESERVE, "reserve") /* of a graph: idle reserve, which cannot serve it, has its room */
 
 enum {
 #define WEIR_VERDICT_ENUM(name, word) WEIR_VERDICT_##name,
@@ -98,6 +99,11 @@ typedef struct weir_verdict {
     uint64_t default_stream; /* the id of the default stream (NULL); 0: not known */
     uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
     uint64_t weight;         /* its weight in millionths, else 0 */
+    /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that
+     * answer, if it is more than a 16th of it; 0: none. */
+    uint64_t holder_pid;
+    uint64_t holder_reserve; /* what it has, and */
+    uint64_t holder_idle;    /* what of that it could give back; both as it said last */
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
@@ -113,8 +119,9 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * takes (a tenth of options.recovery_timeout_ms; all of it while one that was killed is ending); waits for no stream,
  * and changes nothing for any.  Takes some host memory, and without says less (ungrouped).  The pool engine with the
  * front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups.  What was asked
- * for under capture is of the graph's memory: the reserve is not blamed for it.  With options.harden sizes are those with their gaps, and what
- * lies on a shelf counts as live.  Thread-safe; may be called in options.oom_callback.
+ * for under capture is of the graph's memory, which no reserve serves: that something is pending, or in pieces, is not
+ * blamed for it.  With options.harden sizes are those with their gaps, and what lies on a shelf counts as live.
+ * Thread-safe; may be called in options.oom_callback.
  * E_INVALID: NULL, size 0, or no request of this thread was refused by this allocator; E_DEVICE_LOST;
  * E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_last_verdict(weir_allocator *allocator,
