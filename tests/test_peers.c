@@ -380,6 +380,20 @@ static uint64_t captured_sets(void) {
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
 
+/* Nor does the context let itself be entered for one. */
+static void refuse_captured(void) {
+    void *none = NULL;
+    CUgraph graph;
+
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    if (weir_alloc(a, 1000, A, &none) == WEIR_OK)
+        OK(weir_free(a, none, A));
+    weir__model_faults_clear();
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+}
+
 /* A node has the access of the pool that it is captured from, which of an arena is made for that. */
 START_TEST(memory_of_graphs_is_opened_too) {
     CUgraph graph;
@@ -424,6 +438,7 @@ START_TEST(memory_of_graphs_is_opened_with_the_rest) {
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         failed += status != WEIR_OK;
         ANSWERS(status == WEIR_OK, has_access(block));
+        refuse_captured(); /* where it is not opened yet it is not then */
         ANSWERS(status == WEIR_OK, captured_sets());
         OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
         ANSWERS(0, captured_sets());

@@ -14,6 +14,7 @@
 
 #include "allocator_internal.h"
 #include "choice.h"
+#include "logged.h"
 #include "model/model_state.h"
 #include "model_device.h"
 
@@ -249,6 +250,29 @@ START_TEST(it_preallocates_when_it_is_told_to) {
     setenv("WEIR_PREALLOC_AT", "create", 1);
     begin(1, "model");
     MUST_EQ(stats_of(of(0)).reserve, 64 * MIB);
+}
+END_TEST
+
+/* Once in the log that nobody has set, and in one that was as it is there. */
+START_TEST(what_cannot_be_preallocated_is_said) {
+    static const char *const logs[] = {NULL, "none", "error"};
+    static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
+    CUcontext popped;
+    CUdeviceptr hoard;
+    void *block = NULL;
+
+    setenv("WEIR_PREALLOC_MIN", "7GiB", 1);
+    if (logs[_i])
+        setenv("WEIR_LOG", logs[_i], 1);
+    begin(1, "model");
+    CU(driver->cuCtxPushCurrent(context_of[0]));
+    CU(driver->cuMemAlloc(&hoard, 2 * GIB));
+    CU(driver->cuCtxPopCurrent(&popped));
+    catch_log();
+    for (int i = 0; i < 2; i++) {
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(of(0), MIB, stream_of[0], &block));
+        expect_lines(__LINE__, said[_i][i]);
+    }
 }
 END_TEST
 
@@ -672,6 +696,7 @@ int main(void) {
     tcase_add_test(tests, a_context_that_cannot_be_entered);
     tcase_add_test(tests, a_device_that_is_not_there);
     tcase_add_test(tests, it_preallocates_when_it_is_told_to);
+    tcase_add_loop_test(tests, what_cannot_be_preallocated_is_said, 0, 3);
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, nobody_names_an_engine);
