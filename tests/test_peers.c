@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "allocator_internal.h"
 #include "calls.h"
 #include "logged.h"
 #include "peers.h"
@@ -417,6 +418,28 @@ START_TEST(memory_of_graphs_is_opened_too) {
 }
 END_TEST
 
+static int opened; /* for that device, at last */
+
+static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    MUST_EQ(count, 1);
+    opened = access->location.id;
+    return driver->cuMemPoolSetAccess(pool, access, count);
+}
+
+START_TEST(memory_of_graphs_is_opened_for_the_peer) {
+    weir_options options = options_for(_i, "1");
+    struct weir_driver noting = *driver;
+
+    if (worlds[_i].kind != KIND_MAPPED)
+        return;
+    noting.cuMemPoolSetAccess = note_access;
+    OK(weir__allocator_create_on(&noting, &options, &a, NULL, 0));
+    ANSWERS(1, captured_sets());
+    MUST_EQ(opened, 1);
+    end();
+}
+END_TEST
+
 /* A change that answers OK is of both, whichever entry of the context fails on the way, and one that does not of
  * neither. */
 START_TEST(memory_of_graphs_is_opened_with_the_rest) {
@@ -605,6 +628,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_graphs_is_opened_for_the_peer, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_with_the_rest, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_in_a_context_that_is_gone, 0, WORLDS);
     tests = suite_add_case(suite, "several", 30, start, NULL);
