@@ -231,10 +231,10 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given == 0 && !has_ended)
-            wait_for_neighbours(pause);
-        else if (answers.given > 0) /* it was in parts of units, or others were first */
+        if (answers.given > 0) /* it was in parts of units, or others were first */
             most = weir__size_smaller(most * 2, host->device_total);
+        else if (!has_ended)
+            wait_for_neighbours(pause);
         *asked = has_asked = 1;
         why = try_again(ops, engine, host, bytes, stream, block, grew);
         result_before = weir__driver_result;

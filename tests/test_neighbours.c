@@ -213,6 +213,8 @@ static void obey(const char *line) {
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
+    } else if (strcmp(line, "looks\n") == 0) { /* at what is free, for a try and beside them */
+        printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuMemGetInfo));
     } else if (strcmp(line, "refuse\n") == 0) { /* what it says is free */
         weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
         printf("it will\n");
@@ -1349,15 +1351,21 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
  * would be who lives. */
 START_TEST(test_who_is_ending_is_waited_for) {
     struct child killed, needy;
+    uint64_t began, took;
 
     start_ending(&killed, 896, _i == 0 ? &needy : NULL);
     if (_i == 1)
         start(&needy, "0 recovery-timeout 2s");
+    began = now_ms();
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
+    took = now_ms() - began;
+    say(&needy, "looks");
+    hear(&needy);
+    ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
 }
 END_TEST
 
@@ -1378,22 +1386,45 @@ START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
 }
 END_TEST
 
-/* Or what it has, and its context, is not enough, and nobody else is there. */
+/* Or what it has, with its context, is not enough, and nobody else is there. */
 START_TEST(test_who_is_ending_has_too_little) {
+    uint64_t began, others = (uint64_t)6000 * MIB, enough;
     struct child ending, needy;
-    uint64_t began, others = (uint64_t)6000 * MIB;
+    char words[32];
 
     start_model(LARGE * MIB);
     charge_contexts();
     start_ending(&ending, 64, NULL);
     start(&needy, "0");
+    enough = (device_free() - others) / MIB + 64 + 1024; /* MiB; a context is taken to have a GiB */
     ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
+    snprintf(words, sizeof words, "take %llu", (unsigned long long)(enough + (_i == 0)));
     began = now_ms();
-    expect(&needy, "take 4096", "WEIR_E_NO_MEMORY");
-    ck_assert_uint_lt(now_ms() - began, 1000);
-    weir__model_shared_give(0, others);
-    expect(&needy, "take 4096", "WEIR_OK");
+    say(&needy, words);
+    if (_i == 1) {
+        nap(200);
+        weir__model_shared_give(0, others);
+    }
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, _i == 0 ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
+    if (_i == 0) {
+        ck_assert_uint_lt(now_ms() - began, 1000);
+        weir__model_shared_give(0, others);
+    }
     end_by(&ending, SIGKILL);
+}
+END_TEST
+
+/* Or nobody is, and what is free is refused. */
+START_TEST(test_nobody_is_waited_for_where_nobody_is) {
+    struct child needy;
+    uint64_t began;
+
+    start(&needy, "0");
+    expect(&needy, "refuse", "it will");
+    began = now_ms();
+    expect(&needy, "take 64", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000);
 }
 END_TEST
 
@@ -2089,7 +2120,8 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_who_dies_asked_gives_all);
     tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 0, 2);
     tcase_add_test(silent, test_who_is_ending_is_not_waited_for_in_vain);
-    tcase_add_test(silent, test_who_is_ending_has_too_little);
+    tcase_add_loop_test(silent, test_who_is_ending_has_too_little, 0, 2);
+    tcase_add_test(silent, test_nobody_is_waited_for_where_nobody_is);
     tcase_add_test(silent, test_who_does_not_come_to_its_end);
     tcase_add_loop_test(silent, test_who_dies_before_it_is_asked_gives_all, 8, 22);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
