@@ -402,6 +402,8 @@ START_TEST(others_had_what_was_preallocated) {
     expect_none(&v);
     v = REFUSED(OTHERS, 2 * GIB + 256, A);
     expect_setting(&v, 0, "prealloc", NULL); /* more */
+    v = REFUSED(OTHERS, 4 * GIB, A);
+    expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
     end();
     CU(driver->cuMemFree(others));
 }
@@ -457,6 +459,7 @@ START_TEST(another_allocator_has_the_device) {
     make(&options);
     v = REFUSED(OTHERS, GIB + 256 * MIB, A);
     MUST_LE(3 * GIB, v.siblings);
+    MUST_LE(v.siblings, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
     end();
     OK(weir_free(other, held, A));
@@ -927,6 +930,14 @@ static const struct {
     {1536, 1024, 2048, WEIR_VERDICT_GRAPHS},
     {1024, 192, 1152, WEIR_VERDICT_GRAPHS},
     {0, 1024, 2048, WEIR_VERDICT_IN_USE}, /* nor do both */
+    {0, 256, 64,
+     WEIR_VERDICT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
+    {256, 192, 320, WEIR_VERDICT_IN_USE},
+    {128, 64, 128, WEIR_VERDICT_GRAPHS},
+    {512, 512, 256, WEIR_VERDICT_GRAPHS},
+    {1024, 1024, 1536, WEIR_VERDICT_OTHERS},
+    {512, 1024, 1024, WEIR_VERDICT_OTHERS},
+    {1024, 1536, 2560, WEIR_VERDICT_OTHERS}, /* all of the device */
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -1177,6 +1188,9 @@ START_TEST(what_it_refuses_itself) {
     EXPECT(WEIR_E_INVALID, weir_last_verdict(a, NULL));
     v.size = 0;
     EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+    v.size = sizeof v.size;
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.size, sizeof v.size);
     OK(weir_last_verdict(a, (weir_verdict *)(void *)&less));
     MUST_EQ(less.size, sizeof less);
     MUST_EQ(less.cause, WEIR_VERDICT_LIMIT);
