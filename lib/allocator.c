@@ -813,7 +813,7 @@ weir_status weir__allocator_check_on(const struct weir_driver *driver, const wei
         driver->cuDevicePrimaryCtxRelease(a->host.device);
         weir__set_driver_result(result);
     }
-    if (status == WEIR_OK && prealloc)
+    if (status == WEIR_OK)
         *prealloc = a->prealloc;
     free(a);
     return status;

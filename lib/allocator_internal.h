@@ -72,8 +72,8 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
                                       size_t message_bytes);
 
 /* What weir__allocator_create_on says of these settings on that device, as far as nothing need be taken from it but
- * a context for the time of the call; and on success in *prealloc, which may be NULL, what it would preallocate.  Where
- * the driver refuses (weir__driver_result tells), nothing is known. */
+ * a context for the time of the call; and on success in *prealloc what it would preallocate.  Where the driver refuses
+ * (weir__driver_result tells), nothing is known. */
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 

@@ -173,12 +173,9 @@ static void wait_for_neighbours(uint64_t pause_ns) {
     nanosleep(&(struct timespec){0, (long)pause_ns}, NULL);
 }
 
-/* What the device, and what is idle, do not have of a request; 0 if that is not known. */
+/* What the device, and what is idle, do not have of a request. */
 static uint64_t lack_of(const weir_refusal *now, const struct weir_host *host, size_t bytes) {
-    return now->device_free == UINT64_MAX
-               ? 0
-               : weir__size_less(bytes,
-                                 now->reserve - now->in_use + usable(host, now->device_free));
+    return weir__size_less(bytes, now->reserve - now->in_use + usable(host, now->device_free));
 }
 
 /* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone: until
@@ -223,21 +220,21 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
             weir__engine_note(host, WEIR_EVENT_APPEAL, 0, most, answers.given, now - began,
                               figures.reserve);
         /* Its memory has come free since the last try; or it was not seen, or not looked for, just now. */
-        has_ended = was_ending && answers.ending == 0 && answers.given == 0;
+        has_ended = was_ending && answers.ending == 0;
         if (answers.given == 0 && !has_ended &&
             nobody_will(&answers, weir__size_less(all, figures.in_use + bytes),
                         lack_of(&figures, host, bytes), now, &alone))
             break;
-        if (was_ending && answers.ending == 0)
+        if (has_ended)
             least = now + 2 * ENDING_PAUSE_NS;
         until = first + deadline_ns(host) / (answers.ending > 0 ? 1 : NEIGHBOURS_PART);
         until = weir__size_larger(until, least);
         was_ending = answers.ending > 0;
         pause = was_ending ? weir__size_smaller(pause * 2, ENDING_PAUSE_NS) : LONGEST_PAUSE_NS;
-        if (answers.given == 0 && !has_ended)
-            wait_for_neighbours(pause);
-        else if (answers.given > 0) /* it was in parts of units, or others were first */
+        if (answers.given > 0) /* it was in parts of units, or others were first */
             most = weir__size_smaller(most * 2, host->device_total);
+        else if (!has_ended)
+            wait_for_neighbours(pause);
         *asked = has_asked = 1;
         why = try_again(ops, engine, host, bytes, stream, block, grew);
         result_before = weir__driver_result;

@@ -242,8 +242,6 @@ static int why_full(const weir_verdict *v, uint64_t lacks) {
         return WEIR_VERDICT_OTHERS;
     if (v->graphs >= lacks && (v->graphs >= others || !much))
         return WEIR_VERDICT_GRAPHS;
-    if (others >= lacks && much)
-        return WEIR_VERDICT_OTHERS;
     if (v->graphs + others < lacks || !(much || v->graphs > v->device_total / OTHERS_PART))
         return WEIR_VERDICT_IN_USE;
     return v->graphs > others ? WEIR_VERDICT_GRAPHS : WEIR_VERDICT_OTHERS;

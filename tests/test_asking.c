@@ -372,25 +372,28 @@ END_TEST
 /* Settings that are tried take no part, and are held against those who do. */
 START_TEST(settings_beside_others) {
     weir_options options = options_of(KIND_FIXED, "model", 0);
+    uint64_t prealloc = 0;
 
     options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
     options.prealloc = bytes_amount(600 * MIB);
-    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    MUST_EQ(prealloc, 600 * MIB);
     comes(0, 0, 0);
     says(0, (struct weir_ledger_entry){.weight = 1000000});
-    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    EXPECT(WEIR_E_LIMIT, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.ledger = WEIR_SWITCH_OFF;
-    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.prealloc = options.limit;
     options.limit = bytes_amount(512 * MIB);
-    OK(weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    OK(weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
+    MUST_EQ(prealloc, 512 * MIB);
     MUST(!weir__ledger_read(&other[0], 1, &(struct weir_ledger_entry){0}));
     weir__model_fail(WEIR_ENTRY_cuDevicePrimaryCtxRetain, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
-    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    EXPECT(WEIR_E_NO_MEMORY, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.device = "model:7";
-    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    EXPECT(WEIR_E_NO_DEVICE, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
     options.prealloc.kind = 99;
-    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, NULL, NULL, 0));
+    EXPECT(WEIR_E_INVALID, weir__allocator_check_on(driver, &options, &prealloc, NULL, 0));
 }
 END_TEST
 

@@ -352,6 +352,20 @@ START_TEST(a_full_shelf_gives_its_oldest) {
 }
 END_TEST
 
+static void count_live(void *count, uint64_t base, size_t bytes) {
+    (void)base;
+    (void)bytes;
+    ++*(int *)count;
+}
+
+/* Blocks that the engine is not to have back for now. */
+static int live(void) {
+    int count = 0;
+
+    weir__harden_live(a->harden, count_live, &count);
+    return count;
+}
+
 /* What is kept out goes back at the end; where the driver does not take it, there is another end. */
 START_TEST(what_is_kept_out_goes_in_the_end) {
     unsigned char *block;
@@ -360,8 +374,10 @@ START_TEST(what_is_kept_out_goes_in_the_end) {
     block = take(70000, A);
     give(block, A);
     block[777] = 0;
+    ANSWERS(0, live());
     OK(weir_free(a, take(70000, A), A)); /* found, and another is served */
     MUST_EQ(stats_of(a).kept_out, 70000);
+    ANSWERS(1, live()); /* the other one lies on a shelf, and goes with it */
     CU(driver->cuCtxSynchronize());
     if (worlds[_i].kind == KIND_POOL && worlds[_i].front == WEIR_SWITCH_OFF) {
         weir__model_fail(WEIR_ENTRY_cuMemFreeAsync, 2, CUDA_ERROR_UNKNOWN, 0);
@@ -381,6 +397,7 @@ START_TEST(what_was_not_taken_back_goes_later) {
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(weir__model_faults_met(NULL), 1);
     MUST_EQ(stats_of(a).kept_out, 70000);
+    ANSWERS(0, live());
     OK(weir_trim(a, 0, NULL));
     MUST_EQ(stats_of(a).kept_out, 0);
     CU(driver->cuCtxSynchronize()); /* which the driver wants to see before it gives that back */

@@ -213,6 +213,13 @@ static void obey(const char *line) {
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
+    } else if (strcmp(line, "looks\n") == 0) { /* at what is free, for a try and beside them */
+        printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuMemGetInfo));
+    } else if (strcmp(line, "refuse\n") == 0) { /* what it says is free */
+        weir__model_fail(WEIR_ENTRY_cuMemAllocFromPoolAsync, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+        printf("it will\n");
+    } else if (sscanf(line, "set-limit %zu", &mib) == 1) {
+        printf("%s\n", weir_status_name(weir_set_limit(own, bytes_amount(mib * MIB))));
     } else if (strcmp(line, "also\n") == 0) { /* another allocator, which has no share */
         weir_options options = options_of(KIND_POOL, "model", 0);
         weir_allocator *other = NULL;
@@ -1104,6 +1111,29 @@ START_TEST(test_a_verdict_without_what_is_free) {
 }
 END_TEST
 
+/* What it has would not have done, or the driver refuses what nobody has. */
+START_TEST(test_a_verdict_beside_a_stopped_one_that_has_little) {
+    struct child stopped, busy, needy;
+
+    start(&stopped, "0");
+    start(&busy, "0");
+    start(&needy, "0 recovery-timeout 500ms");
+    expect(&stopped, "take 64", "WEIR_OK");
+    for (int i = 0; i < 10; i++)
+        expect(&busy, "take 64", "WEIR_OK");
+    stop(&stopped);
+    for (int i = 0; i < 2; i++) {
+        expect(&needy, i == 0 ? "take 512" : "take 128", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        ck_assert_msg(strstr(needy.reply, "cause       others: ") != NULL, "%s", needy.reply);
+        ck_assert_ptr_null(strstr(needy.reply, "of it, and "));
+        expect(&needy, "refuse", "it will");
+    }
+    ck_assert_int_eq(kill(stopped.pid, SIGCONT), 0);
+}
+END_TEST
+
 /* Who is asked may be late, on a machine that is busy; the request has time. */
 START_TEST(test_who_answers_late_is_waited_for) {
     struct child late, needy;
@@ -1420,15 +1450,21 @@ static void start_ending(struct child *c, unsigned mib, struct child *also) {
  * would be who lives. */
 START_TEST(test_who_is_ending_is_waited_for) {
     struct child killed, needy;
+    uint64_t began, took;
 
     start_ending(&killed, 896, _i == 0 ? &needy : NULL);
     if (_i == 1)
         start(&needy, "0 recovery-timeout 2s");
+    began = now_ms();
     say(&needy, "take 512");
     nap(400);
     ck_assert_int_eq(kill(killed.pid, SIGKILL), 0);
     hear(&needy);
     ck_assert_str_eq(needy.reply, "WEIR_OK");
+    took = now_ms() - began;
+    say(&needy, "looks");
+    hear(&needy);
+    ck_assert_uint_le((uint64_t)atol(needy.reply), 50 + took / 2); /* with pauses */
 }
 END_TEST
 
@@ -1446,6 +1482,49 @@ START_TEST(test_who_is_ending_is_not_waited_for_in_vain) {
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     ck_assert_uint_lt(now_ms() - began, 1000); /* of two seconds */
     end_by(&ending, SIGKILL);
+}
+END_TEST
+
+/* Or what it has, with its context, is not enough, and nobody else is there. */
+START_TEST(test_who_is_ending_has_too_little) {
+    uint64_t began, others = (uint64_t)6000 * MIB, enough;
+    struct child ending, needy;
+    char words[32];
+
+    start_model(LARGE * MIB);
+    charge_contexts();
+    start_ending(&ending, 64, NULL);
+    start(&needy, "0");
+    enough = (device_free() - others) / MIB + 1024; /* a context is taken to have a GiB */
+    ck_assert_int_eq(weir__model_shared_take(0, LARGE * MIB, others), 0);
+    snprintf(words, sizeof words, "take %llu",
+             (unsigned long long)(_i == 0 ? enough + 65 : enough));
+    began = now_ms();
+    say(&needy, words);
+    if (_i == 1) {
+        nap(200);
+        weir__model_shared_give(0, others);
+    }
+    hear(&needy);
+    ck_assert_str_eq(needy.reply, _i == 0 ? "WEIR_E_NO_MEMORY" : "WEIR_OK");
+    if (_i == 0) {
+        ck_assert_uint_lt(now_ms() - began, 1000);
+        weir__model_shared_give(0, others);
+    }
+    end_by(&ending, SIGKILL);
+}
+END_TEST
+
+/* Or nobody is, and what is free is refused. */
+START_TEST(test_nobody_is_waited_for_where_nobody_is) {
+    struct child needy;
+    uint64_t began;
+
+    start(&needy, "0");
+    expect(&needy, "refuse", "it will");
+    began = now_ms();
+    expect(&needy, "take 64", "WEIR_E_NO_MEMORY");
+    ck_assert_uint_lt(now_ms() - began, 1000);
 }
 END_TEST
 
@@ -1887,6 +1966,20 @@ START_TEST(test_a_share_caps_what_was_preallocated) {
 }
 END_TEST
 
+/* Nor is there a share any more once the program has set a limit, by which nothing is given back. */
+START_TEST(test_a_limit_in_place_of_a_share) {
+    struct child one, two;
+
+    start(&one, "0 limit share prealloc 768MiB");
+    expect(&one, "set-limit 640", "WEIR_OK");
+    start(&two, "0 limit share");
+    expect_limit(&two, 512);
+    nap(100); /* the thread has looked again */
+    ck_assert_uint_eq(figures_of(&one).reserve, 768);
+    expect_limit(&one, 640);
+}
+END_TEST
+
 /* One that was asked for above it from the beginning is as large as the share. */
 START_TEST(test_a_share_caps_what_is_preallocated) {
     struct child one, two;
@@ -2122,6 +2215,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);
+    tcase_add_test(silent, test_a_verdict_beside_a_stopped_one_that_has_little);
     tcase_add_test(silent, test_who_answers_late_is_waited_for);
     tcase_add_test(silent, test_a_context_waits_for_a_stopped_one_once);
     tcase_add_test(silent, test_a_share_after_a_context);
@@ -2130,6 +2224,8 @@ int main(int argc, char **argv) {
     tcase_add_test(silent, test_who_dies_asked_gives_all);
     tcase_add_loop_test(silent, test_who_is_ending_is_waited_for, 0, 2);
     tcase_add_test(silent, test_who_is_ending_is_not_waited_for_in_vain);
+    tcase_add_loop_test(silent, test_who_is_ending_has_too_little, 0, 2);
+    tcase_add_test(silent, test_nobody_is_waited_for_where_nobody_is);
     tcase_add_test(silent, test_who_does_not_come_to_its_end);
     tcase_add_loop_test(silent, test_who_dies_before_it_is_asked_gives_all, 8, 22);
     tcase_add_loop_test(silent, test_the_file_is_ruined_meanwhile, 0, 2);
@@ -2155,6 +2251,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(shares, test_preallocated_shares_leave_room, 0, 4);
     tcase_add_test(shares, test_weights_of_nothing);
     tcase_add_loop_test(shares, test_a_share_caps_what_was_preallocated, 0, 2);
+    tcase_add_test(shares, test_a_limit_in_place_of_a_share);
     tcase_add_test(shares, test_a_share_caps_what_is_preallocated);
     tcase_add_loop_test(shares, test_reserve_that_was_promised_stays, 0, 2);
     tcase_add_loop_test(shares, test_reserve_that_was_promised_stays_beside_a_share, 0, 4);

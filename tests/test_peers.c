@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "allocator_internal.h"
 #include "calls.h"
 #include "logged.h"
 #include "peers.h"
@@ -380,6 +381,20 @@ static uint64_t captured_sets(void) {
     return calls(WEIR_ENTRY_cuMemPoolSetAccess);
 }
 
+/* Nor does the context let itself be entered for one. */
+static void refuse_captured(void) {
+    void *none = NULL;
+    CUgraph graph;
+
+    CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    weir__model_fail(WEIR_ENTRY_cuCtxPushCurrent, 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+    if (weir_alloc(a, 1000, A, &none) == WEIR_OK)
+        OK(weir_free(a, none, A));
+    weir__model_faults_clear();
+    CU(driver->cuStreamEndCapture(A, &graph));
+    CU(driver->cuGraphDestroy(graph));
+}
+
 /* A node has the access of the pool that it is captured from, which of an arena is made for that. */
 START_TEST(memory_of_graphs_is_opened_too) {
     CUgraph graph;
@@ -399,6 +414,28 @@ START_TEST(memory_of_graphs_is_opened_too) {
     ANSWERS(1, captured_sets());
     OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
     ANSWERS(0, captured_sets());
+    end();
+}
+END_TEST
+
+static int opened; /* for that device, at last */
+
+static CUresult note_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    MUST_EQ(count, 1);
+    opened = access->location.id;
+    return driver->cuMemPoolSetAccess(pool, access, count);
+}
+
+START_TEST(memory_of_graphs_is_opened_for_the_peer) {
+    weir_options options = options_for(_i, "1");
+    struct weir_driver noting = *driver;
+
+    if (worlds[_i].kind != KIND_MAPPED)
+        return;
+    noting.cuMemPoolSetAccess = note_access;
+    OK(weir__allocator_create_on(&noting, &options, &a, NULL, 0));
+    ANSWERS(1, captured_sets());
+    MUST_EQ(opened, 1);
     end();
 }
 END_TEST
@@ -424,6 +461,7 @@ START_TEST(memory_of_graphs_is_opened_with_the_rest) {
         MUST(status == WEIR_OK || (met > 0 && status == WEIR_E_NO_MEMORY));
         failed += status != WEIR_OK;
         ANSWERS(status == WEIR_OK, has_access(block));
+        refuse_captured(); /* where it is not opened yet it is not then */
         ANSWERS(status == WEIR_OK, captured_sets());
         OK(weir_set_access(a, 1, WEIR_ACCESS_NONE));
         ANSWERS(0, captured_sets());
@@ -590,6 +628,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_refused_change_changes_nothing, 0, 2 * WORLDS);
     tcase_add_loop_test(tests, a_refused_creation_leaves_nothing, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_too, 0, WORLDS);
+    tcase_add_loop_test(tests, memory_of_graphs_is_opened_for_the_peer, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_is_opened_with_the_rest, 0, WORLDS);
     tcase_add_loop_test(tests, memory_of_graphs_in_a_context_that_is_gone, 0, WORLDS);
     tests = suite_add_case(suite, "several", 30, start, NULL);

@@ -289,6 +289,29 @@ START_TEST(it_preallocates_when_it_is_told_to) {
 }
 END_TEST
 
+/* Once in the log that nobody has set, and in one that was as it is there. */
+START_TEST(what_cannot_be_preallocated_is_said) {
+    static const char *const logs[] = {NULL, "none", "error"};
+    static const int said[][2] = {{1, 0}, {0, 0}, {1, 1}};
+    CUcontext popped;
+    CUdeviceptr hoard;
+    void *block = NULL;
+
+    setenv("WEIR_PREALLOC_MIN", "7GiB", 1);
+    if (logs[_i])
+        setenv("WEIR_LOG", logs[_i], 1);
+    begin(1, "model");
+    CU(driver->cuCtxPushCurrent(context_of[0]));
+    CU(driver->cuMemAlloc(&hoard, 2 * GIB));
+    CU(driver->cuCtxPopCurrent(&popped));
+    catch_log();
+    for (int i = 0; i < 2; i++) {
+        EXPECT(WEIR_E_NO_MEMORY, weir_alloc(of(0), MIB, stream_of[0], &block));
+        expect_lines(__LINE__, said[_i][i]);
+    }
+}
+END_TEST
+
 START_TEST(a_block_has_the_one_that_made_it) {
     static const size_t sizes[] = {1, 300 * KIB, 20 * MIB};
     unsigned char *blocks[DEVICES][3];
@@ -713,6 +736,7 @@ int main(void) {
     tcase_add_test(tests, a_process_without_memory_is_told);
 #endif
     tcase_add_test(tests, it_preallocates_when_it_is_told_to);
+    tcase_add_loop_test(tests, what_cannot_be_preallocated_is_said, 0, 3);
     tcase_add_loop_test(tests, a_block_has_the_one_that_made_it, 0, 2);
     tcase_add_test(tests, without_records_it_cannot_be_told);
     tcase_add_test(tests, nobody_names_an_engine);

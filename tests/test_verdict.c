@@ -366,6 +366,49 @@ START_TEST(a_limit_that_was_set_later) {
 }
 END_TEST
 
+/* Nor is it a share any more. */
+START_TEST(a_limit_that_was_a_share) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.limit = (weir_amount){.value = 2000000, .kind = WEIR_AMOUNT_SHARE};
+    make(&options);
+    v = REFUSED(TOO_LARGE, 5 * GIB, A);
+    MUST_EQ(v.is_share, 1);
+    MUST_EQ(v.weight, 2000000);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    v = REFUSED(LIMIT, 200 * MIB, A);
+    MUST_EQ(v.is_share, 0);
+    MUST_EQ(v.weight, 0);
+    end();
+}
+END_TEST
+
+/* As much was to be preallocated, and others had come by then. */
+START_TEST(others_had_what_was_preallocated) {
+    weir_options options = options_for(_i, 0);
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED) || is(_i, KIND_PLATFORM))
+        return;
+    options.prealloc = bytes_amount(2 * GIB);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    make(&options);
+    CU(driver->cuMemAlloc(&others, 3 * GIB + 512 * MIB));
+    v = REFUSED(OTHERS, 2 * GIB, A);
+    expect_none(&v);
+    v = REFUSED(OTHERS, 2 * GIB + 256, A);
+    expect_setting(&v, 0, "prealloc", NULL); /* more */
+    v = REFUSED(OTHERS, 4 * GIB, A);
+    expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
 START_TEST(others_have_the_device) {
     weir_options options = options_for(_i, 0);
     CUdeviceptr others;
@@ -416,6 +459,7 @@ START_TEST(another_allocator_has_the_device) {
     make(&options);
     v = REFUSED(OTHERS, GIB + 256 * MIB, A);
     MUST_LE(3 * GIB, v.siblings);
+    MUST_LE(v.siblings, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
     end();
     OK(weir_free(other, held, A));
@@ -886,6 +930,14 @@ static const struct {
     {1536, 1024, 2048, WEIR_VERDICT_GRAPHS},
     {1024, 192, 1152, WEIR_VERDICT_GRAPHS},
     {0, 1024, 2048, WEIR_VERDICT_IN_USE}, /* nor do both */
+    {0, 256, 64,
+     WEIR_VERDICT_IN_USE}, /* just as much as counts for nothing, or as is lacking, or as the other has */
+    {256, 192, 320, WEIR_VERDICT_IN_USE},
+    {128, 64, 128, WEIR_VERDICT_GRAPHS},
+    {512, 512, 256, WEIR_VERDICT_GRAPHS},
+    {1024, 1024, 1536, WEIR_VERDICT_OTHERS},
+    {512, 1024, 1024, WEIR_VERDICT_OTHERS},
+    {1024, 1536, 2560, WEIR_VERDICT_OTHERS}, /* all of the device */
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -1136,6 +1188,9 @@ START_TEST(what_it_refuses_itself) {
     EXPECT(WEIR_E_INVALID, weir_last_verdict(a, NULL));
     v.size = 0;
     EXPECT(WEIR_E_INVALID, weir_last_verdict(a, &v));
+    v.size = sizeof v.size;
+    OK(weir_last_verdict(a, &v));
+    MUST_EQ(v.size, sizeof v.size);
     OK(weir_last_verdict(a, (weir_verdict *)(void *)&less));
     MUST_EQ(less.size, sizeof less);
     MUST_EQ(less.cause, WEIR_VERDICT_LIMIT);
@@ -1824,8 +1879,10 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, others_had_what_was_preallocated, 0, WORLDS);
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
