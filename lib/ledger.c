@@ -241,6 +241,12 @@ static int is_ending(const struct weir_ledger *l, const struct weir_ledger_entry
     return is_near(l, entry) && weir__process_is_ending((pid_t)entry->pid, entry->start);
 }
 
+static int has_ending(const struct weir_ledger *l, int file, int number) {
+    struct slot left;
+
+    return read_slot(file, number, &left) && is_ending(l, &left.entry);
+}
+
 /* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once it is
  * known that others have the rest: what stands there is to be known. */
 static int claim(const struct weir_ledger *l, int file) {
@@ -248,18 +254,20 @@ static int claim(const struct weir_ledger *l, int file) {
 
     for (int all = 0; all < 2; all++) {
         for (int number = 0; number < WEIR_LEDGER_SLOTS; number++) {
-            struct slot left;
             int taken;
 
-            if (!all && read_slot(file, number, &left) && is_ending(l, &left.entry))
+            if (!all && !is_locked(file, number) && has_ending(l, file, number))
                 continue;
             taken = lock_slots(file, number, 1);
             if (taken < 0)
                 return -1;
-            if (taken == 0) { /* what the last owner left is not ours */
+            if (taken > 0)
+                continue;
+            if (all || !has_ending(l, file, number)) { /* it may have begun to end meanwhile */
                 (void)!pwrite(file, &nothing, sizeof nothing, place_of(number));
                 return number;
             }
+            unlock_slots(file); /* there is no other */
         }
         if (is_being_removed(file)) {
             errno = EAGAIN;

@@ -504,6 +504,38 @@ START_TEST(test_it_stays_for_who_begins_to_end_meanwhile) {
     }
 }
 END_TEST
+
+/* Nor does who comes take its slot, whenever that is. */
+START_TEST(test_who_begins_to_end_meanwhile_keeps_its_slot) {
+    int ready[2], told[2];
+    char byte;
+
+    ck_assert_int_eq(pipe(ready), 0);
+    ck_assert_int_eq(pipe(told), 0);
+    tell = told[1];
+    for (int k = 1; ends_in <= 0; k++) {
+        ck_assert_int_lt(k, 200);
+        ender = fork();
+        if (ender == 0)
+            be_ending(ready[1], told[0]);
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+        ends_in = k;
+        meanwhile = have_it_end;
+        open_ledger(&ledger);
+        meanwhile = NULL;
+        ck_assert_msg(weir__ledger_slot(&ledger) != 0, "at call %d", k);
+        ck_assert_msg(ends_in > 0 || ending() == 10, "at call %d", k);
+        weir__ledger_close(&ledger);
+        end(ender, SIGKILL);
+        ck_assert_int_eq(weir__ledger_look(&ledger, DEVICE), 0); /* which removes it */
+        weir__ledger_close(&ledger);
+    }
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(told[i]);
+    }
+}
+END_TEST
 #endif
 
 /* What stands there is to be known as long as there is room. */
@@ -1180,6 +1212,7 @@ int main(void) {
     tcase_add_test(going, test_who_asks_is_not_ending);
 #ifdef CAN_DENY
     tcase_add_test(going, test_it_stays_for_who_begins_to_end_meanwhile);
+    tcase_add_test(going, test_who_begins_to_end_meanwhile_keeps_its_slot);
     tcase_add_test(going, test_who_had_all_lets_go_meanwhile);
     tcase_add_test(going, test_who_cannot_open_it_leaves_it);
 #endif
