@@ -306,7 +306,7 @@ static struct weir_order_stream *add_stream(struct weir_order *o, uint64_t id) {
     s->id = id;
     s->observed = o->sequence; /* of what it freed before it was forgotten */
     s->marks_end = &s->marks;
-    s->is_apart = -1;
+    s->is_apart = id == 0 ? 0 : -1;
     append(o, &o->quiet, s);
     if (id == 0 || o->streams.count > 1)
         weir__order_several(o);
@@ -395,31 +395,45 @@ int weir__order_is_due(const struct weir_order *o, const struct weir_order_strea
            (is_near(o, s, s->low) || is_at_rest(o, s) || s->fallen >> apart >= MUCH * worth_of(o));
 }
 
-/* That the stream is idle proves that all that was queued on it is done (order.h).  Asked once: ids are not
- * used again. */
+/* That the stream is idle proves that all that was queued on it is done (order.h).  Asked once, since ids are not used
+ * again, and not of a captured stream: that would break the capture (H200, driver 580). */
 static int is_apart(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     unsigned int flags = 0;
 
-    if (s->id == 0 || (uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE)
-        return 0;
     if (s->is_apart < 0)
-        s->is_apart = o->host->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
+        s->is_apart = (uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE &&
+                      o->host->driver->cuStreamGetFlags(stream, &flags) == CUDA_SUCCESS &&
                       flags & CU_STREAM_NON_BLOCKING;
     return s->is_apart;
 }
 
-/* The stream has nothing to do: no event need tell so.  One that is found at work is asked seldom. */
-static int is_seen_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
-    if (s->is_apart == 0 || s->recorded < s->busy ||
-        weir__engine_capture(o->host, stream) != WEIR_OK || !is_apart(o, s, stream))
-        return 0;
+/* A stream that is found at work is asked seldom. */
+static int is_idle(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
     s->recorded = 0;
     if (weir__engine_is_idle(o->host, stream)) {
-        s->busy = 0;
+        s->between = 0;
         return 1;
     }
-    s->busy = s->busy == 0 ? 1 : s->busy < SELDOM ? 2 * s->busy : SELDOM;
+    s->between = s->between == 0 ? 1 : s->between < SELDOM ? 2 * s->between : SELDOM;
     return 0;
+}
+
+/* What the stream has open is seen done, or has an event. */
+static int tell(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
+    if (s->is_apart != 0 && s->recorded >= s->between) {
+        if (weir__engine_capture(o->host, stream) != WEIR_OK)
+            return 0;
+        if (is_apart(o, s, stream) && is_idle(o, s, stream)) {
+            finish(o, s);
+            return 1;
+        }
+    }
+    if (record(o, s, stream, s->sequence) != WEIR_OK)
+        return 0;
+    cover(o, s);
+    s->recorded++;
+    weir__order_observe(o, s);
+    return 1;
 }
 
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream) {
@@ -427,20 +441,13 @@ void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_st
 
     if (!weir__order_is_due(o, s))
         return;
-    if (is_seen_idle(o, s, stream)) {
-        finish(o, s);
-    } else if (record(o, s, stream, s->sequence) == WEIR_OK) {
-        cover(o, s);
-        s->recorded++;
-        weir__order_observe(o, s);
-    } else { /* tried again at a later call */
-        weir__set_driver_result(result);
-        return;
+    if (tell(o, s, stream)) { /* else it is tried again at a later call */
+        if (s->held < s->low || s->dry_seen != o->dry)
+            s->low = s->held;
+        s->dry_seen = o->dry;
+        s->alone++;
     }
-    if (s->held < s->low || s->dry_seen != o->dry)
-        s->low = s->held;
-    s->dry_seen = o->dry;
-    s->alone++;
+    weir__set_driver_result(result);
 }
 
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes) {

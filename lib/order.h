@@ -86,23 +86,24 @@ struct weir_order_place {
 };
 
 struct weir_order_stream {
-    uint64_t id;             /* 0: not known */
-    uint64_t sequence;       /* of its last free */
-    uint64_t covered;        /* events cover its frees up to here */
-    uint64_t observed;       /* and were seen done up to here */
-    uint64_t frees;          /* on it so far */
-    size_t open;             /* of these, such that no event covers, */
-    uint64_t open_bytes;     /* and their bytes */
-    int64_t held;            /* bytes; below 0: it frees what others took */
-    int64_t low;             /* held when it last recorded, */
-    uint64_t fallen;         /* and how far held is below its peak since */
-    int64_t rest;            /* held when another stream's call came last, */
-    unsigned foreseen;       /* and so many such in a row left little open */
-    unsigned alone;          /* events since another stream's call */
-    uint64_t dry_seen;       /* value of order.dry when it last recorded */
-    int is_apart;            /* runs beside the legacy stream; below 0: not known */
-    unsigned busy, recorded; /* found at work in a row; events since asked */
-    uint64_t called;         /* value of order.calls at its last call */
+    uint64_t id;         /* 0: not known */
+    uint64_t sequence;   /* of its last free */
+    uint64_t covered;    /* events cover its frees up to here */
+    uint64_t observed;   /* and were seen done up to here */
+    uint64_t frees;      /* on it so far */
+    size_t open;         /* of these, such that no event covers, */
+    uint64_t open_bytes; /* and their bytes */
+    int64_t held;        /* bytes; below 0: it frees what others took */
+    int64_t low;         /* held when it last told, by an event or idle, */
+    uint64_t fallen;     /* and how far held is below its peak since */
+    int64_t rest;        /* held when another stream's call came last, */
+    unsigned foreseen;   /* and so many such in a row left little open */
+    unsigned alone;      /* times that it told since another stream's call */
+    uint64_t dry_seen;   /* value of order.dry when it last told */
+    int is_apart;        /* runs beside the legacy stream; below 0: not known */
+    unsigned between;    /* events between two questions whether it is idle, */
+    unsigned recorded;   /* and events since the last one */
+    uint64_t called;     /* value of order.calls at its last call */
     struct weir_order_mark *marks, **marks_end; /* oldest first */
     struct weir_order_place by_marks; /* in order.marked, or in order.quiet, or in neither */
     struct weir_order_place by_open;  /* in order.silent, if frees are open */
@@ -154,7 +155,8 @@ static inline int weir__order_is_only(const struct weir_order *o, uint64_t id) {
 struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* The same without any driver call: nothing is forgotten that must be asked about. */
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
-/* For every operation on `stream`, which is `s`: records for its open frees by the rules above.  What
+/* For every operation on `stream`, which is `s`: tells of its open frees by the rules above, by an event or, if it is
+ * idle, at once.  What
  * the driver refuses is tried again at a later call. */
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* The stream looked up last has taken so many bytes. */
@@ -166,7 +168,7 @@ static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
     s->held += (int64_t)bytes;
     s->fallen = s->fallen > bytes ? s->fallen - bytes : 0;
 }
-/* A free of so many bytes on `s`: its sequence.  It is open until tend records. */
+/* A free of so many bytes on `s`: its sequence.  It is open until tend tells of it. */
 uint64_t weir__order_freed(struct weir_order *o, struct weir_order_stream *s, size_t bytes);
 /* A free on `s` that has an event of its own at once: its sequence in *sequence.  An error: as if
  * there had been no free.  E_HOST_MEMORY, E_CAPTURE, or what the driver has against it. */
@@ -174,7 +176,7 @@ weir_status weir__order_freed_marked(struct weir_order *o, struct weir_order_str
                                      weir_stream stream, uint64_t *sequence);
 /* There is more than one stream, as far as the owner knows. */
 void weir__order_several(struct weir_order *o);
-/* tend would record. */
+/* tend would tell of it. */
 int weir__order_is_due(const struct weir_order *o, const struct weir_order_stream *s);
 /* Somebody ran dry: every stream is asked to record what is open at its owner's next call. */
 void weir__order_dry(struct weir_order *o);

@@ -1046,6 +1046,66 @@ START_TEST(the_legacy_stream_is_behind_blocking_ones) {
 }
 END_TEST
 
+/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that waits
+ * for that. */
+START_TEST(who_waits_is_at_work) {
+    CUevent first, second;
+
+    CU(driver->cuEventCreate(&first, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuEventCreate(&second, CU_EVENT_DISABLE_TIMING));
+    CU(driver->cuCtxSynchronize());
+    if (_i == 0)
+        busy(s);
+    else
+        busy(NULL);
+    CU(driver->cuEventRecord(first, _i == 0 ? s : NULL));
+    CU(driver->cuStreamWaitEvent(t, first, 0));
+    CU(driver->cuEventRecord(second, t));
+    CU(driver->cuStreamWaitEvent(s, second, 0));
+    MUST_EQ(driver->cuStreamQuery(t), CUDA_ERROR_NOT_READY);
+    MUST_EQ(driver->cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    CU(driver->cuCtxSynchronize());
+    CU(driver->cuStreamQuery(t));
+    CU(driver->cuStreamQuery(s));
+    CU(driver->cuEventDestroy(first));
+    CU(driver->cuEventDestroy(second));
+}
+END_TEST
+
+/* So is one that a pool has put behind another's work. */
+START_TEST(who_was_given_what_is_pending_is_at_work) {
+    CUdeviceptr block, other;
+
+    if (!(driver->capabilities & WEIR_CAP_POOL_MAX_SIZE))
+        return;
+    CU(driver->cuMemPoolDestroy(pool));
+    make_pool(UNIT);
+    block = take(UNIT, s);
+    CU(driver->cuCtxSynchronize());
+    busy(s);
+    give(block, s);
+    other = take(UNIT, t);
+    MUST_EQ(other, block);
+    answer("who was put behind another's work is at work",
+           driver->cuStreamQuery(t) == CUDA_ERROR_NOT_READY, 1);
+    give(other, t);
+}
+END_TEST
+
+/* What it is may not be asked of a stream while it is captured (lib/order.c). */
+START_TEST(a_captured_stream_tells_nothing_of_itself) {
+    CUgraph graph = NULL;
+    unsigned int flags;
+    CUresult result;
+
+    CU(driver->cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result = driver->cuStreamGetFlags(s, &flags);
+    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    result = driver->cuStreamEndCapture(s, &graph);
+    MUST_EQ(result, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+END_TEST
+
 /* lib/order.h: whether a stream is idle, and what that proves. */
 START_TEST(what_an_idle_stream_proves) {
     unsigned int flags = 4711;
@@ -1111,4 +1171,7 @@ void add_driver_points(Suite *suite) {
     tcase_add_test(tests, neighbours_of_two_streams);
     tcase_add_test(tests, the_legacy_stream_is_behind_blocking_ones);
     tcase_add_test(tests, what_an_idle_stream_proves);
+    tcase_add_loop_test(tests, who_waits_is_at_work, 0, 2);
+    tcase_add_test(tests, who_was_given_what_is_pending_is_at_work);
+    tcase_add_test(tests, a_captured_stream_tells_nothing_of_itself);
 }

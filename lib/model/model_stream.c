@@ -301,6 +301,20 @@ CUresult weir__model_cuCtxSynchronize(void) {
     return why;
 }
 
+/* Measured (driver 580): what a stream is may not be asked while it is captured, and the capture is broken, in any
+ * mode. */
+static CUresult refuse_captured(struct model_stream *stream) {
+    CUresult why = CUDA_SUCCESS;
+
+    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
+        CU_STREAM_CAPTURE_STATUS_NONE) {
+        weir__model_lock();
+        why = weir__model_capture_asks(stream);
+        weir__model_unlock();
+    }
+    return why;
+}
+
 CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
     CUresult why = CUDA_SUCCESS;
     struct model_stream *stream = weir__model_stream(handle, &why);
@@ -309,26 +323,22 @@ CUresult weir__model_cuStreamGetId(CUstream handle, unsigned long long *id) {
         return CUDA_ERROR_INVALID_VALUE;
     if (!stream)
         return why;
-    /* Measured (driver 580): refused, and the capture is broken, in any mode. */
-    if (atomic_load_explicit(&stream->capture_status, memory_order_acquire) !=
-        CU_STREAM_CAPTURE_STATUS_NONE) {
-        weir__model_lock();
-        why = weir__model_capture_asks(stream);
-        weir__model_unlock();
-        return why;
-    }
-    *id = stream_id(stream);
-    return CUDA_SUCCESS;
+    why = refuse_captured(stream);
+    if (why == CUDA_SUCCESS)
+        *id = stream_id(stream);
+    return why;
 }
 
-/* A captured stream may be asked (assumed). */
 CUresult weir__model_cuStreamGetFlags(CUstream handle, unsigned int *flags) {
     CUresult why = CUDA_SUCCESS;
-    const struct model_stream *stream = weir__model_stream(handle, &why);
+    struct model_stream *stream = weir__model_stream(handle, &why);
 
     if (!flags)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream)
+    if (!stream)
+        return why;
+    why = refuse_captured(stream);
+    if (why == CUDA_SUCCESS)
         *flags = stream->flags;
     return why;
 }
