@@ -218,9 +218,9 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, " the request again\n");
     else if (v->cause == WEIR_VERDICT_RESERVE)
         put(out,
-            " to trim before the capture (weir_trim), or a smaller --prealloc,\n"
+            " to trim before the capture (weir_trim: what is wholly idle),\n"
             "              or a %s --limit\n",
-            v->asked > v->device_free ? "smaller" : "larger");
+            v->status == WEIR_E_LIMIT ? "larger" : "smaller --prealloc or");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))

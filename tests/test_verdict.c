@@ -1637,8 +1637,8 @@ START_TEST(a_graph_beside_reserve) {
     OK(weir_preallocate(a, 3584 * MIB, NULL));
     v = refused_to_a_graph(
         GIB, WEIR_E_NO_MEMORY,
-        "try first   to trim before the capture (weir_trim), or a smaller --prealloc,\n"
-        "              or a smaller --limit\n");
+        "try first   to trim before the capture (weir_trim: what is wholly idle),\n"
+        "              or a smaller --prealloc or --limit\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     MUST_EQ(v.idle, 3584 * MIB);
     take(3 * GIB, B);
@@ -1662,7 +1662,7 @@ START_TEST(a_graph_beside_reserve_and_a_limit) {
     give(1, 1, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(480 * MIB)));
-    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "or a larger --limit\n");
+    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger --limit\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
