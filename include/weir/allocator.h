@@ -220,7 +220,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
 /* The most that the reserve may be from now on: options.limit or less.  More counts as that, and so does
  * an amount that is DEFAULT or MAX.  A request that would grow the reserve past it answers E_LIMIT, as does one
  * for more than it; one that is under way goes by what was before.  Nothing is given back: a reserve that
- * is above it stays and serves (weir_trim first, or after), but does not rise.  The pool and the platform
+ * is above it stays and serves (weir_trim first, or after), but does not rise; only with a share or
+ * options.leave does what is idle above it go, when processes come or go.  The pool and the platform
  * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver twice
  * more at each request, and the driver may have to grow before the engine sees that a block that would fit
  * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
