@@ -309,7 +309,7 @@ START_TEST(a_settled_stream_tells_of_much) {
 }
 END_TEST
 
-/* What the driver refuses is recorded at a later call. */
+/* What the driver refuses is recorded at a later call, also where nothing but that somebody ran dry makes it due. */
 START_TEST(a_refused_record_is_tried_again) {
     struct weir_order_stream *s;
     uint64_t sequence;
@@ -317,7 +317,7 @@ START_TEST(a_refused_record_is_tried_again) {
     settle();
     weir__model_fail(WEIR_ENTRY_cuEventRecord, 1, CUDA_ERROR_UNKNOWN, 0);
     weir__order_dry(&order);
-    sequence = free_on(A, a_id, MIB);
+    sequence = free_on(A, a_id, _i ? MIB : 0);
     s = stream_of(a_id);
     MUST_EQ(s->open, 1);
     MUST(s->covered < sequence);
@@ -360,6 +360,21 @@ START_TEST(an_idle_stream_needs_no_event) {
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuEventQuery), 0);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 100);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
+}
+END_TEST
+
+/* A stream that has grown up, and is not at work, tells once for each time that somebody ran dry. */
+START_TEST(an_idle_stream_that_told_has_told) {
+    uint64_t asked;
+
+    for (int i = 0; i < YOUNG; i++)
+        (void)free_apart();
+    weir__order_dry(&order);
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
+    for (int i = 0; i < 10; i++)
+        (void)free_on(apart, apart_id, 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked + 1);
+    MUST_EQ(stream_of(apart_id)->open, 9);
 }
 END_TEST
 
@@ -430,8 +445,9 @@ START_TEST(idle_blocking_streams_prove_nothing) {
 }
 END_TEST
 
-/* Nor those whose kind the driver does not tell, or whose id is not known. */
+/* Nor those whose kind the driver does not tell, whose id is not known, or that are nobody's own. */
 START_TEST(who_is_not_known_to_be_apart_has_events) {
+    CUstream thread = (CUstream)(uintptr_t)WEIR_STREAM_PER_THREAD_VALUE;
     struct weir_order_stream *s;
 
     weir__model_fail(WEIR_ENTRY_cuStreamGetFlags, 1, CUDA_ERROR_UNKNOWN, 0);
@@ -444,18 +460,27 @@ START_TEST(who_is_not_known_to_be_apart_has_events) {
     (void)weir__order_freed(&order, s, MIB);
     weir__order_tend(&order, s, apart);
     MUST_EQ(records(), 3);
+    (void)free_on(thread, id_of(thread), MIB);
+    MUST_EQ(records(), 4);
+    weir__order_ask(&order, stream_of(apart_id), apart);
+    weir__order_ask(&order, stream_of(id_of(thread)), thread);
     MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 1);
 }
 END_TEST
 
-/* To ask would break the capture. */
+/* To ask would break the capture; afterwards it is. */
 START_TEST(a_captured_stream_is_not_asked) {
     CUgraph graph = NULL;
+    uint64_t asked;
 
+    for (int i = 0; i < _i * YOUNG; i++)
+        (void)free_apart();
+    asked = weir__model_calls(WEIR_ENTRY_cuStreamQuery);
     CU(driver->cuStreamBeginCapture(apart, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
-    (void)free_apart();
-    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), 0);
-    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), 0);
+    weir__order_dry(&order);
+    (void)free_on(apart, apart_id, 0);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamQuery), asked);
+    MUST_EQ(weir__model_calls(WEIR_ENTRY_cuStreamGetFlags), (uint64_t)_i);
     MUST_EQ(stream_of(apart_id)->open, 1);
     CU(driver->cuStreamEndCapture(apart, &graph));
     CU(driver->cuGraphDestroy(graph));
@@ -777,13 +802,14 @@ int main(void) {
     tcase_add_test(alone, who_is_asked_learns_a_new_low);
     tcase_add_test(alone, settled_streams_record_on_demand);
     tcase_add_test(alone, a_settled_stream_tells_of_much);
-    tcase_add_test(alone, a_refused_record_is_tried_again);
+    tcase_add_loop_test(alone, a_refused_record_is_tried_again, 0, 2);
     tcase_add_test(alone, idle_blocking_streams_prove_nothing);
     tcase_add_test(beside, an_idle_stream_needs_no_event);
+    tcase_add_test(beside, an_idle_stream_that_told_has_told);
     tcase_add_test(beside, an_idle_stream_has_passed_its_events);
     tcase_add_test(beside, a_stream_at_work_is_asked_seldom);
     tcase_add_test(beside, who_is_not_known_to_be_apart_has_events);
-    tcase_add_test(beside, a_captured_stream_is_not_asked);
+    tcase_add_loop_test(beside, a_captured_stream_is_not_asked, 0, 2);
     tcase_add_test(beside, who_asks_an_idle_stream_waits_for_nothing);
     tcase_add_test(alone, a_busy_stream_is_not_observed);
     tcase_add_test(alone, glances_go_round);
