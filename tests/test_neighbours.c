@@ -294,7 +294,7 @@ static void open_as_a_program(void) {
     while (weir__drop_in_ask_on(driver, 0, &options, &admission))
         if (driver->cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS)
             return;
-    must(!"admitted");
+    must(0); /* it is not admitted */
 }
 
 /* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work" FILE
