@@ -101,10 +101,16 @@ static int is_process(const json_t *object) {
            json_is_integer(json_object_get(object, "pid"));
 }
 
+static int is_refusal(const json_t *object) {
+    return json_is_object(json_object_get(object, "verdict")) &&
+           json_is_integer(json_object_get(object, "pid")) && !is_process(object);
+}
+
 /* What the page and its pictures read as figures, wherever it stands in a result. */
 static int is_figure(const char *key) {
     static const char *const figures[] = {"alloc_ns",
                                           "allocs",
+                                          "asked",
                                           "buckets",
                                           "cell_bytes",
                                           "driver_version",
@@ -200,7 +206,7 @@ static int check_figures(struct place *place, const json_t *value) {
 static int check_object(const json_t *object, const char *from, size_t before) {
     struct place place = {.file = from, .result = before + 1};
 
-    if (is_replay(object) || is_process(object))
+    if (is_replay(object) || is_process(object) || is_refusal(object))
         return check_figures(&place, object);
     return foreign(from, other_kind(object));
 }
@@ -323,7 +329,9 @@ static size_t find_run(struct report *report, const json_t *object, const char *
     run->file = file;
     run->first = object;
     run->device = device_of(object);
-    report->devices_differ |= strcmp(run->device, report->runs[0].device) != 0;
+    for (size_t i = 0; i + 1 < report->run_count; i++) /* none, of a process that used none */
+        report->devices_differ |= run->device[0] && report->runs[i].device[0] &&
+                                  strcmp(run->device, report->runs[i].device) != 0;
     if (report->run_count <= 26)
         snprintf(run->letter, sizeof run->letter, "%c", (int)('A' + report->run_count - 1));
     else
@@ -359,13 +367,25 @@ static struct report_row *find_row(struct report_trace *trace, const json_t *obj
     return row;
 }
 
+static int add_refusal(struct report *report, const json_t *object, const char *file) {
+    struct report_refusal *refusal =
+        one_more(&report->refusals, &report->refusal_count, sizeof *refusal);
+
+    if (refusal)
+        *refusal = (struct report_refusal){file, object};
+    return refusal != NULL;
+}
+
 static int add_object(struct report *report, const json_t *object, const char *file) {
-    size_t run = find_run(report, object, file);
     struct report_process *process;
     struct report_trace *trace;
     struct report_row *row;
     const json_t **result;
+    size_t run;
 
+    if (is_refusal(object))
+        return add_refusal(report, object, file);
+    run = find_run(report, object, file);
     if (run == SIZE_MAX)
         return 0;
     if (is_process(object)) {
@@ -509,6 +529,7 @@ static void free_report(struct report *report) {
         free(report->pictures[i].svg);
     free(report->pictures);
     free(report->processes);
+    free(report->refusals);
     free(report->traces);
     free(report->runs);
     json_decref(report->objects);

@@ -49,6 +49,12 @@ struct report_process {
     const json_t *line;
 };
 
+/* A line of weir run's that comes before that: why a request of a process was refused. */
+struct report_refusal {
+    const char *file;
+    const json_t *line;
+};
+
 enum picture_kind {
     PICTURE_MEMORY,
     PICTURE_TIMES,
@@ -69,8 +75,9 @@ struct report {
     struct report_run *runs;
     struct report_trace *traces;
     struct report_process *processes;
+    struct report_refusal *refusals;
     struct picture *pictures;
-    size_t run_count, trace_count, process_count, picture_count;
+    size_t run_count, trace_count, process_count, refusal_count, picture_count;
     int devices_differ;
     char no_pictures[256]; /* why there are none; "" */
 };

@@ -637,6 +637,42 @@ static void process_row(FILE *file, const json_t *served) {
     fputs("</tr>\n", file);
 }
 
+static void put_refusal(FILE *file, const json_t *line) {
+    const json_t *verdict = json_object_get(line, "verdict");
+
+    fputs("<p class=\"warn\">Refused on ", file);
+    put_or(file, string_at(line, "device"), "a device");
+    fprintf(file, ": %.1f MiB (", (double)report_number(verdict, "asked", NULL) / 1048576.0);
+    put_or(file, string_at(verdict, "cause"), "no cause is told");
+    fputs("): ", file);
+    put_or(file, string_at(verdict, "sentence"), "nothing more is told");
+    fputs(".</p>\n", file);
+}
+
+static int is_of(const struct report *report, const struct report_refusal *refusal, size_t p) {
+    const struct report_process *process = &report->processes[p];
+
+    return refusal->file == report->runs[process->run].file &&
+           json_equal(json_object_get(refusal->line, "pid"), json_object_get(process->line, "pid"));
+}
+
+/* Of processes that have no line of their own, as who was killed. */
+static void put_stray_refusals(FILE *file, const struct report *report) {
+    for (size_t i = 0; i < report->refusal_count; i++) {
+        const struct report_refusal *refusal = &report->refusals[i];
+        int is_known = 0;
+
+        for (size_t p = 0; p < report->process_count; p++)
+            is_known |= is_of(report, refusal, p);
+        if (is_known)
+            continue;
+        fprintf(file, "<section><h2>process %" PRIu64 "</h2>\n",
+                report_number(refusal->line, "pid", NULL));
+        put_refusal(file, refusal->line);
+        fputs("<p class=\"note missing\">It told nothing at its end.</p>\n</section>\n", file);
+    }
+}
+
 static void put_process(FILE *file, const struct report *report, size_t p) {
     const json_t *line = report->processes[p].line, *served = json_object_get(line, "served");
     const json_t *left = json_object_get(line, "left");
@@ -667,6 +703,9 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     }
     if (json_array_size(served))
         fputs("</tbody></table></div>\n", file);
+    for (size_t i = 0; i < report->refusal_count; i++)
+        if (is_of(report, &report->refusals[i], p))
+            put_refusal(file, report->refusals[i].line);
     fputs("<p>Left to the driver:", file);
     json_object_foreach((json_t *)(uintptr_t)left, key, value) if (json_integer_value(value) > 0) {
         fputs(any++ ? ", " : " ", file);
@@ -729,6 +768,7 @@ int report_html(FILE *file, const struct report *report) {
         put_trace(file, report, t);
     for (size_t p = 0; p < report->process_count; p++)
         put_process(file, report, p);
+    put_stray_refusals(file, report);
     fprintf(file, "<p class=\"note\">Made by weir %s.</p>\n</body></html>\n", weir_version());
     return !ferror(file);
 }
