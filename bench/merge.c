@@ -58,6 +58,17 @@ static void replace_sums(json_t *result, const struct iteration *first,
     replace_first(result, "beforehand", first);
 }
 
+/* What either was refused spoils its times, which others may not have met: of memory that other processes have. */
+static void take_refusals(json_t *result, const json_t *stretches) {
+    json_t *verdict = json_object_get(stretches, "verdict");
+
+    if (integer_at(stretches, "failed") <= integer_at(result, "failed"))
+        return;
+    json_object_set(result, "failed", json_object_get(stretches, "failed"));
+    if (verdict)
+        json_object_set(result, "verdict", verdict);
+}
+
 const char *merge_stretches(json_t *result, const json_t *stretches) {
     const json_t *singles = json_object_get(result, "iterations");
     const json_t *wholes = json_object_get(stretches, "iterations");
@@ -91,6 +102,7 @@ const char *merge_stretches(json_t *result, const json_t *stretches) {
         replace(single, "own_ns", "single_own_ns", merged[i].own_ns);
     }
     replace_sums(result, &merged[0], &summary);
+    take_refusals(result, stretches);
     free(merged);
     return NULL;
 }

@@ -122,6 +122,25 @@ START_TEST(test_numbers_of_iterations_differ) {
 }
 END_TEST
 
+/* Of the one that was refused more, with its reason. */
+START_TEST(test_refusals_of_either) {
+    static const char *const with[][2] = {
+        {"{'failed': 0, 'iterations': []}",
+         "{'failed': 3, 'verdict': {'status': 1}, 'iterations': []}"},
+        {"{'failed': 3, 'verdict': {'status': 1}, 'iterations': []}",
+         "{'failed': 2, 'verdict': {'status': 2}, 'iterations': []}"},
+        {"{'failed': 3, 'iterations': []}", "{'failed': 0, 'iterations': []}"}};
+    json_t *result = merged(with[_i][0], with[_i][1]);
+
+    ck_assert_int_eq(at(result, "failed"), 3);
+    if (_i < 2)
+        ck_assert_int_eq(at(json_object_get(result, "verdict"), "status"), 1);
+    else
+        ck_assert_ptr_null(json_object_get(result, "verdict"));
+    json_decref(result);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("merge");
     TCase *tests = tcase_create("merge");
@@ -131,6 +150,7 @@ int main(void) {
     tcase_add_test(tests, test_parts_on_a_model_only);
     tcase_add_test(tests, test_no_iterations);
     tcase_add_test(tests, test_numbers_of_iterations_differ);
+    tcase_add_loop_test(tests, test_refusals_of_either, 0, 3);
     suite_add_tcase(suite, tests);
     return run_suite(suite, CK_FORK_GETENV);
 }
