@@ -964,9 +964,12 @@ static json_t *measure_stretches(struct replay *replay) {
     if (!play_bare(replay) || !open_contestant(replay) || !play_stretches(replay, do_operation))
         return NULL;
     take_bare_off(replay);
-    result = json_pack("{s:o}", "iterations", iterations_json(replay));
+    result = json_pack("{s:o, s:I}", "iterations", iterations_json(replay), "failed",
+                       (json_int_t)replay->failed);
     if (!result)
         fail(replay, "out of host memory");
+    else if (replay->verdict)
+        json_object_set_new(result, "verdict", replay->verdict);
     return result;
 }
 
