@@ -4,8 +4,8 @@
  * One child timed single operations, the other allocations and frees of each iteration as one
  * stretch.  Times of iterations, and what follows from them (first, steady), become those of the
  * stretches; sums of single operations stay beside them under keys with `single`.  What was refused is told
- * of the one that was refused more.  Everything else,
- * so also which iterations are steady, is told by the child of single operations.
+ * of the one that was refused more.  Everything else, so also which iterations are steady, is told by the child
+ * of single operations.
  *
  * Must not know: how either was measured.
  */

@@ -88,7 +88,7 @@ struct weir_order_place {
 struct weir_order_stream {
     uint64_t id;         /* 0: not known */
     uint64_t sequence;   /* of its last free */
-    uint64_t covered;    /* events cover its frees up to here */
+    uint64_t covered;    /* its frees up to here have events, or are done */
     uint64_t observed;   /* and were seen done up to here */
     uint64_t frees;      /* on it so far */
     size_t open;         /* of these, such that no event covers, */
@@ -156,8 +156,7 @@ struct weir_order_stream *weir__order_stream(struct weir_order *o, uint64_t id);
 /* The same without any driver call: nothing is forgotten that must be asked about. */
 struct weir_order_stream *weir__order_stream_silently(struct weir_order *o, uint64_t id);
 /* For every operation on `stream`, which is `s`: tells of its open frees by the rules above, by an event or, if it is
- * idle, at once.  What
- * the driver refuses is tried again at a later call. */
+ * idle, at once.  What the driver refuses is tried again at a later call. */
 void weir__order_tend(struct weir_order *o, struct weir_order_stream *s, weir_stream stream);
 /* The stream looked up last has taken so many bytes. */
 static inline void weir__order_taken(struct weir_order *o, size_t bytes) {
