@@ -171,14 +171,17 @@ static int find_high(const struct limits *limits, struct answer *answer, uint64_
 /* Sets answer->units or answer->error. */
 static void search(const struct limits *limits, struct answer *answer) {
     uint64_t least = units_of(header_of(limits, answer)->live_peak_bytes), reserve, high, found;
+    char why[224];
 
     least += least == 0;
     answer->unlimited = run_trial(limits, answer, 0);
     if (!answer->unlimited)
         return;
     if (!is_served(answer->unlimited)) {
-        snprintf(answer->error, sizeof answer->error,
-                 "requests are refused without a limit: the device is too small for this trace");
+        contest_tell_shortage(answer->unlimited, header_of(limits, answer)->live_peak_bytes, why,
+                              sizeof why);
+        snprintf(answer->error, sizeof answer->error, "requests are refused without a limit: %s",
+                 why);
         return;
     }
     reserve = units_of(integer_at(answer->unlimited, "reserve_peak_bytes"));
@@ -357,6 +360,7 @@ static json_t *trials_json(const struct answer *answer) {
         json_t *object = json_copy(answer->trials[i].result);
 
         json_object_del(object, "device_bytes");
+        json_object_del(object, "device_taken_bytes");
         json_object_set_new(object, "limit_bytes",
                             jsonfile_integer(answer->trials[i].units * unit));
         json_array_append_new(array, object);
