@@ -452,10 +452,10 @@ static int run_all(struct limits *limits) {
     return good;
 }
 
-/* Pairs that an earlier run knows nothing of are told, and not run. */
+/* Pairs that an earlier run knows nothing of are told, and not run; one at least must be left. */
 static int make_answers(struct limits *limits) {
     const struct contest *contest = limits->contest;
-    size_t count = contest->trace_count * contest->contestant_count;
+    size_t count = contest->trace_count * contest->contestant_count, kept = 0;
 
     limits->answers = calloc(count, sizeof *limits->answers);
     if (!limits->answers) {
@@ -474,8 +474,12 @@ static int make_answers(struct limits *limits) {
         if (limits->earlier && !earlier)
             fprintf(stderr, "weir: %s, %s is left out: the earlier run has no limit for it\n",
                     header_of(limits, answer)->name, name_of(limits, answer));
+        else
+            kept++;
     }
-    return 1;
+    if (kept == 0)
+        fputs("weir: no trace and contestant is left\n", stderr);
+    return kept > 0;
 }
 
 static void drop(struct limits *limits) {
