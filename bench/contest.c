@@ -471,7 +471,7 @@ static int add_timeline(const struct contest *contest, const struct outcome *out
 }
 
 /* What further children tell, before the one that is measured call by call: it alone writes what was learned, so all
- * begin with the same.  What is logged is its to say, too.  NULL with the reason in `message`. */
+ * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in `message`. */
 static json_t *run_others(const struct contest *contest, const struct outcome *outcome,
                           const struct job *measured, json_t **stretches, char *message,
                           size_t message_bytes) {
@@ -481,6 +481,7 @@ static json_t *run_others(const struct contest *contest, const struct outcome *o
 
     job.forgets = 1;
     job.options.log = WEIR_LOG_NONE;
+    job.verdict[0] = '\0';
     if (outcome->busy_factor <= 0 && contest->pace <= 0) {
         job.stretches = 1;
         *stretches = runner_run(&job, tape_fd, message, message_bytes);
