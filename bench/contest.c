@@ -679,8 +679,8 @@ static int write_timelines(const struct contest *contest) {
         return 0;
     }
     if (missing > 0)
-        fprintf(stderr, "weir: %s: %" PRIu64 " steps are missing\n", contest->timeline_file,
-                missing);
+        fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
+                missing == 1 ? " is" : "s are");
     return 1;
 }
 

@@ -20,6 +20,7 @@
 #include "progress.h"
 #include "runner.h"
 #include "table.h"
+#include "text.h"
 
 static const uint64_t unit = UINT64_C(32) << 20;
 /* Limits that are tried below what was found: next to it, and spread. */
@@ -268,7 +269,8 @@ static void tell_answer(const struct answer *answer, char *text, size_t bytes) {
     else if (answer->earlier && answer->units != answer->earlier)
         snprintf(text, bytes, "differs");
     else
-        snprintf(text, bytes, "%s MiB, %zu trials", mib, answer->trial_count);
+        snprintf(text, bytes, "%s MiB, %zu trial%s", mib, answer->trial_count,
+                 weir__plural(answer->trial_count));
 }
 
 /* One that is larger than the answer and was refused all the same. */

@@ -20,6 +20,7 @@
 
 #include "map.h"
 #include "result.h"
+#include "text.h"
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
@@ -341,8 +342,8 @@ static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
             return refuse(reader, "free of id %" PRIu64 ", which is not live", event->id);
         if (bytes != event->bytes)
             return refuse(reader,
-                          "free of id %" PRIu64 " with %" PRIu64 " bytes, allocated with %" PRIu64,
-                          event->id, event->bytes, (uint64_t)bytes);
+                          "free of id %" PRIu64 " with %" PRIu64 " byte%s, allocated with %" PRIu64,
+                          event->id, event->bytes, weir__plural(event->bytes), (uint64_t)bytes);
         return 1;
     case 'u':
         if (!weir__map_get(&reader->live, key, NULL))

@@ -301,14 +301,15 @@ static void report_text(void) {
             continue;
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
-            "process %ld (%s): %s, %s, engine %s: %llu requests served, %llu of them from caches, "
-            "%llu frees; at most "
-            "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
+            "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from caches, "
+            "%llu free%s; at most "
+            "%.1f MiB requested, %.1f MiB reserved; %llu growth step%s in %.3f ms",
             process, program_invocation_short_name, s->device_text,
             s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine, (unsigned long long)f->allocs,
-            (unsigned long long)f->front_hits, (unsigned long long)f->frees,
-            mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
-            (unsigned long long)f->growths, (double)f->stall_ns / 1e6);
+            weir__plural(f->allocs), (unsigned long long)f->front_hits,
+            (unsigned long long)f->frees, weir__plural(f->frees), mebibytes(f->requested_peak),
+            mebibytes(f->reserve_peak), (unsigned long long)f->growths, weir__plural(f->growths),
+            (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
@@ -538,8 +539,9 @@ static __attribute__((destructor)) void end(void) {
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
-            at += snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu times)", at ? "," : "",
-                           unserved_names[i], unserved(i));
+            at +=
+                snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
+                         unserved_names[i], unserved(i), weir__plural(unserved(i)));
     if (at > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
