@@ -941,6 +941,11 @@ START_TEST(test_init) {
     } room;
 
     memset(&room, 0xaa, sizeof room);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback)),
+                     WEIR_OK);
+    ck_assert_int_eq(
+        weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback_data)), WEIR_OK);
+    memset(&room, 0xaa, sizeof room);
     ck_assert_int_eq(weir_options_init_sized(&room.options, 208), WEIR_OK);
     ck_assert_uint_eq(room.options.size, 208);
     for (size_t i = sizeof room.options.size; i < 208; i++)
