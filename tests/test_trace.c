@@ -462,9 +462,11 @@ START_TEST(test_many_lines) {
     ck_assert_ptr_nonnull(trace);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < LIVE; i++)
-            used += (size_t)snprintf(trace + used, room - used, "%d a %d %d 0\n", round, i, i * 512);
+            used +=
+                (size_t)snprintf(trace + used, room - used, "%d a %d %d 0\n", round, i, i * 512);
         for (int i = LIVE - 1; i >= 0; i--)
-            used += (size_t)snprintf(trace + used, room - used, "%d f %d %d 0\n", round, i, i * 512);
+            used +=
+                (size_t)snprintf(trace + used, room - used, "%d f %d %d 0\n", round, i, i * 512);
     }
     text = (struct text){trace, used, 1u << 16};
     reader = reader_over(&text);
