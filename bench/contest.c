@@ -24,6 +24,7 @@
 #include "report.h"
 #include "runner.h"
 #include "shipped.h"
+#include "size.h"
 #include "table.h"
 #include "text.h"
 #include "timeline.h"
@@ -31,6 +32,8 @@
 /* ----------------------------------------------------------------- flags ---- */
 
 enum { SAMPLES_KEY = 0x5650, REPORT_KEY, TIMELINE_KEY };
+/* What others have is worth a word if it is more than such a part of the device: a context always has some. */
+enum { OTHERS_PART = 16 };
 
 static const struct argp_option flags[] = {
     {"repeat", 'r', "N", 0, "Run each pair N times in fresh processes; the table shows medians.",
@@ -329,21 +332,52 @@ static void tell_outcome(const struct outcome *outcome, char *text, size_t bytes
         snprintf(text, bytes, "done");
 }
 
-/* Why requests were refused. */
-static void tell_shortage(const json_t *result, char *text, size_t bytes) {
+static uint64_t integer_at(const json_t *object, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+/* Of the device: what there was before the replay, or came since, if that is known. */
+static uint64_t others_in(const json_t *result, const json_t *verdict) {
+    uint64_t before = integer_at(result, "device_taken_bytes");
+    uint64_t since = integer_at(verdict, "others");
+
+    return since > before ? since : before;
+}
+
+/* What the others leave decides: there is no lower limit; leaving less (--leave) would not do. */
+static int is_others(const json_t *verdict, uint64_t others, uint64_t device, uint64_t live) {
+    const json_t *limit = json_object_get(verdict, "limit");
+    uint64_t there = weir__size_less(device, others);
+
+    if (others <= device / OTHERS_PART)
+        return 0;
+    return integer_at(verdict, "leave") > 0
+               ? there < live
+               : !json_is_integer(limit) || (uint64_t)json_integer_value(limit) > there;
+}
+
+void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes) {
     const json_t *verdict = json_object_get(result, "verdict");
     const json_t *limit = json_object_get(verdict, "limit");
-    uint64_t leave = (uint64_t)json_integer_value(json_object_get(verdict, "leave"));
-    uint64_t live = (uint64_t)json_integer_value(json_object_get(result, "live_peak_bytes"));
-    uint64_t device = (uint64_t)json_integer_value(json_object_get(verdict, "device_total"));
-    char needed[24], there[24], left[24];
+    uint64_t leave = integer_at(verdict, "leave"), device = integer_at(result, "device_bytes");
+    uint64_t others = others_in(result, verdict);
+    char needed[24], there[24], left[24], had[24];
 
     weir__bytes_show(live, needed, sizeof needed);
-    if (verdict && device < live) {
+    if (device < live) {
         weir__bytes_show(device, there, sizeof there);
         snprintf(text, bytes,
                  "the device has %s, and the trace's live peak is %s: no setting helps", there,
                  needed);
+    } else if (is_others(verdict, others, device, live)) {
+        weir__bytes_show(device, there, sizeof there);
+        weir__bytes_show(others, had, sizeof had);
+        weir__bytes_show(weir__size_less(device, others), left, sizeof left);
+        snprintf(
+            text, bytes,
+            "other processes and contexts have %s of the device's %s, and the %s that they leave "
+            "are too little for this trace, whose live peak is %s",
+            had, there, left, needed);
     } else if (json_is_integer(limit) && (uint64_t)json_integer_value(limit) < live) {
         weir__bytes_show((uint64_t)json_integer_value(limit), there, sizeof there);
         weir__bytes_show(leave, left, sizeof left);
@@ -356,10 +390,12 @@ static void tell_shortage(const json_t *result, char *text, size_t bytes) {
                      "the limit of %s is below the trace's live peak of %s: no other setting "
                      "helps; weir bench --limit-sweep finds the least that does",
                      there, needed);
+    } else if (json_is_integer(limit)) {
+        snprintf(text, bytes,
+                 "the limit is too small for this trace: weir bench --limit-sweep finds the least "
+                 "that does");
     } else {
-        snprintf(text, bytes, "the device or the limit is too small for this trace%s",
-                 json_is_integer(limit) ? ": weir bench --limit-sweep finds the least that does"
-                                        : "");
+        snprintf(text, bytes, "the device is too small for this trace");
     }
 }
 
@@ -372,7 +408,8 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
 
     if (outcome->result && failed == 0)
         return 1;
-    tell_shortage(outcome->result, why, sizeof why);
+    contest_tell_shortage(outcome->result, integer_at(outcome->result, "live_peak_bytes"), why,
+                          sizeof why);
     if (outcome->result)
         fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
                 failed == 1 ? " was" : "s were", why, text ? text : "");
@@ -434,7 +471,7 @@ static int add_timeline(const struct contest *contest, const struct outcome *out
 }
 
 /* What further children tell, before the one that is measured call by call: it alone writes what was learned, so all
- * begin with the same.  What is logged is its to say, too.  NULL with the reason in `message`. */
+ * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in `message`. */
 static json_t *run_others(const struct contest *contest, const struct outcome *outcome,
                           const struct job *measured, json_t **stretches, char *message,
                           size_t message_bytes) {
@@ -444,6 +481,7 @@ static json_t *run_others(const struct contest *contest, const struct outcome *o
 
     job.forgets = 1;
     job.options.log = WEIR_LOG_NONE;
+    job.verdict[0] = '\0';
     if (outcome->busy_factor <= 0 && contest->pace <= 0) {
         job.stretches = 1;
         *stretches = runner_run(&job, tape_fd, message, message_bytes);
@@ -641,8 +679,8 @@ static int write_timelines(const struct contest *contest) {
         return 0;
     }
     if (missing > 0)
-        fprintf(stderr, "weir: %s: %" PRIu64 " steps are missing\n", contest->timeline_file,
-                missing);
+        fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
+                missing == 1 ? " is" : "s are");
     return 1;
 }
 

@@ -39,13 +39,13 @@ struct contest_trace {
 
 struct contest {
     /* What was asked. */
-    uint64_t repeat;       /* runs of each (trace, contestant), in fresh processes */
-    uint64_t iterations;   /* stop after this mark; 0: none */
-    double busy_factor;    /* every pair also with this much work on the streams; 0: only without */
-    double pace;           /* what the program does between its calls, of the trace's time; 0: nothing */
-    int thresholds;        /* every pair with each of contest_thresholds; 0: with its own */
-    int samples;           /* also replay with memory noted, and keep histograms whole */
-    int limits;            /* contestants will be limited */
+    uint64_t repeat;     /* runs of each (trace, contestant), in fresh processes */
+    uint64_t iterations; /* stop after this mark; 0: none */
+    double busy_factor;  /* every pair also with this much work on the streams; 0: only without */
+    double pace;    /* what the program does between its calls, of the trace's time; 0: nothing */
+    int thresholds; /* every pair with each of contest_thresholds; 0: with its own */
+    int samples;    /* also replay with memory noted, and keep histograms whole */
+    int limits;     /* contestants will be limited */
     const char *json_file; /* NULL: none; "-": standard output, and the table to standard error */
     const char *report;    /* where the report goes; NULL: none */
     const char *
@@ -90,6 +90,8 @@ int contest_add_trace(struct contest *contest, const char *argument);
 int contest_add_shipped(struct contest *contest);
 /* What comes before any run: the file, the traces, the device.  1, or 0 with a message printed. */
 int contest_prepare(struct contest *contest);
+/* Why requests of a trace with that live peak were refused, by a replay's result or a trial's. */
+void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size_t bytes);
 /* Where the table goes. */
 FILE *contest_table_file(const struct contest *contest);
 /* After the table: writes the file, if any.  Takes the reference.  1, or 0 with a message printed. */

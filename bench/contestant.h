@@ -24,6 +24,7 @@ struct session {
     const struct weir_driver *counted; /* the same table, counted; stretches on a GPU: driver */
     CUdevice device;
     uint64_t device_bytes;
+    size_t device_free;           /* as it is opened */
     CUevent event;                /* for ordering one stream behind another, at once */
     uint64_t blocks;              /* indices of blocks are below it */
     uint64_t live_peak_bytes;     /* of the trace */

@@ -18,6 +18,7 @@
 #include "replace.h"
 #include "shipped.h"
 #include "tape.h"
+#include "text.h"
 
 enum { TO_KEY = 0x5601 };
 
@@ -167,8 +168,9 @@ static int write_to(struct conversion *conversion, const struct format *from) {
                                   : conversion->lines.message[0] ? conversion->lines.message
                                                                  : "out of memory");
     if (conversion->left_out)
-        fprintf(stderr, "weir convert: %s: %" PRIu64 " events left out: %s has no place for %s\n",
-                command.from, conversion->left_out, command.format->name, command.format->lacks);
+        fprintf(stderr, "weir convert: %s: %" PRIu64 " event%s left out: %s has no place for %s\n",
+                command.from, conversion->left_out, weir__plural(conversion->left_out),
+                command.format->name, command.format->lacks);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "settings.h"
 #include "shipped.h"
 #include "table.h"
+#include "text.h"
 
 /* Who preallocates, and what turns it off. */
 static const struct maker {
@@ -86,9 +87,10 @@ static void print_head(FILE *file, const struct explain *explain) {
     if (explain->recorded[0])
         fprintf(file, " (%s)", explain->recorded);
     show_time(explain->last_us - explain->first_us, time, sizeof time);
-    fprintf(file, ": %s requests, %s frees, %" PRIu64 " stream%s, %zu mark%s, in %s\n", requests,
-            frees, explain->streams, explain->streams == 1 ? "" : "s", explain->mark_count,
-            explain->mark_count == 1 ? "" : "s", time);
+    fprintf(file, ": %s request%s, %s free%s, %" PRIu64 " stream%s, %zu mark%s, in %s\n", requests,
+            weir__plural(explain->requests), frees, weir__plural(explain->frees), explain->streams,
+            weir__plural(explain->streams), explain->mark_count, weir__plural(explain->mark_count),
+            time);
     for (size_t i = 0; i < EXPLAIN_DEVICES; i++)
         if (explain->devices[i].bytes) {
             char bytes[32];
@@ -212,8 +214,9 @@ static void print_groups(FILE *file, const struct explain *explain, size_t most)
     for (size_t i = 0; i < explain->group_count && i < most; i++)
         print_group(file, explain, explain->groups[i], by_width);
     if (explain->group_count > most)
-        fprintf(file, "%10s %zu more lines, of blocks none larger: --explain=%zu shows all\n",
-                "...", explain->group_count - most, explain->group_count);
+        fprintf(file, "%10s %zu more line%s, of blocks none larger: --explain=%zu shows all\n",
+                "...", explain->group_count - most, weir__plural(explain->group_count - most),
+                explain->group_count);
 }
 
 void explain_print(FILE *file, const struct explain *explain, size_t most) {

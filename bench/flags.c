@@ -405,7 +405,7 @@ static int open_device(const char *name, int ordinal, struct weir_cli_device *de
     if (result == CUDA_SUCCESS && ordinal >= device->count) {
         snprintf(why, why_bytes, "the %s sees %d device%s",
                  strcmp(name, "model") == 0 ? "device model" : "driver", device->count,
-                 device->count == 1 ? "" : "s");
+                 weir__plural((uint64_t)device->count));
         return 0;
     }
     if (result == CUDA_SUCCESS)

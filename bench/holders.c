@@ -85,9 +85,10 @@ static int is_silent(const struct holders_device *d, const struct weir_ledger_en
     return e->heartbeat_ns < d->asked_ns;
 }
 
-/* 1: nothing of it is to be had now, whatever it said last. */
-static int gives_nothing(const struct holders_device *d, const struct holders_process *p) {
-    return p->is_stopped || is_silent(d, &p->entry);
+/* 1: it says what it has now; else only its limit and its reserve are so, which it writes down at every change, and
+ * nothing of it is to be had, whatever it said last. */
+static int answers(const struct holders_device *d, const struct holders_process *p) {
+    return !p->is_stopped && !is_silent(d, &p->entry);
 }
 
 /* 1 if all have been heard of since they were asked. */
@@ -168,8 +169,8 @@ static void print_process(FILE *file, const struct holders_device *d,
 
     fprintf(file, "%9" PRIu64 " %10s %10s %10s %10s %8" PRIu64 " %10s %10s  %s%s\n", e->pid,
             e->limit == UINT64_MAX ? "max" : known_cell(e->limit > 0, e->limit, limit),
-            cell(e->reserve, reserve), known_cell(e->heartbeat_ns > 0, e->in_use, in_use),
-            known_cell(!gives_nothing(d, p), e->idle, idle), e->priority, cell(e->got, got),
+            cell(e->reserve, reserve), known_cell(answers(d, p), e->in_use, in_use),
+            known_cell(answers(d, p), e->idle, idle), e->priority, cell(e->got, got),
             cell(e->given, given), e->command,
             p->is_stopped     ? " (stopped, does not answer)"
             : is_silent(d, e) ? " (does not answer)"
@@ -207,10 +208,10 @@ static json_t *json_process(const struct holders_device *d, const struct holders
         "{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b}", "pid",
         jsonfile_integer(e->pid), "start", jsonfile_integer(e->start), "command", e->command,
         "limit", known_json(e->limit > 0 && e->limit < UINT64_MAX, e->limit), "reserve",
-        jsonfile_integer(e->reserve), "in_use", known_json(e->heartbeat_ns > 0, e->in_use),
-        "can_give", known_json(!gives_nothing(d, p), e->idle), "priority",
-        jsonfile_integer(e->priority), "was_given", jsonfile_integer(e->got), "gave",
-        jsonfile_integer(e->given), "stopped", p->is_stopped, "answers", !gives_nothing(d, p));
+        jsonfile_integer(e->reserve), "in_use", known_json(answers(d, p), e->in_use), "can_give",
+        known_json(answers(d, p), e->idle), "priority", jsonfile_integer(e->priority), "was_given",
+        jsonfile_integer(e->got), "gave", jsonfile_integer(e->given), "stopped", p->is_stopped,
+        "answers", answers(d, p));
 }
 
 json_t *holders_json(const struct holders *h) {

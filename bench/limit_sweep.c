@@ -20,6 +20,7 @@
 #include "progress.h"
 #include "runner.h"
 #include "table.h"
+#include "text.h"
 
 static const uint64_t unit = UINT64_C(32) << 20;
 /* Limits that are tried below what was found: next to it, and spread. */
@@ -171,14 +172,17 @@ static int find_high(const struct limits *limits, struct answer *answer, uint64_
 /* Sets answer->units or answer->error. */
 static void search(const struct limits *limits, struct answer *answer) {
     uint64_t least = units_of(header_of(limits, answer)->live_peak_bytes), reserve, high, found;
+    char why[224];
 
     least += least == 0;
     answer->unlimited = run_trial(limits, answer, 0);
     if (!answer->unlimited)
         return;
     if (!is_served(answer->unlimited)) {
-        snprintf(answer->error, sizeof answer->error,
-                 "requests are refused without a limit: the device is too small for this trace");
+        contest_tell_shortage(answer->unlimited, header_of(limits, answer)->live_peak_bytes, why,
+                              sizeof why);
+        snprintf(answer->error, sizeof answer->error, "requests are refused without a limit: %s",
+                 why);
         return;
     }
     reserve = units_of(integer_at(answer->unlimited, "reserve_peak_bytes"));
@@ -265,7 +269,8 @@ static void tell_answer(const struct answer *answer, char *text, size_t bytes) {
     else if (answer->earlier && answer->units != answer->earlier)
         snprintf(text, bytes, "differs");
     else
-        snprintf(text, bytes, "%s MiB, %zu trials", mib, answer->trial_count);
+        snprintf(text, bytes, "%s MiB, %zu trial%s", mib, answer->trial_count,
+                 weir__plural(answer->trial_count));
 }
 
 /* One that is larger than the answer and was refused all the same. */
@@ -357,6 +362,7 @@ static json_t *trials_json(const struct answer *answer) {
         json_t *object = json_copy(answer->trials[i].result);
 
         json_object_del(object, "device_bytes");
+        json_object_del(object, "device_taken_bytes");
         json_object_set_new(object, "limit_bytes",
                             jsonfile_integer(answer->trials[i].units * unit));
         json_array_append_new(array, object);
@@ -448,10 +454,10 @@ static int run_all(struct limits *limits) {
     return good;
 }
 
-/* Pairs that an earlier run knows nothing of are told, and not run. */
+/* Pairs that an earlier run knows nothing of are told, and not run; one at least must be left. */
 static int make_answers(struct limits *limits) {
     const struct contest *contest = limits->contest;
-    size_t count = contest->trace_count * contest->contestant_count;
+    size_t count = contest->trace_count * contest->contestant_count, kept = 0;
 
     limits->answers = calloc(count, sizeof *limits->answers);
     if (!limits->answers) {
@@ -470,8 +476,12 @@ static int make_answers(struct limits *limits) {
         if (limits->earlier && !earlier)
             fprintf(stderr, "weir: %s, %s is left out: the earlier run has no limit for it\n",
                     header_of(limits, answer)->name, name_of(limits, answer));
+        else
+            kept++;
     }
-    return 1;
+    if (kept == 0)
+        fputs("weir: no trace and contestant is left\n", stderr);
+    return kept > 0;
 }
 
 static void drop(struct limits *limits) {

@@ -23,7 +23,7 @@
 #include "replace.h"
 #include "runner.h"
 
-enum { PROCESSES = 5, POINTS = MODEL_CURVE_POINTS };
+enum { PROCESSES = 5 /* for each part */, POINTS = MODEL_CURVE_POINTS };
 
 struct profile {
     json_t *samples; /* of each figure an array, a value of each process */
@@ -393,13 +393,14 @@ static void write_head(const struct profile *p) {
 
     if (gmtime_r(&now, &broken))
         strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &broken);
-    fprintf(p->file,
-            "# What the driver takes on %s, %.*s%s, as `weir info --measure' of weir %s found on "
-            "%s:\n"
-            "# medians of %d processes.  WEIR_MODEL_PROFILE=FILE has the device model play it.\n\n"
-            "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
-            p->spec, length, name, end ? ", the device model" : "", weir_version(), date, PROCESSES,
-            length, name);
+    fprintf(
+        p->file,
+        "# What the driver takes on %s, %.*s%s, as `weir info --measure' of weir %s found on "
+        "%s:\n"
+        "# medians of %d processes each.  WEIR_MODEL_PROFILE=FILE has the device model play it.\n\n"
+        "name = %.*s\n\n# ---- As the device says, or measured; ns ----\n\n",
+        p->spec, length, name, end ? ", the device model" : "", weir_version(), date, PROCESSES,
+        length, name);
     fputs("# The first growths of a process, by a unit each, in turn:\n", p->file);
     write_sizes(p, "early-grow");
     if (figure(p, "create:2") < 0)

@@ -326,8 +326,8 @@ static void end_process(struct process *process) {
     if (error)
         record.failed = fail(EXIT_OWN, process->path, strerror(error));
     else
-        fprintf(stderr, "weir record: %s: %" PRIu64 " events of process %d\n", process->path,
-                process->tracing.events, process->id);
+        fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d\n", process->path,
+                process->tracing.events, weir__plural(process->tracing.events), process->id);
     modules_end(&process->modules);
     free(process->waiting);
     free(process->path);

@@ -34,6 +34,7 @@
 #include "measure.h"
 #include "runner.h"
 #include "samples.h"
+#include "size.h"
 #include "span.h"
 #include "summary.h"
 #include "tape.h"
@@ -760,6 +761,10 @@ static void set_memory(const struct replay *replay, json_t *out) {
                         jsonfile_integer(beforehand(replay).prealloc_bytes));
 }
 
+static json_t *taken_json(const struct session *session) {
+    return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
+}
+
 static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {
     const struct tape_header *header = replay->tape.header;
     int modelled = replay->session.driver->charge != NULL;
@@ -796,6 +801,8 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
         json_object_set_new(out, "verdict", replay->verdict);
     json_object_set_new(out, "uses", jsonfile_integer(replay->uses));
     json_object_set_new(out, "waits", jsonfile_integer(header->waits));
+    json_object_set_new(out, "device_bytes", jsonfile_integer(replay->session.device_bytes));
+    json_object_set_new(out, "device_taken_bytes", taken_json(&replay->session));
     json_object_set_new(out, "recorded_failures", jsonfile_integer(header->recorded_failures));
     json_object_set_new(out, "streams", jsonfile_integer(header->streams));
     set_memory(replay, out);
@@ -844,7 +851,7 @@ static int open_device(struct replay *replay, struct weir_cli_settings *settings
 static int prepare_device(struct replay *replay) {
     struct session *session = &replay->session;
     const struct weir_driver *driver = session->driver;
-    size_t total = 0, count = replay->tape.header->streams;
+    size_t total = 0, unused, count = replay->tape.header->streams;
 
     if (!check(replay, "cuDeviceTotalMem", driver->cuDeviceTotalMem(&total, session->device)) ||
         !check(replay, "cuDevicePrimaryCtxRetain",
@@ -854,6 +861,8 @@ static int prepare_device(struct replay *replay) {
                driver->cuEventCreate(&session->event, CU_EVENT_DISABLE_TIMING)))
         return 0;
     session->device_bytes = total;
+    if (!check(replay, "cuMemGetInfo", driver->cuMemGetInfo(&session->device_free, &unused)))
+        return 0;
     replay->streams = calloc(count ? count : 1, sizeof *replay->streams);
     if (!replay->streams)
         return fail(replay, "out of host memory");
@@ -1004,10 +1013,11 @@ static json_t *measure_trial(struct replay *replay) {
     } else {
         replay->refused = 1;
     }
-    return json_pack("{s:b,s:o,s:o,s:o}", "served", !replay->refused, "requests",
+    return json_pack("{s:b,s:o,s:o,s:o,s:o}", "served", !replay->refused, "requests",
                      jsonfile_integer(replay->allocs), "reserve_peak_bytes",
                      integer_or_null(last->has_reserve, last->reserve_peak), "device_bytes",
-                     jsonfile_integer(session->device_bytes));
+                     jsonfile_integer(session->device_bytes), "device_taken_bytes",
+                     taken_json(session));
 }
 
 /* Opens, plays, tells.  The result, or NULL with replay->error. */

@@ -109,7 +109,7 @@ static void put_number(FILE *file, uint64_t value) {
 /* "1 stream", "2 streams". */
 static void put_count(FILE *file, uint64_t count, const char *of, const char *behind) {
     put_number(file, count);
-    fprintf(file, " %s%s%s", of, count == 1 ? "" : "s", behind);
+    fprintf(file, " %s%s%s", of, weir__plural(count), behind);
 }
 
 static void put_bytes(FILE *file, uint64_t bytes) {

@@ -267,9 +267,9 @@ void table_trace(FILE *file, const struct tape_header *header) {
     table_spell(header->allocs, allocs, sizeof allocs);
     weir__bytes_show(header->live_peak_bytes, live, sizeof live);
     fprintf(file,
-            "\n%s: %" PRIu64 " iteration%s, %s allocations, %" PRIu64 " stream%s, live peak %s\n",
-            header->name, header->marks, header->marks == 1 ? "" : "s", allocs, header->streams,
-            header->streams == 1 ? "" : "s", live);
+            "\n%s: %" PRIu64 " iteration%s, %s allocation%s, %" PRIu64 " stream%s, live peak %s\n",
+            header->name, header->marks, weir__plural(header->marks), allocs,
+            weir__plural(header->allocs), header->streams, weir__plural(header->streams), live);
 }
 
 static void print_block(FILE *file, const struct contest *contest, size_t trace,

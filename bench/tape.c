@@ -159,9 +159,9 @@ static int mark(struct maker *maker, const weir_trace_event *event, struct tape_
     return 1;
 }
 
-/* The time since the event before belongs to the last operation.  Times may run backwards. */
+/* The time since the event before belongs to the last operation. */
 static void take_time(struct maker *maker, uint64_t now_us) {
-    uint64_t passed = now_us > maker->last_us ? now_us - maker->last_us : 0;
+    uint64_t passed = now_us - maker->last_us;
     uint16_t *gap = maker->header->ops ? &maker->gaps_us[maker->header->ops - 1] : NULL;
 
     maker->last_us = now_us;

@@ -14,6 +14,7 @@
 #include "jsonfile.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
 
 enum { LOG_LINES = 4 };
 
@@ -171,7 +172,8 @@ static void print_program(FILE *file, const struct top *top, const struct top_pr
     if (p->now.allocators == 0)
         fprintf(file, "%7ld nothing is served  %s\n", (long)p->name.pid, p->now.command);
     if (p->now.all > p->now.allocators)
-        fprintf(file, "        and %" PRIu64 " pools more\n", p->now.all - p->now.allocators);
+        fprintf(file, "        and %" PRIu64 " pool%s more\n", p->now.all - p->now.allocators,
+                weir__plural(p->now.all - p->now.allocators));
 }
 
 void top_print(FILE *file, const struct top *top) {
@@ -184,7 +186,7 @@ void top_print(FILE *file, const struct top *top) {
         there += (size_t)top->programs[i]->is_there;
     if (localtime_r(&now, &broken))
         strftime(clock, sizeof clock, "%H:%M:%S", &broken);
-    fprintf(file, "weir top, %s: %zu program%s\n", clock, there, there == 1 ? "" : "s");
+    fprintf(file, "weir top, %s: %zu program%s\n", clock, there, weir__plural(there));
     if (there > 0)
         fprintf(file, "%7s %-8s %-17s %9s %9s %9s %9s %7s %7s %7s  %s\n", "PID", "DEVICE", "ENGINE",
                 "LIMIT", "RESERVE", "IN USE", "IDLE", "REQ/S", "FREE/S", "CACHED", "COMMAND");

@@ -10,6 +10,7 @@
 #include "result.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
 
 /* Of the block that is made for a wait, on the device or the host. */
 #define WAIT_BYTES ((size_t)2 << 20)
@@ -315,8 +316,8 @@ weir_status weir__engine_check_device(struct weir_host *host, weir_stream stream
 __attribute__((cold)) void weir__engine_log_alloc(const struct weir_host *host, size_t bytes,
                                                   weir_status status) {
     if (status == WEIR_E_STREAM && !host->drop_in)
-        weir__log(host->options.log, WEIR_LOG_ERROR, "request for %zu bytes: %s", bytes,
-                  weir_status_message(status));
+        weir__log(host->options.log, WEIR_LOG_ERROR, "request for %zu byte%s: %s", bytes,
+                  weir__plural(bytes), weir_status_message(status));
 }
 
 __attribute__((cold)) void weir__engine_log_free(const struct weir_host *host, CUdeviceptr block,

@@ -38,6 +38,7 @@
 #include "map.h"
 #include "result.h"
 #include "size.h"
+#include "text.h"
 
 #define GAP ((size_t)256) /* keeps the alignment */
 #define BUFFER ((size_t)1 << 20)
@@ -262,11 +263,11 @@ static void report_overrun(struct weir_harden *h, const struct block *b, weir_st
     pthread_mutex_unlock(&h->lock);
     weir__log(
         h->host->options.log, WEIR_LOG_ERROR,
-        "block 0x%llx of %zu bytes, freed on stream 0x%llx: the gap %s it was written to, %zu "
-        "bytes %s",
-        (unsigned long long)address_of(h, b), b->bytes, (unsigned long long)(uintptr_t)stream,
-        is_behind ? "behind" : "before", bytes,
-        is_behind ? "past its end" : "before its beginning");
+        "block 0x%llx of %zu byte%s, freed on stream 0x%llx: the gap %s it was written to, %zu "
+        "byte%s %s",
+        (unsigned long long)address_of(h, b), b->bytes, weir__plural(b->bytes),
+        (unsigned long long)(uintptr_t)stream, is_behind ? "behind" : "before", bytes,
+        weir__plural(bytes), is_behind ? "past its end" : "before its beginning");
 }
 
 static CUresult check_gaps(struct weir_harden *h, const struct block *b, weir_stream stream) {
@@ -383,9 +384,9 @@ static int is_sound(struct weir_harden *h, struct block *b, weir_stream stream) 
         h->late_writes++;
         pthread_mutex_unlock(&h->lock);
         weir__log(h->host->options.log, WEIR_LOG_ERROR,
-                  "block 0x%llx of %zu bytes was written to after it was freed on stream 0x%llx, "
+                  "block 0x%llx of %zu byte%s was written to after it was freed on stream 0x%llx, "
                   "first at offset %lld: it is kept out of use",
-                  (unsigned long long)address_of(h, b), b->bytes,
+                  (unsigned long long)address_of(h, b), b->bytes, weir__plural(b->bytes),
                   (unsigned long long)(uintptr_t)b->stream, (long long)bad - (long long)gap(h));
     } else {
         (void)weir__engine_status(h->host, result);

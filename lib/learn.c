@@ -21,6 +21,7 @@
 #include "allocator_internal.h"
 #include "log.h"
 #include "settings.h"
+#include "text.h"
 
 /* ---- what it is valid for -------------------------------------------------------------------- */
 
@@ -159,8 +160,9 @@ uint64_t weir__learn_target(const struct weir_learn *learn, struct weir_host *ho
     weir__bytes_show(wanted, wanted_text, sizeof wanted_text);
     weir__bytes_show(target, target_text, sizeof target_text);
     weir__log(host->options.log, WEIR_LOG_INFO,
-              "profile %s: %llu runs, the next needs %s: %s is preallocated", learn->path,
-              (unsigned long long)learn->known.merged, wanted_text, target_text);
+              "profile %s: %llu run%s, the next needs %s: %s is preallocated", learn->path,
+              (unsigned long long)learn->known.merged, weir__plural(learn->known.merged),
+              wanted_text, target_text);
     return target;
 }
 

@@ -25,8 +25,8 @@
 #include "result.h"
 #include "text.h"
 
-/* The least a caller's struct can be: weir_options of version 1 ends with `log`. */
-#define SMALLEST_SIZE (offsetof(weir_options, log) + sizeof(int))
+/* The least a caller's struct can be: what version 1 had, before the fields that came since. */
+#define SMALLEST_SIZE offsetof(weir_options, front)
 /* More than any version will need: a size above it was never initialised. */
 #define LARGEST_SIZE ((size_t)65536)
 
@@ -1249,10 +1249,22 @@ static void fill_defaults(weir_options *options) {
 
 /* ---------------------------------------------------------- a caller's struct ---- */
 
+/* Some version of the struct was, or will be, so long: fields are added at its end, so each one's beginning is an end that
+ * it had, and no other place is.  Most fields are a setting's. */
+static int is_size(size_t bytes) {
+    if (bytes >= sizeof(weir_options))
+        return bytes <= LARGEST_SIZE;
+    for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
+        if (rows[i].offset == bytes)
+            return bytes >= SMALLEST_SIZE;
+    return bytes == AT(oom_callback) || bytes == AT(oom_callback_data) ||
+           bytes == AT(headroom_high);
+}
+
 static const char *size_problem(const weir_options *options) {
     if (!options)
         return "options is NULL";
-    if (options->size < SMALLEST_SIZE || options->size > LARGEST_SIZE)
+    if (!is_size(options->size))
         return "options.size is not a size of weir_options: call weir_options_init first";
     return NULL;
 }
@@ -1304,7 +1316,7 @@ weir_status weir__options_take(const weir_options *options, weir_options *out, c
 /* -------------------------------------------------------------------- public ---- */
 
 weir_status weir_options_init_sized(weir_options *options, size_t bytes) {
-    if (!options || bytes < SMALLEST_SIZE || bytes > LARGEST_SIZE)
+    if (!options || !is_size(bytes))
         return weir__without_driver(WEIR_E_INVALID);
     memset(options, 0, bytes);
     options->size = bytes;

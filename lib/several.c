@@ -11,6 +11,7 @@
 #include "log.h"
 #include "result.h"
 #include "settings.h"
+#include "text.h"
 
 /* The driver that the options name, without a device's number.  OK, or why not. */
 static weir_status driver_of(const weir_options *options, const char **name, int *log) {
@@ -71,8 +72,8 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
                      ? weir__without_driver(WEIR_E_INVALID)
                      : weir_allocator_create(&own, &made[i]);
         if (status != WEIR_OK) {
-            weir__log(log, WEIR_LOG_ERROR, "no allocators for %zu devices: %s: %s", count, text,
-                      weir_status_message(status));
+            weir__log(log, WEIR_LOG_ERROR, "no allocator for %zu device%s: %s: %s", count,
+                      weir__plural(count), text, weir_status_message(status));
             destroy(made, i);
         }
     }

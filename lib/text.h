@@ -57,6 +57,11 @@ void weir__factor_spell(double factor, char *text, size_t text_bytes);
 /* A text as messages show it: 'text', without control characters and cut when very long. */
 void weir__quote(const char *text, char *quoted, size_t quoted_bytes);
 
+/* What a word that is counted ends with. */
+static inline const char *weir__plural(uint64_t count) {
+    return count == 1 ? "" : "s";
+}
+
 enum { WEIR_DISTANT = 96 };
 /* Letters to insert, remove or change to make one name of the other, whatever the case; WEIR_DISTANT if one is longer
  * than that.  `a' need not end. */

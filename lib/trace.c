@@ -4,7 +4,7 @@
  * The source fills one buffer; lines are taken out of it in place and parsed by hand, without a
  * copy.  A line must fit into the buffer, comments excepted, of which any length is skipped.  What
  * makes a trace consistent is checked against a map of the live ids, so that whoever replays one
- * need not: an id is live between its a and its f, and the f tells the same bytes.
+ * need not: an id is live between its a and its f, the f tells the same bytes, and time does not run backwards.
  *
  * An error is for good: each later call answers the same.
  *
@@ -20,6 +20,7 @@
 
 #include "map.h"
 #include "result.h"
+#include "text.h"
 
 enum { BUFFER_BYTES = 1 << 17, MESSAGE_BYTES = 320, SHOWN_BYTES = 40 };
 
@@ -32,6 +33,7 @@ struct weir_trace_reader {
     struct weir_map live; /* id + 1 (0 is no key there) -> bytes */
     uint64_t line;        /* of the line taken last */
     uint64_t events;
+    uint64_t last_us;   /* of the event before */
     weir_status status; /* OK until an error */
     int at_end;         /* the source has no more */
     char *next;         /* what is not taken yet: [next, filled) */
@@ -315,11 +317,17 @@ static int take_event(struct cursor *line, weir_trace_event *event) {
     return take_fields(line, event) && take_rest(line);
 }
 
-/* Does the event fit what came before?  Keeps the map of live ids. */
+/* Does the event fit what came before?  Keeps the map of live ids, and the time. */
 static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
     uint64_t key = event->id + 1;
     uintptr_t bytes;
 
+    if (event->time_us < reader->last_us)
+        return refuse(reader,
+                      "time %" PRIu64 " is before %" PRIu64 ", that of the event before; expected "
+                      "events in the order of their times",
+                      event->time_us, reader->last_us);
+    reader->last_us = event->time_us;
     switch (event->operation) {
     case 'a':
         if (weir__map_get(&reader->live, key, NULL))
@@ -334,8 +342,8 @@ static int follow(weir_trace_reader *reader, const weir_trace_event *event) {
             return refuse(reader, "free of id %" PRIu64 ", which is not live", event->id);
         if (bytes != event->bytes)
             return refuse(reader,
-                          "free of id %" PRIu64 " with %" PRIu64 " bytes, allocated with %" PRIu64,
-                          event->id, event->bytes, (uint64_t)bytes);
+                          "free of id %" PRIu64 " with %" PRIu64 " byte%s, allocated with %" PRIu64,
+                          event->id, event->bytes, weir__plural(event->bytes), (uint64_t)bytes);
         return 1;
     case 'u':
         if (!weir__map_get(&reader->live, key, NULL))

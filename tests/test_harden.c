@@ -228,8 +228,8 @@ START_TEST(writes_after_the_free_are_found) {
         MUST_EQ(stats_of(a).late_writes, (uint64_t)found);
         MUST_EQ(stats_of(a).kept_out, kept);
         MUST(lines() >= 1);
-        snprintf(offset, sizeof offset, "0x%llx of %zu bytes was written",
-                 (unsigned long long)(uintptr_t)bad[i], sizes[i]);
+        snprintf(offset, sizeof offset, "0x%llx of %zu byte%s was written",
+                 (unsigned long long)(uintptr_t)bad[i], sizes[i], sizes[i] == 1 ? "" : "s");
         ck_assert_msg(strstr(logged, offset) != NULL, "%s", logged);
         snprintf(offset, sizeof offset, "first at offset %zu:", at);
         ck_assert_msg(strstr(logged, offset) != NULL, "%s", logged);
@@ -491,7 +491,7 @@ START_TEST(overruns_are_found) {
         const char *text;
     } faults[] = {{0, 1, "the gap behind it was written to, 0 bytes past its end"},
                   {0, 256, "the gap behind it was written to, 255 bytes past its end"},
-                  {1, 1, "the gap before it was written to, 1 bytes before its beginning"},
+                  {1, 1, "the gap before it was written to, 1 byte before its beginning"},
                   {1, 256, "the gap before it was written to, 256 bytes before its beginning"}};
     enum { FAULTS = sizeof faults / sizeof faults[0] };
     uint64_t found = 0, harden = _i % 2 ? GUARD : GUARD | POISON;
@@ -512,8 +512,8 @@ START_TEST(overruns_are_found) {
         found++;
         MUST_EQ(stats_of(a).overruns, found);
         expect_lines(__LINE__, 1);
-        snprintf(where, sizeof where, "block 0x%llx of %zu bytes",
-                 (unsigned long long)(uintptr_t)block, bytes);
+        snprintf(where, sizeof where, "block 0x%llx of %zu byte%s,",
+                 (unsigned long long)(uintptr_t)block, bytes, bytes == 1 ? "" : "s");
         ck_assert_msg(strstr(logged, where) && strstr(logged, faults[i / SIZES].text), "%s",
                       logged);
         block = take(bytes, A); /* whole again */

@@ -941,16 +941,23 @@ START_TEST(test_init) {
     } room;
 
     memset(&room, 0xaa, sizeof room);
-    ck_assert_int_eq(weir_options_init_sized(&room.options, 200), WEIR_OK);
-    ck_assert_uint_eq(room.options.size, 200);
-    for (size_t i = sizeof room.options.size; i < 200; i++)
+    ck_assert_int_eq(weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback)),
+                     WEIR_OK);
+    ck_assert_int_eq(
+        weir_options_init_sized(&room.options, offsetof(weir_options, oom_callback_data)), WEIR_OK);
+    memset(&room, 0xaa, sizeof room);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 208), WEIR_OK);
+    ck_assert_uint_eq(room.options.size, 208);
+    for (size_t i = sizeof room.options.size; i < 208; i++)
         ck_assert_uint_eq(room.bytes[i], 0);
-    ck_assert_uint_eq(room.bytes[200], 0xaa);
+    ck_assert_uint_eq(room.bytes[208], 0xaa);
     ck_assert_int_eq(weir_options_init_sized(NULL, sizeof options), WEIR_E_INVALID);
     ck_assert_int_eq(weir_options_init_sized(&room.options, 135), WEIR_E_INVALID);
+    ck_assert_int_eq(weir_options_init_sized(&room.options, 200),
+                     WEIR_E_INVALID); /* half an amount */
     ck_assert_int_eq(weir_options_init_sized(&room.options, 0), WEIR_E_INVALID);
     ck_assert_int_eq(weir_options_init_sized(&room.options, SIZE_MAX), WEIR_E_INVALID);
-    ck_assert_uint_eq(room.options.size, 200);
+    ck_assert_uint_eq(room.options.size, 208);
 }
 END_TEST
 
@@ -1002,7 +1009,7 @@ START_TEST(test_older_caller) {
 END_TEST
 
 START_TEST(test_bad_size) {
-    static const size_t sizes[] = {0, 1, 8, 135, 65537, SIZE_MAX};
+    static const size_t sizes[] = {0, 1, 8, 132, 135, 138, 152, 172, 300, 311, 65537, SIZE_MAX};
     weir_options completed = {.size = 77};
 
     for (size_t i = 0; i < COUNT(sizes); i++) {

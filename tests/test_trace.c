@@ -261,6 +261,8 @@ static const struct {
     {"0 a 1 1.5 0\n", "line 1: bytes \"1.5\" is not a whole number"},
     {"0 a 1 +8 0\n", "line 1: bytes \"+8\" is not a whole number"},
     {"-1 a 1 8 0\n", "line 1: time \"-1\" is negative"},
+    {"7 a 1 8 0\n7 m a\n# 3\n5 f 1 8 0\n", "line 4: time 5 is before 7, that of the event before; "
+                                           "expected events in the order of their times"},
     {"0 a -1 8 0\n", "line 1: id \"-1\" is negative"},
     {"0 a 1 8 -1\n", "line 1: stream \"-1\" is negative"},
     {"0 w 1 x\n", "line 1: on_stream \"x\" is not a whole number"},
@@ -460,9 +462,11 @@ START_TEST(test_many_lines) {
     ck_assert_ptr_nonnull(trace);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < LIVE; i++)
-            used += (size_t)snprintf(trace + used, room - used, "%d a %d %d 0\n", i, i, i * 512);
+            used +=
+                (size_t)snprintf(trace + used, room - used, "%d a %d %d 0\n", round, i, i * 512);
         for (int i = LIVE - 1; i >= 0; i--)
-            used += (size_t)snprintf(trace + used, room - used, "%d f %d %d 0\n", i, i, i * 512);
+            used +=
+                (size_t)snprintf(trace + used, room - used, "%d f %d %d 0\n", round, i, i * 512);
     }
     text = (struct text){trace, used, 1u << 16};
     reader = reader_over(&text);

@@ -172,7 +172,8 @@ typedef struct weir_oom {
 typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".
- * New fields are added at the end.  The library copies what it needs: pointers in here need only
+ * New fields are added at the end.  A `size` that no version had, as one that ends within a field, is
+ * E_INVALID to whoever takes the struct, and nothing of it is read.  The library copies what it needs: pointers in here need only
  * live until the call returns, but growth_context and oom_callback_data until the allocator is
  * destroyed. */
 typedef struct weir_options {
@@ -354,7 +355,8 @@ typedef struct weir_options {
 } weir_options;
 
 /* Sets every field to default and `size` to sizeof(weir_options) as the caller sees it.  `bytes` is
- * sizeof(weir_options); use the macro.  Never blocks.  E_INVALID: NULL, or smaller than version 1. */
+ * sizeof(weir_options); use the macro.  Never blocks.  E_INVALID: NULL, or a size
+ * that no version had: less than version 1, or with an end within a field. */
 WEIR_API weir_status weir_options_init_sized(weir_options *options, size_t bytes);
 #define weir_options_init(options) weir_options_init_sized((options), sizeof(weir_options))
 

@@ -2,7 +2,8 @@
 /* weir/trace.h: reading allocation traces, version 1.
  *
  * Text, one event a line; fields are separated by blanks or tabs; a line that starts with '#' is a
- * comment, and the first may be "# weir-trace 1".  Times are microseconds since the start:
+ * comment, and the first may be "# weir-trace 1".  Times are microseconds since the start, none before that of
+ * the line above:
  *     t_us a id bytes stream       allocate
  *     t_us f id bytes stream       free
  *     t_us u id stream             another stream uses the block
@@ -60,10 +61,10 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_trace_reader_create(weir_trace_sourc
 WEIR_API void weir_trace_reader_destroy(weir_trace_reader *reader); /* NULL is fine */
 
 /* The next event, checked: OK and operation 0 at the end.
- * E_PARSE: the line is wrong (malformed, unknown operation, negative or overflowing number, free or
- * use of an id that is not live, an id allocated twice, a free whose size differs, a last line
- * without its newline: a truncated file, a trace without any event) or the source failed;
- * weir_trace_message tells line and reason.
+ * E_PARSE: the line is wrong (malformed, unknown operation, negative or overflowing number, a time before
+ * that of the event before it, free or use of an id that is not live, an id allocated twice, a free whose
+ * size differs, a last line without its newline: a truncated file, a trace without any event) or the source
+ * failed; weir_trace_message tells line and reason.
  * E_INVALID, E_HOST_MEMORY.  After E_PARSE or E_HOST_MEMORY nothing more is read: every later call
  * answers the same again, and the message stays.  One thread at a time. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_trace_next(weir_trace_reader *reader,

@@ -19,19 +19,27 @@
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-enum { MOST_LINES = 20, LINE_BYTES = 512 };
+enum { LINE_BYTES = 512 };
 
-/* In one write, so that lines of several threads do not mix. */
-static void tell(atomic_int *told, const char *text) {
+#define STATUS_FITS(name, value, message) _Static_assert(-(value) < 32, "a bit for each status");
+WEIR_STATUSES(STATUS_FITS)
+#undef STATUS_FITS
+
+static int is_refusal(weir_status status) {
+    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
+}
+
+/* A framework asks again and again, and its program reads one line: of a kind, which `told' belongs to, each status is
+ * told once.  In one write, so that lines of several threads do not mix. */
+static void tell(atomic_uint *told, weir_status status, const char *text) {
+    unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
-    int count = atomic_fetch_add_explicit(told, 1, memory_order_relaxed), length;
+    int length;
 
-    if (count >= MOST_LINES) {
-        atomic_store_explicit(told, MOST_LINES, memory_order_relaxed);
+    if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
         return;
-    }
-    length = snprintf(line, sizeof line, "weir: error: %s%s\n", text,
-                      count == MOST_LINES - 1 ? " (no more of these lines)" : "");
+    length = snprintf(line, sizeof line, "weir: error: %s (of more like it nothing is told%s)\n",
+                      text, is_refusal(status) ? "; WEIR_VERDICT=stderr tells why" : "");
     if (length >= (int)sizeof line)
         length = (int)sizeof line - 1;
     if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
@@ -57,8 +65,7 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
     weir_refusal r = {.size = sizeof r};
     char limit[48] = "none", device[48] = "unknown", part[32];
 
-    if ((status != WEIR_E_NO_MEMORY && status != WEIR_E_LIMIT) ||
-        weir_last_refusal(&r) != WEIR_OK || r.asked != bytes) {
+    if (!is_refusal(status) || weir_last_refusal(&r) != WEIR_OK || r.asked != bytes) {
         snprintf(text, text_bytes, "%s: %zu bytes (%.1f MiB) refused: %s%s", who, bytes, mib(bytes),
                  weir_status_message(status), driver_part(part, sizeof part));
         return;
@@ -76,41 +83,41 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
 }
 
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
-    static atomic_int told;
+    static atomic_uint told;
     char text[LINE_BYTES];
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
-    tell(&told, text);
+    tell(&told, status, text);
 }
 
-static void tell_of_block(atomic_int *told, const char *who, const char *what, const void *block,
+static void tell_of_block(atomic_uint *told, const char *who, const char *what, const void *block,
                           weir_status status) {
     char text[LINE_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s of %p refused: %s%s", who, what, block,
              weir_status_message(status), driver_part(part, sizeof part));
-    tell(told, text);
+    tell(told, status, text);
 }
 
 static void tell_free(const char *who, const void *block, weir_status status) {
-    static atomic_int told;
+    static atomic_uint told;
 
     tell_of_block(&told, who, "free", block, status);
 }
 
 void weir__adapter_lost_use(const char *who, const void *block, weir_status status) {
-    static atomic_int told;
+    static atomic_uint told;
 
     tell_of_block(&told, who, "use", block, status);
 }
 
 void weir__adapter_failed(const char *who, weir_status status) {
-    static atomic_int told;
+    static atomic_uint told;
     char text[LINE_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
              driver_part(part, sizeof part));
-    tell(&told, text);
+    tell(&told, status, text);
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@
 /* What a refused request of so many bytes should be told as, without a newline. */
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status);
-/* That, as a line on standard error. */
+/* That, as a line on standard error; of the same status the first. */
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status);
 
 /* A use that could not be noted, likewise. */

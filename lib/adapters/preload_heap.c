@@ -29,6 +29,7 @@
 #include "log.h"
 #include "map.h"
 #include "pprof.h"
+#include "text.h"
 
 enum { DEPTH = 64, BUCKETS = 4096, SIGNAL = SIGUSR2 };
 
@@ -228,10 +229,10 @@ static struct weir_pprof_sample *read_samples(size_t *samples, char *remark, siz
     *samples = copy(to);
     snprintf(
         remark, remark_bytes,
-        "weir %s: device memory of process %ld; %llu bytes live, %llu at the peak, %llu blocks "
+        "weir %s: device memory of process %ld; %llu byte%s live, %llu at the peak, %llu block%s "
         "not noted for want of host memory",
-        weir_version(), (long)getpid(), (unsigned long long)live, (unsigned long long)peak,
-        (unsigned long long)missed);
+        weir_version(), (long)getpid(), (unsigned long long)live, weir__plural(live),
+        (unsigned long long)peak, (unsigned long long)missed, weir__plural(missed));
     pthread_mutex_unlock(&lock);
     return to;
 }

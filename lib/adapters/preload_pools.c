@@ -277,9 +277,9 @@ static struct weir_served *make(int device, size_t most, int *state) {
     if (place == known)
         atomic_store_explicit(&weir__served_count, known + 1, memory_order_release);
     if (known == 0) {
-        weir__report_due();
         weir__show_begin();
         weir__trace_begin();
+        weir__report_due();
     }
     return s;
 

@@ -5,6 +5,10 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
+ * Who ends by _exit runs no such function, so that call is exported here, in front of libc's.  It may come from the handler
+ * of a signal, in the midst of anything, so all that it does is to post what a thread waits for that is there already,
+ * where there is something to tell, and to wait for that a while.
+ *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
  * seconds, and ten for profiles (--profile).  What is not there by then is said to be missing.
@@ -21,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,6 +37,7 @@
 enum {
     FIGURES_S = 2, /* that they are waited for */
     PROFILES_S = 10,
+    REPORT_S = FIGURES_S + PROFILES_S + 3, /* what _exit waits for all of it */
     TEXT_BYTES = 400,
     LINE_BYTES = 524288,
     FIGURES_BYTES = 65536, /* of them, for what is no event */
@@ -295,14 +301,15 @@ static void report_text(void) {
             continue;
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
-            "process %ld (%s): %s, %s, engine %s: %llu requests served, %llu of them from caches, "
-            "%llu frees; at most "
-            "%.1f MiB requested, %.1f MiB reserved; %llu growth steps in %.3f ms",
+            "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from caches, "
+            "%llu free%s; at most "
+            "%.1f MiB requested, %.1f MiB reserved; %llu growth step%s in %.3f ms",
             process, program_invocation_short_name, s->device_text,
             s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine, (unsigned long long)f->allocs,
-            (unsigned long long)f->front_hits, (unsigned long long)f->frees,
-            mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
-            (unsigned long long)f->growths, (double)f->stall_ns / 1e6);
+            weir__plural(f->allocs), (unsigned long long)f->front_hits,
+            (unsigned long long)f->frees, weir__plural(f->frees), mebibytes(f->requested_peak),
+            mebibytes(f->reserve_peak), (unsigned long long)f->growths, weir__plural(f->growths),
+            (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
@@ -404,30 +411,72 @@ static void gather_in_time(int wants_figures) {
 }
 
 static pid_t served_process;
+static atomic_int has_begun;
+static sem_t is_ending, has_told; /* of who ends by _exit */
+static int has_teller;            /* who waits for that */
+
+static const char *file_of(const char *variable) {
+    const char *path = getenv(variable);
+
+    return path && *path ? path : NULL;
+}
 
 /* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
 static void report(void) {
-    const char *path = getenv("WEIR_RUN_JSON");
-    int has_path = path && *path, has_text = weir__run_switch("WEIR_RUN_STATS", 0);
+    const char *path = file_of("WEIR_RUN_JSON");
+    int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
-    if (weir__drop_in_forked() || getpid() != served_process)
+    if (weir__drop_in_forked() || getpid() != served_process || atomic_exchange(&has_begun, 1))
         return;
     weir__inside++;
-    gather_in_time(has_path || has_text);
+    gather_in_time(path || has_text);
     weir__trace_end();
     weir__show_end();
     weir__heap_write();
     if (has_text)
         report_text();
-    if (has_path)
+    if (path)
         report_json(path);
     weir__inside--;
+}
+
+static void *tell_at_end(void *unused) {
+    while (sem_wait(&is_ending) != 0)
+        ;
+    report();
+    (void)sem_post(&has_told);
+    return unused;
 }
 
 void weir__report_due(void) {
     served_process = getpid();
     (void)atexit(report);
     weir__heap_start();
+    has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || file_of("WEIR_RUN_JSON") ||
+                  weir__trace_is_on() || weir__heap_on || any_learns()) &&
+                 sem_init(&is_ending, 0, 0) == 0 && sem_init(&has_told, 0, 0) == 0 &&
+                 weir__start_thread(tell_at_end, "weir-exit") == 0;
+}
+
+/* By their names at link time: <unistd.h> may have macros of the names. */
+__attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
+__attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
+
+/* Not in a child, of vfork either, which has all of this process's memory. */
+void weir__exit(int status) {
+    if (has_teller && getpid() == served_process && !atomic_load(&has_begun)) {
+        (void)sem_post(&is_ending);
+        if (!comes(&has_told, REPORT_S))
+            weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                      "process %ld ends by _exit without what was to be written of it within %d s",
+                      (long)getpid(), REPORT_S);
+    }
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
+void weir__exit_too(int status) {
+    weir__exit(status);
 }
 
 /* ---- the process --------------------------------------------------------------------------------- */
@@ -490,8 +539,9 @@ static __attribute__((destructor)) void end(void) {
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
-            at += snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu times)", at ? "," : "",
-                           unserved_names[i], unserved(i));
+            at +=
+                snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
+                         unserved_names[i], unserved(i), weir__plural(unserved(i)));
     if (at > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "

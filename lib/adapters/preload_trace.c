@@ -31,6 +31,7 @@
 #include "drop_in.h"
 #include "log.h"
 #include "show.h"
+#include "text.h"
 #include "timeline.h"
 #include "who.h"
 
@@ -239,8 +240,8 @@ void weir__trace_end(void) {
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR, "trace events cannot be written to %s: %s", path,
                   strerror(errno));
     else if (missing > 0)
-        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu steps are missing", path,
-                  (unsigned long long)missing);
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu step%s missing", path,
+                  (unsigned long long)missing, missing == 1 ? " is" : "s are");
     if (path[0] && weir__served_known() > MOST)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
                   MOST);

@@ -64,5 +64,5 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[2], "reset") == 0)
         CU(reset.reset(0));
     puts("it hangs");
-    return 0;
+    return victim_status(argc, argv);
 }
