@@ -247,8 +247,8 @@ static int has_ending(const struct weir_ledger *l, int file, int number) {
     return read_slot(file, number, &left) && is_ending(l, &left.entry);
 }
 
-/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once it is
- * known that others have the rest: what stands there is to be known. */
+/* A slot; -1 and errno, which is EAGAIN where the file is being removed.  Those of who is ending come last, once each
+ * of the rest was seen taken, one after another: what stands there is to be known. */
 static int claim(const struct weir_ledger *l, int file) {
     static const struct slot nothing;
 
