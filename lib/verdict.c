@@ -186,6 +186,7 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
     *at_rest = 0;
     v->limit = a->host.limit;
+    v->limit_is_set = atomic_load(&a->asked) < a->most;
     v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share);
     v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
@@ -253,7 +254,9 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t growth = weir__size_less(v->limit, v->reserve);
-    uint64_t room = weir__size_smaller(free_bytes, growth), had = v->idle + room;
+    /* For more than the limit what is idle serves only as it lies. */
+    uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
+    uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
@@ -263,9 +266,9 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_VERDICT_PENDING;
-    if (had >= need && v->idle > 0)
+    if (had >= need && idle > 0)
         return WEIR_VERDICT_FRAGMENTED;
-    if (v->limit != UINT64_MAX && v->idle + growth < need &&
+    if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, lack_of(a, v));
@@ -322,6 +325,14 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
     return round_up((is_room ? v->reserve : v->in_use) + need, UNIT);
 }
 
+/* Who set the limit is told to set it: the program has more than the options' only beside those. */
+static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
+    if (v->limit_is_set)
+        v->set_limit = limit;
+    if (!v->limit_is_set || a->most < limit)
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+}
+
 /* What others may be left at most for that limit, and the limit, where it is too low as well. */
 static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     uint64_t limit = limit_that_does(a, v);
@@ -329,14 +340,14 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
 
     advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
     if (atomic_load(&a->host.own_limit) < limit)
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+        advise_limit(a, v, limit);
 }
 
 static void advise_more(const weir_allocator *a, weir_verdict *v) {
     if (v->leave > 0)
         advise_leaving(a, v);
     else
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
+        advise_limit(a, v, limit_that_does(a, v));
 }
 
 /* Longer by half as much again, and a second at least. */

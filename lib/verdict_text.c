@@ -78,7 +78,10 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     const weir_amount share = {.value = v->weight, .kind = WEIR_AMOUNT_SHARE};
     char spelled[WEIR_SPELL_BYTES];
 
-    if (v->leave > 0) {
+    if (v->limit_is_set && v->leave == 0) {
+        put(out, "the program's own limit of %s, of which %s is in use", SHOW(v->limit),
+            SHOW(v->in_use));
+    } else if (v->leave > 0) {
         put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
             SHOW(v->limit));
     } else if (v->is_share) {
@@ -205,22 +208,26 @@ static int are_siblings(const weir_verdict *v) {
 }
 
 static void put_settings(struct out *out, const weir_verdict *v) {
-    put(out, "  try first  ");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
             bound_of(v->settings[i].name));
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
             v->settings[i].value);
-    if (v->settings[0].name)
-        put(out, "\n");
-    else if (v->cause == WEIR_VERDICT_NONE)
+    put(out, "\n");
+}
+
+/* What is no setting. */
+static void put_other_advice(struct out *out, const weir_verdict *v) {
+    if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
     else if (v->cause == WEIR_VERDICT_RESERVE)
         put(out,
             " to trim before the capture (weir_trim: what is wholly idle),\n"
-            "              or a %s --limit\n",
-            v->status == WEIR_E_LIMIT ? "larger" : "smaller --prealloc or");
+            "              or a %s\n",
+            v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
+            : v->limit_is_set         ? "larger limit (weir_set_limit)"
+                                      : "larger --limit");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
@@ -231,6 +238,21 @@ static void put_settings(struct out *out, const weir_verdict *v) {
                  "              no setting makes room\n");
     else
         put(out, " to need less: no setting makes room\n");
+}
+
+static void put_advice(struct out *out, const weir_verdict *v) {
+    char limit[WEIR_SPELL_BYTES];
+
+    put(out, "  try first  ");
+    if (v->set_limit > 0) {
+        weir__bytes_spell(v->set_limit, limit, sizeof limit);
+        put(out, " weir_set_limit with %s (estimate: at least)%s", limit,
+            v->settings[0].name ? "\n             " : "\n");
+    }
+    if (v->settings[0].name)
+        put_settings(out, v);
+    else if (v->set_limit == 0)
+        put_other_advice(out, v);
 }
 
 static void put_text(struct out *out, const weir_verdict *v) {
@@ -246,7 +268,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
         (unsigned long long)(v->waited_ns / 1000000),
         (unsigned long long)(v->waited_ns / 100000 % 10));
     put_groups(out, v);
-    put_settings(out, v);
+    put_advice(out, v);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -285,6 +307,7 @@ static void put_lists(struct out *out, const weir_verdict *v) {
         put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
             v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
     put(out, "]");
+    put_number(out, "set_limit", id(v->set_limit));
 }
 
 static void put_json(struct out *out, const weir_verdict *v) {
@@ -297,6 +320,7 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put_number(out, "waited_ns", v->waited_ns);
     put_number(out, "largest", v->largest);
     put_number(out, "limit", v->limit);
+    put(out, ",\"limit_is_set\":%s", v->limit_is_set ? "true" : "false");
     put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
     put_number(out, "leave", v->leave);
     put_number(out, "reserve", v->reserve);

@@ -353,15 +353,124 @@ START_TEST(on_the_default_stream) {
 }
 END_TEST
 
+static void expect_words(const weir_verdict *v, int format, const char *words) {
+    char text[4096];
+
+    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
+    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
+}
+
+/* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
+static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
+    weir_verdict v = REFUSED(LIMIT, bytes, A);
+
+    MUST_EQ(v.limit_is_set, 1);
+    MUST_LE(bytes, v.set_limit);
+    MUST_EQ(v.leave, 0);
+    MUST_EQ(v.is_share, 0);
+    if (also)
+        expect_setting(&v, 0, also, NULL);
+    else
+        expect_none(&v);
+    MUST(v.settings[1].name == NULL);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: the program's own limit of ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   weir_set_limit with ");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"limit_is_set\":true,");
+    return v;
+}
+
 /* A limit as it is now counts, not as it was. */
 START_TEST(a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
+    weir_verdict v;
 
     if (is(_i, KIND_FIXED))
         return;
     make(&options);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    MUST_EQ(REFUSED(LIMIT, 200 * MIB, A).limit, 128 * MIB);
+    v = refused_by_the_program(200 * MIB, NULL);
+    MUST_EQ(v.limit, 128 * MIB);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
+    MUST_EQ(REFUSED(TOO_LARGE, 5 * GIB, A).limit_is_set, 0);
+    end();
+}
+END_TEST
+
+/* That of the options is a little higher: both forbid it. */
+START_TEST(a_limit_that_was_set_below_another) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    (void)refused_by_the_program(200 * MIB, NULL);
+    v = refused_by_the_program(300 * MIB, "limit");
+    OK(weir_set_limit(a,
+                      bytes_amount(v.set_limit))); /* which is no more than that of the options */
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.limit_is_set, 0);
+    MUST_EQ(v.set_limit, 0);
+    make_as_told(&options, &v);
+    OK(weir_set_limit(a, bytes_amount(v.limit)));
+    v = refused_by_the_program(300 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(300 * MIB, A);
+    end();
+}
+END_TEST
+
+/* What is left to others does not stand against it, as long as it leaves as much. */
+START_TEST(a_limit_that_was_set_beside_what_is_left) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3584 * MIB);
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
+    v = refused_by_the_program(200 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(100 * MIB)));
+    v = refused_by_the_program(100 * MIB, NULL); /* more is in use than that */
+    MUST_LE(v.limit, 100 * MIB);
+    end();
+    options.leave = bytes_amount(3968 * MIB);
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    v = REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
+    MUST_EQ(v.leave, 3968 * MIB);
+    expect_setting(&v, 0, "leave", NULL);
+    MUST(v.settings[1].name == NULL);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: --leave keeps ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "weir_set_limit with 512MiB (estimate: at least)\n              --leave ");
+    make_as_told(&options, &v);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(512 * MIB, A);
+    end();
+}
+END_TEST
+
+/* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
+ * packing. */
+START_TEST(more_than_a_limit_that_was_set_later) {
+    weir_options options = options_for(_i, 0);
+
+    if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
+        return; /* which has no growth, or puts pieces together */
+    make(&options);
+    for (int i = 0; i < 8; i++)
+        take(40 * MIB, A);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    (void)refused_by_the_program(144 * MIB, NULL);
     end();
 }
 END_TEST
@@ -379,9 +488,10 @@ START_TEST(a_limit_that_was_a_share) {
     MUST_EQ(v.is_share, 1);
     MUST_EQ(v.weight, 2000000);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    v = REFUSED(LIMIT, 200 * MIB, A);
-    MUST_EQ(v.is_share, 0);
+    v = refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.weight, 0);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
     end();
 }
 END_TEST
@@ -560,6 +670,12 @@ START_TEST(no_limit_would_do) {
     v = verdict_of_refusal(110 * MIB);
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     expect_setting(&v, 0, "limit", NULL);
+    MUST_EQ(v.set_limit, 0);
+    OK(weir_set_limit(a, bytes_amount(249 * MIB)));
+    v = verdict_of_refusal(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_setting(&v, 0, "limit", NULL);
+    MUST_LE(300 * MIB, v.set_limit);
     end();
 }
 END_TEST
@@ -1650,7 +1766,7 @@ END_TEST
 
 /* Nor what the caches' regions have idle within a limit that the driver does not know. */
 START_TEST(a_graph_beside_reserve_and_a_limit) {
-    weir_options options = options_for(_i, 512 * MIB);
+    weir_options options = options_for(_i, GIB);
     weir_verdict v;
     void *node;
 
@@ -1662,7 +1778,7 @@ START_TEST(a_graph_beside_reserve_and_a_limit) {
     give(1, 1, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(480 * MIB)));
-    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger --limit\n");
+    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger limit (weir_set_limit)\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -1721,13 +1837,6 @@ START_TEST(a_place_that_cannot_be_is_said) {
 }
 END_TEST
 
-static void expect_words(const weir_verdict *v, int format, const char *words) {
-    char text[4096];
-
-    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
-    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
-}
-
 START_TEST(each_cause_has_a_sentence) {
     weir_verdict v = some;
 
@@ -1747,6 +1856,21 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, ": limit share:1.5 is 1GiB now, of which ");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"share\":1500000,");
     v.is_share = v.weight = 0;
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"limit_is_set\":false,");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"set_limit\":null");
+    v.limit_is_set = 1;
+    v.set_limit = (uint64_t)5 << 28;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": the program's own limit of 1GiB, of which ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "try first   weir_set_limit with 1280MiB (estimate: at least)\n");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"try\":[],\"set_limit\":1342177280}");
+    v.set_limit = 0;
+    v.cause = WEIR_VERDICT_RESERVE;
+    v.status = WEIR_E_LIMIT;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger limit (weir_set_limit)\n");
+    v.limit_is_set = 0;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger --limit\n");
+    v.status = WEIR_E_NO_MEMORY;
     v.cause = WEIR_VERDICT_OTHERS;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
     v.others = 1 << 20;
@@ -1879,6 +2003,9 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_set_below_another, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_set_beside_what_is_left, 0, WORLDS);
+    tcase_add_loop_test(tests, more_than_a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);

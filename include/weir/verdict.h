@@ -20,7 +20,8 @@ extern "C" {
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
     X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
-    X(LIMIT, "limit")           /* the limit forbids it, or `leave`, which lowers it */            \
+    X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; of a request \
+                                 * for more than the limit also what is idle in pieces */     \
     X(GRAPHS, "graphs")   /* the device is full, and graphs have most of what is not weir's */     \
     X(OTHERS, "others")   /* the device is full of what is not this allocator's */                 \
     X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
@@ -104,6 +105,10 @@ typedef struct weir_verdict {
     uint64_t holder_pid;
     uint64_t holder_reserve; /* what it has, and */
     uint64_t holder_idle;    /* what of that it could give back; both as it said last */
+    uint64_t limit_is_set;   /* 1: `limit` is less than options.limit by weir_set_limit */
+    /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
+     * any, which forbid it as well.  0: it is not what forbids the request. */
+    uint64_t set_limit;
 } weir_verdict;
 
 /* How weir_verdict_text writes. */
