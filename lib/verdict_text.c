@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "settings.h"
 #include "text.h"
 #include "verdict.h"
@@ -362,12 +363,29 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
 
 /* ---- told ------------------------------------------------------------------------------------ */
 
-static void write_all(int file, const char *text, size_t length) {
-    ssize_t written;
+/* 0, or why it is not all there. */
+static int write_all(int file, const char *text, size_t length) {
+    while (length > 0) {
+        ssize_t written = write(file, text, length);
 
-    do
-        written = write(file, text, length);
-    while (written < 0 && errno == EINTR);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        if (written > 0) {
+            text += written;
+            length -= (size_t)written;
+        }
+    }
+    return 0;
+}
+
+static int add_to_file(const char *name, const char *text, size_t length) {
+    int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
+
+    if (file < 0)
+        return errno;
+    problem = write_all(file, text, length);
+    (void)close(file);
+    return problem;
 }
 
 int weir__verdict_problem(const char *to) {
@@ -391,7 +409,7 @@ int weir__verdict_problem(const char *to) {
 
 void weir__verdict_tell(const weir_verdict *v, const char *to) {
     size_t length = strlen(to), written;
-    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, file;
+    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
     char screen[SCREEN_BYTES];
 
     written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
@@ -400,13 +418,11 @@ void weir__verdict_tell(const weir_verdict *v, const char *to) {
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
-    if (strcmp(to, "stderr") == 0) {
-        write_all(STDERR_FILENO, screen, written);
-    } else {
-        file = open(to, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        write_all(file < 0 ? STDERR_FILENO : file, screen, written);
-        if (file >= 0)
-            (void)close(file);
-    }
+    problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
+    if (problem > 0) /* who wants it there sees it here, whatever the log is */
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "verdict '%s': %s: a refusal is told here instead", to, strerror(problem));
+    if (problem != 0)
+        (void)write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;
 }

@@ -11,9 +11,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -1972,7 +1974,12 @@ START_TEST(where_it_is_told) {
         ANSWERS(i == 2, deny_none());
 #endif
         MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
-        expect_file(said, "weir: ", '\n');
+        expect_file(
+            said,
+            i == 1 ? "weir: warning: verdict '/nonexistent/file': No such file or directory: a "
+                     "refusal is told here instead\nweir: "
+                   : "weir: ",
+            '\n');
     }
 #ifdef CAN_DENY
     deny("write", 1, 0, EIO); /* it is lost, then */
@@ -1988,6 +1995,35 @@ START_TEST(where_it_is_told) {
     MUST_EQ(weir__verdict_problem("/dev/null"), 0);
     weir__verdict_tell(&some, "abcd"); /* a name that is shorter than an ending */
     expect_file("abcd", "weir: ", '\n');
+}
+END_TEST
+
+/* What a file does not take, or no more than the beginning of, is told all the same, and why it is not there. */
+START_TEST(where_there_is_no_space) {
+    char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
+    const char *to[] = {"/dev/full", path};
+    int error = dup(STDERR_FILENO), file = mkstemp(path), ends[2];
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    struct rlimit least = {.rlim_cur = 100}, limit;
+    ssize_t bytes;
+
+    MUST(file >= 0 && close(file) == 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    least.rlim_max = limit.rlim_max;
+    for (int i = 0; i < 2; i++) {
+        MUST(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+        MUST(setrlimit(RLIMIT_FSIZE, &least) == 0);
+        weir__verdict_tell(&some, to[i]);
+        MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(ends[1]) == 0);
+        bytes = read(ends[0], said, sizeof said - 1);
+        MUST(bytes > 0 && close(ends[0]) == 0);
+        said[bytes] = '\0';
+        snprintf(expected, sizeof expected,
+                 "weir: warning: verdict '%s': %s: a refusal is told here instead\nweir: ", to[i],
+                 strerror(i ? EFBIG : ENOSPC));
+        MUST(strncmp(said, expected, strlen(expected)) == 0 && said[bytes - 1] == '\n');
+    }
+    MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);
 }
 END_TEST
 
@@ -2062,5 +2098,6 @@ int main(void) {
     tcase_add_test(tests, each_cause_has_a_sentence);
     tcase_add_test(tests, lists_as_words);
     tcase_add_test(tests, where_it_is_told);
+    tcase_add_test(tests, where_there_is_no_space);
     return run_suite(suite, CK_FORK_GETENV);
 }
