@@ -395,14 +395,14 @@ static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks
     } else if (has.heard.reserve > v->device_total / OTHERS_PART) {
         v->holder_pid = has.heard.pid;
         v->holder_reserve = has.heard.reserve;
-        v->holder_idle = has.heard.idle;
+        v->holder_could_give = has.heard.idle;
     }
 }
 
 /* Who has most was not asked for it, since no wait is wanted. */
 static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
     return a->host.options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
-           v->holder_idle >= lack_of(a, v);
+           v->holder_could_give >= lack_of(a, v);
 }
 
 /* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */

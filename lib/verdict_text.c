@@ -140,8 +140,8 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
     else if (v->holder_pid != 0)
-        put(out, "              process %llu has %s of it, %s idle\n",
-            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_idle));
+        put(out, "              process %llu has %s of it, %s of which it could give\n",
+            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
 /* What makes room, if it is no setting. */
@@ -340,7 +340,7 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
     put_number(out, "holder_pid", id(v->holder_pid));
     put_number(out, "holder_reserve", v->holder_reserve);
-    put_number(out, "holder_idle", v->holder_idle);
+    put_number(out, "holder_could_give", v->holder_could_give);
     put_lists(out, v);
     put(out, "}");
 }

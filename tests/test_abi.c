@@ -245,7 +245,7 @@ FIELD(weir_verdict, is_share, 592, 8);
 FIELD(weir_verdict, weight, 600, 8);
 FIELD(weir_verdict, holder_pid, 608, 8);
 FIELD(weir_verdict, holder_reserve, 616, 8);
-FIELD(weir_verdict, holder_idle, 624, 8);
+FIELD(weir_verdict, holder_could_give, 624, 8);
 FIELD(weir_verdict, limit_is_set, 632, 8);
 FIELD(weir_verdict, set_limit, 640, 8);
 

@@ -1063,8 +1063,8 @@ START_TEST(test_a_verdict_beside_living_ones) {
     fill(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
     start(&needy, cases[_i].words);
-    snprintf(wanted, sizeof wanted, "|              process %d has %s idle|", (int)more.pid,
-             cases[_i].has);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s of which it could give|",
+             (int)more.pid, cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
         say(&needy, "why");

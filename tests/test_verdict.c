@@ -1898,10 +1898,11 @@ START_TEST(each_cause_has_a_sentence) {
     v.silent_pid = 0;
     v.holder_pid = 4712;
     v.holder_reserve = 3 << 20;
-    v.holder_idle = 2 << 20;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4712 has 3MiB of it, 2MiB idle\n");
+    v.holder_could_give = 2 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "process 4712 has 3MiB of it, 2MiB of which it could give\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON,
-                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_idle\":2097152,");
+                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_could_give\":2097152,");
     v.holder_pid = 0;
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"holder_pid\":null,");
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {

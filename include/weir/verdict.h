@@ -103,9 +103,9 @@ typedef struct weir_verdict {
     /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that
      * answer, if it is more than a 16th of it; 0: none. */
     uint64_t holder_pid;
-    uint64_t holder_reserve; /* what it has, and */
-    uint64_t holder_idle;    /* what of that it could give back; both as it said last */
-    uint64_t limit_is_set;   /* 1: `limit` is less than options.limit by weir_set_limit */
+    uint64_t holder_reserve;    /* what it has, and */
+    uint64_t holder_could_give; /* what of that it could give back; both as it said last */
+    uint64_t limit_is_set;      /* 1: `limit` is less than options.limit by weir_set_limit */
     /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
      * any, which forbid it as well.  0: it is not what forbids the request. */
     uint64_t set_limit;
