@@ -381,7 +381,8 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
-/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most. */
+/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most, or could give
+ * what is lacking, if that is not this process. */
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -392,7 +393,8 @@ static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks
         v->silent_pid = has.silent.pid;
         v->silent_reserve = has.silent.reserve;
         v->silent_stopped = (uint64_t)has.silent.is_stopped;
-    } else if (has.heard.reserve > v->device_total / OTHERS_PART) {
+    } else if (has.heard.reserve > v->device_total / OTHERS_PART &&
+               (has.heard.reserve > v->siblings || has.heard.idle >= lacks)) {
         v->holder_pid = has.heard.pid;
         v->holder_reserve = has.heard.reserve;
         v->holder_could_give = has.heard.idle;

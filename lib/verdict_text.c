@@ -94,6 +94,11 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     }
 }
 
+/* Most of what others have is this process's. */
+static int are_siblings(const weir_verdict *v) {
+    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
+}
+
 static void put_cause(struct out *out, const weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_TOO_LARGE:
@@ -117,8 +122,11 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
         return;
     case WEIR_VERDICT_OTHERS:
-        put(out, "the device is full, and others have %s of it",
-            SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
+        if (are_siblings(v))
+            put(out, "other allocators of this process have %s of the device", SHOW(v->siblings));
+        else
+            put(out, "the device is full, and others have %s of it",
+                SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_VERDICT_IN_USE:
         put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
@@ -203,11 +211,6 @@ static const char *bound_of(const char *name) {
     return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
 }
 
-/* Most of what others have is this process's. */
-static int are_siblings(const weir_verdict *v) {
-    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
-}
-
 static void put_settings(struct out *out, const weir_verdict *v) {
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
@@ -257,7 +260,10 @@ static void put_advice(struct out *out, const weir_verdict *v) {
 }
 
 static void put_text(struct out *out, const weir_verdict *v) {
-    put(out, "weir: %s for ", SHOW(v->asked));
+    char asked[SHOWN];
+
+    weir__bytes_show(v->asked, asked, sizeof asked); /* however many */
+    put(out, "weir: %s for ", asked);
     put_stream(out, v, v->stream);
     put(out, " cannot be had (%s)\n", weir_status_name(v->status));
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
@@ -315,7 +321,7 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
     put_cause(out, v); /* words and sizes: nothing to escape */
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
-    put_number(out, "asked", v->asked);
+    put(out, ",\"asked\":%llu", (unsigned long long)v->asked);
     put_number(out, "stream", id(v->stream));
     put_number(out, "default_stream", id(v->default_stream));
     put_number(out, "waited_ns", v->waited_ns);

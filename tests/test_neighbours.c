@@ -220,12 +220,14 @@ static void obey(const char *line) {
         printf("it will\n");
     } else if (sscanf(line, "set-limit %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(weir_set_limit(own, bytes_amount(mib * MIB))));
-    } else if (strcmp(line, "also\n") == 0) { /* another allocator, which has no share */
+    } else if (sscanf(line, "also %zu", &mib) ==
+               1) { /* another allocator, without a share, that has so much */
         weir_options options = options_of(KIND_POOL, "model", 0);
         weir_allocator *other = NULL;
+        void *block;
 
-        printf("%s\n",
-               weir_status_name(weir__allocator_create_on(driver, &options, &other, NULL, 0)));
+        must(weir__allocator_create_on(driver, &options, &other, NULL, 0) == WEIR_OK);
+        printf("%s\n", weir_status_name(weir_alloc(other, mib * MIB, A, &block)));
     } else if (strcmp(line, "lose\n") == 0) {
         weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
         printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
@@ -1078,6 +1080,37 @@ START_TEST(test_a_verdict_beside_living_ones) {
     end(&needy);
     start(&needy, "0 recovery-timeout 1s");
     expect(&needy, "take 192", "WEIR_OK");
+}
+END_TEST
+
+/* Where an allocator beside it has more, no other process is named, unless it could give enough. */
+START_TEST(test_a_verdict_beside_one_of_its_own) {
+    struct child other, needy;
+    char wanted[160];
+
+    start(&other, "0");
+    if (_i == 0)
+        expect(&other, "take 256", "WEIR_OK");
+    else
+        fill(&other, 256);
+    start(&needy, "0 recovery-timeout 0");
+    expect(&needy, "also 384", "WEIR_OK");
+    snprintf(wanted, sizeof wanted, "|              process %d has 256MiB of it, ", (int)other.pid);
+    for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
+        expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        ck_assert_msg(strstr(needy.reply, ": other allocators of this process have 384MiB of the "
+                                          "device|") != NULL,
+                      "%s", needy.reply);
+        if (_i == 0)
+            ck_assert_msg(strstr(needy.reply, "|              process ") == NULL, "%s",
+                          needy.reply);
+        else if (strstr(needy.reply, wanted))
+            break;
+        nap(_i == 0 ? 1 : 10);
+    }
+    ck_assert_msg((strstr(needy.reply, wanted) != NULL) == _i, "%s", needy.reply);
 }
 END_TEST
 
@@ -2036,7 +2069,7 @@ START_TEST(test_shares_are_of_those_that_have_one) {
     struct child one, two, three;
 
     start(&one, "0 limit share");
-    expect(&one, "also", "WEIR_OK");
+    expect(&one, "also 0", "WEIR_OK");
     start(&two, "0 limit share");
     expect_limit(&one, 512);
     expect(&one, "lose", "WEIR_E_DEVICE_LOST");
@@ -2216,6 +2249,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
+    tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);
     tcase_add_test(silent, test_a_verdict_beside_a_stopped_one_that_has_little);

@@ -573,6 +573,7 @@ START_TEST(another_allocator_has_the_device) {
     MUST_LE(3 * GIB, v.siblings);
     MUST_LE(v.siblings, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "others: other allocators of this process have ");
     end();
     OK(weir_free(other, held, A));
     CU(driver->cuCtxSynchronize());
@@ -965,6 +966,9 @@ START_TEST(more_than_there_is) {
     expect_none(&v);
     v = REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
     expect_none(&v);
+    v = REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "weir: 16777216TiB for stream ");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"asked\":18446744073709551615,");
     end();
 }
 END_TEST
@@ -1874,12 +1878,15 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger --limit\n");
     v.status = WEIR_E_NO_MEMORY;
     v.cause = WEIR_VERDICT_OTHERS;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "other allocators of this process have 5MiB of the device");
     v.others = 1 << 20;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "other allocators of this process have 5MiB of the device");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to trim the process's other allocators, or to free blocks of theirs:\n");
     v.others = v.siblings;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "the device is full, and others have 10MiB of it");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.others = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");

@@ -58,7 +58,7 @@ typedef struct weir_verdict_setting {
     char value[48];
 } weir_verdict_setting;
 
-/* Figures in bytes unless the name says otherwise; UINT64_MAX: not known. */
+/* Figures in bytes unless the name says otherwise; UINT64_MAX: not known, but of `asked`. */
 typedef struct weir_verdict {
     size_t size;        /* bytes that the library filled in */
     weir_status status; /* what weir_alloc answered: E_NO_MEMORY or E_LIMIT */
@@ -101,7 +101,8 @@ typedef struct weir_verdict {
     uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
     uint64_t weight;         /* its weight in millionths, else 0 */
     /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that
-     * answer, if it is more than a 16th of it; 0: none. */
+     * answer, if it is more than a 16th of it, and more than other allocators of this process have, or enough of it
+     * could be given; 0: none. */
     uint64_t holder_pid;
     uint64_t holder_reserve;    /* what it has, and */
     uint64_t holder_could_give; /* what of that it could give back; both as it said last */
