@@ -271,7 +271,7 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "\n");
     put_holder(out, v);
     put_figures(out, v);
-    put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
+    put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
         (unsigned long long)(v->waited_ns / 1000000),
         (unsigned long long)(v->waited_ns / 100000 % 10));
     put_groups(out, v);

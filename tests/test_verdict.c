@@ -516,6 +516,7 @@ START_TEST(others_had_what_was_preallocated) {
     expect_setting(&v, 0, "prealloc", NULL); /* more */
     v = REFUSED(OTHERS, 4 * GIB, A);
     expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "  largest     at least ");
     end();
     CU(driver->cuMemFree(others));
 }

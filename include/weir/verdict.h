@@ -66,7 +66,7 @@ typedef struct weir_verdict {
     uint64_t asked;     /* bytes of the request */
     uint64_t stream;    /* the id of its stream; 0: not known, or being captured */
     uint64_t waited_ns; /* that it waited in vain */
-    uint64_t largest;   /* bytes that would be served on that stream now, as weir_refusal.largest */
+    uint64_t largest; /* bytes that would be served on it now, at least, as weir_refusal.largest */
 
     uint64_t limit;   /* of the reserve; UINT64_MAX: none */
     uint64_t reserve; /* taken from the device; of this */
