@@ -1516,8 +1516,6 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
         return status;
     bytes =
         in_units(a, weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most));
-    if (bytes < a->ops->least_limit)
-        return misuse(a, WEIR_E_LIMIT, "weir_set_limit: it would leave the engine nothing");
     atomic_store(&a->asked, bytes);
     atomic_store(&a->no_share, 1);
     if (a->host.relimit)
