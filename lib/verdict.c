@@ -15,11 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verdict.h"
 
 #include "allocator_internal.h"
 #include "books.h"
+#include "ledger.h"
 #include "neighbours.h"
 #include "recovery.h"
 #include "result.h"
@@ -416,6 +418,35 @@ static void advise_early(const weir_allocator *a, weir_verdict *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
+/* What the processes have that this one would ask if it took part in the ledger. */
+static uint64_t reserve_of_others(const struct weir_host *host) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger_entry entry;
+    struct weir_ledger ledger;
+    uint64_t sum = 0;
+
+    if (!weir__neighbours_device(host->driver, host->device, name) ||
+        weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserve; /* what of it is idle they write down when they are asked */
+    weir__ledger_close(&ledger);
+    return sum;
+}
+
+/* Where others may give what is lacking, and were not asked. */
+static void advise_asking(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    uint64_t lacks = lack_of(a, v);
+
+    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 || reserve_of_others(&a->host) < lacks)
+        return;
+    advise(v, WEIR_SETTING_LEDGER, "on");
+    if (o->recovery_timeout_ms == UINT32_MAX)
+        advise_waiting(a, v);
+}
+
 static void advise_all(const weir_allocator *a, weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_PENDING:
@@ -434,6 +465,8 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
             advise_waiting(a, v);
         else if (v->silent_pid == 0)
             advise_early(a, v);
+        if (!v->settings[0].name)
+            advise_asking(a, v);
         return;
     case WEIR_VERDICT_GRAPHS:
         advise_early(a, v);

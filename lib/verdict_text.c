@@ -202,12 +202,14 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* Which way a value may be another. */
+/* Which way a value may be another, or what it does. */
 static const char *bound_of(const char *name) {
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
         return " (estimate: at most)";
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
         return " (estimate: at least)";
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEDGER)->name) == 0)
+        return " (others give what they hold idle)";
     return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
 }
 

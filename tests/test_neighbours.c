@@ -1083,6 +1083,42 @@ START_TEST(test_a_verdict_beside_living_ones) {
 }
 END_TEST
 
+/* Who takes no part in the ledger is told to, where those who do have what is lacking; not for what its own process has
+ * there, nor for what others have who take no part either. */
+START_TEST(test_a_verdict_without_the_ledger) {
+    static const struct {
+        const char *other, *request, *advice;
+    } cases[] = {
+        {"0", "0 ledger off", "--ledger on (others give what they hold idle)|"},
+        {"0", "0 ledger off recovery-timeout 0",
+         "--ledger on (others give what they hold idle) --recovery-timeout 1s|"},
+        {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
+        {"", "4 ledger off",
+         "to trim the process's other allocators, or to free blocks of theirs:|"},
+    };
+    struct child other, needy;
+    char wanted[160];
+
+    if (cases[_i].other[0]) {
+        start(&other, cases[_i].other);
+        fill(&other, 768);
+    }
+    start(&needy, cases[_i].request);
+    if (!cases[_i].other[0])
+        expect(&needy, "also 768", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
+    if (_i >= 2)
+        return;
+    end(&needy);
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
 /* Where an allocator beside it has more, no other process is named, unless it could give enough. */
 START_TEST(test_a_verdict_beside_one_of_its_own) {
     struct child other, needy;
@@ -2249,6 +2285,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
+    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 4);
     tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);

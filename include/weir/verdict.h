@@ -89,7 +89,8 @@ typedef struct weir_verdict {
     uint64_t
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
     /* What to try first: one setting, with those that it has no effect without; none where no setting will do.
-     * A limit, and what to leave, are estimates: under another one the same requests lie in other places. */
+     * A limit, and what to leave, are estimates: under another one the same requests lie in other places.  `ledger` is
+     * named where other processes of weir's have as much as is lacking, and were not asked for what of it is idle. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
     uint64_t leave; /* what options.leave keeps for others if `limit` comes of it, else 0 */
     /* Of cause OTHERS: the process of the ledger that is stopped, or does not answer, and has enough of the device for
