@@ -528,7 +528,8 @@ START_TEST(others_have_the_device) {
     weir_verdict v;
 
     if (is(_i, KIND_FIXED))
-        return; /* it has all it will */
+        return;                                                 /* it has all it will */
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make(&options);
     take(64 * MIB, A);
@@ -737,6 +738,26 @@ START_TEST(what_is_idle_waits_for_a_stream) {
     make_as_told(&options, &v);
     fill_and_free_behind_work();
     take(160 * MIB, A);
+    end();
+}
+END_TEST
+
+/* It would serve in one piece, also what is more than a limit that was set since. */
+START_TEST(more_than_a_limit_waits_for_a_stream) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (!is_bare(_i, KIND_MAPPED))
+        return; /* others have none of that size, or take regions anew */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    v = REFUSED(PENDING, 128 * MIB, A);
+    make_as_told(&options, &v);
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    take(128 * MIB, A);
     end();
 }
 END_TEST
@@ -984,6 +1005,7 @@ START_TEST(what_is_free_is_refused) {
 
     if (is(_i, KIND_FIXED))
         return;
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make(&options);
     for (int i = 0; i < 3; i++)
         weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -2058,6 +2080,7 @@ int main(void) {
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
+    tcase_add_loop_test(tests, more_than_a_limit_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
     tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
