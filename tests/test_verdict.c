@@ -471,6 +471,10 @@ START_TEST(more_than_a_limit_that_was_set_later) {
         take(40 * MIB, A);
     give(0, 2, A);
     CU(driver->cuCtxSynchronize());
+    if (is(_i, KIND_REGIONS)) {
+        OK(weir_set_limit(a, bytes_amount(144 * MIB)));
+        (void)REFUSED(FRAGMENTED, 144 * MIB, A); /* which the limit allows for */
+    }
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     (void)refused_by_the_program(144 * MIB, NULL);
     end();
@@ -753,11 +757,11 @@ START_TEST(more_than_a_limit_waits_for_a_stream) {
     make(&options);
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
-    v = REFUSED(PENDING, 128 * MIB, A);
+    v = REFUSED(PENDING, 192 * MIB, A); /* all of it */
     make_as_told(&options, &v);
     fill_and_free_behind_work();
     OK(weir_set_limit(a, bytes_amount(96 * MIB)));
-    take(128 * MIB, A);
+    take(192 * MIB, A);
     end();
 }
 END_TEST
@@ -1252,10 +1256,22 @@ START_TEST(blocks_outlive_their_stream) {
 END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
+static weir_verdict verdict_without_host_memory(void) {
+    weir_verdict v = {.size = sizeof v};
+
+    refuse_in = 1;
+    refuse_for_good = 1;
+    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    refuse_in = 0;
+    refuse_for_good = 0;
+    return v;
+}
+
 /* It says less then: of more sizes than a small table has places. */
 START_TEST(without_host_memory) {
+    enum { PLACES = 48 };
     weir_options options = options_for(_i, 256 * MIB);
-    weir_verdict v = {.size = sizeof v}, with;
+    weir_verdict v, with;
     uint64_t told = 0;
 
     if (is_bare(_i, KIND_POOL))
@@ -1265,11 +1281,7 @@ START_TEST(without_host_memory) {
         take((size_t)(i + 1) * 4096, A);
     with = REFUSED(LIMIT, 255 * MIB, A);
     MUST_EQ(with.ungrouped, 0);
-    refuse_in = 1;
-    refuse_for_good = 1;
-    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
-    refuse_in = 0;
-    refuse_for_good = 0;
+    v = verdict_without_host_memory();
     MUST_EQ(v.cause, with.cause);
     MUST_EQ(v.largest, with.largest);
     MUST_LE(1, v.ungrouped);
@@ -1277,6 +1289,11 @@ START_TEST(without_host_memory) {
     for (uint32_t i = 0; i < v.group_count; i++)
         told += v.groups[i].total;
     MUST_LE(told + v.ungrouped, (uint64_t)MOST * (MOST + 1) / 2 * 4096);
+    while (blocks > PLACES)
+        OK(weir_free(a, block[--blocks], A));
+    MUST_EQ(verdict_without_host_memory().ungrouped, 0);
+    take((PLACES + 1) * 4096, A);
+    MUST_LE(1, verdict_without_host_memory().ungrouped);
     end();
 }
 END_TEST
