@@ -410,6 +410,7 @@ START_TEST(a_limit_that_was_set_below_another) {
     make(&options);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
     (void)refused_by_the_program(200 * MIB, NULL);
+    (void)refused_by_the_program(256 * MIB, NULL);
     v = refused_by_the_program(300 * MIB, "limit");
     OK(weir_set_limit(a,
                       bytes_amount(v.set_limit))); /* which is no more than that of the options */
