@@ -215,10 +215,9 @@ static size_t unit_of(const weir_allocator *a) {
     return a->ops->least_limit ? a->ops->least_limit : PAGE;
 }
 
+/* Of what the device may have. */
 static uint64_t round_up(uint64_t bytes, size_t unit) {
-    uint64_t rest = bytes % unit;
-
-    return rest > 0 && bytes <= UINT64_MAX - unit ? bytes + (unit - rest) : bytes;
+    return (bytes + unit - 1) / unit * unit;
 }
 
 /* What the engine is asked for. */

@@ -1096,12 +1096,16 @@ START_TEST(test_a_verdict_without_the_ledger) {
         {"", "4 ledger off",
          "to trim the process's other allocators, or to free blocks of theirs:|"},
     };
-    struct child other, needy;
+    struct child other, small, needy;
     char wanted[160];
 
     if (cases[_i].other[0]) {
         start(&other, cases[_i].other);
         fill(&other, 768);
+    }
+    if (_i == 2) { /* too little */
+        start(&small, "0");
+        expect(&small, "take 64", "WEIR_OK");
     }
     start(&needy, cases[_i].request);
     if (!cases[_i].other[0])
