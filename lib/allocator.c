@@ -703,6 +703,13 @@ static weir_status hold_settings(weir_allocator *a, const weir_options *given,
     return WEIR_OK;
 }
 
+/* A limit as the engine counts. */
+static uint64_t in_units(const weir_allocator *a, uint64_t limit) {
+    return limit != UINT64_MAX && a->ops->least_limit
+               ? weir__size_round_down((size_t)limit, a->ops->least_limit)
+               : limit;
+}
+
 /* Everything after the context: undone by release_device on failure. */
 static weir_status furnish(weir_allocator *a, const weir_options *given,
                            const struct message *message) {
@@ -723,11 +730,10 @@ static weir_status furnish(weir_allocator *a, const weir_options *given,
         return cannot(message, host->options.log, status, "cannot open the engine: %s",
                       why_not(host, status, why, sizeof why));
     }
-    a->most = host->limit;
-    if (host->relimit) { /* the engine knows the most that it can become */
-        a->asked = a->most;
+    a->asked = a->most =
+        in_units(a, host->limit); /* the engine knows the most that it can become */
+    if (host->relimit)
         (void)relimit(host);
-    }
     if (host->options.front == WEIR_SWITCH_ON)
         status = weir__front_open(host, a->ops, a->engine, &a->front);
     if (status == WEIR_OK && host->options.harden != WEIR_HARDEN_OFF)
@@ -1435,8 +1441,6 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
 }
 
 static void apply_limit(weir_allocator *a, uint64_t bytes) {
-    if (bytes != UINT64_MAX && a->ops->least_limit) /* its unit */
-        bytes = weir__size_round_down((size_t)bytes, a->ops->least_limit);
     atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
     if (a->ops->limited)
         a->ops->limited(a->engine);
@@ -1464,23 +1468,24 @@ static uint64_t limit_by_device(weir_allocator *a) {
 
 /* A limit that is a share, or leaves something on the device, is what that comes to now.  1 if it is higher than
  * before.  More may be in use by the time that it is applied: that has been served, stays, and is the less that growth
- * has left, as it would be a moment later; a request that is refused for it has the limit set anew first. */
+ * has left, as it would be a moment later; a request that is refused for it has the limit set anew first.  One that the
+ * program has set is never exceeded, whatever is in use. */
 static int limit_anew(weir_allocator *a, uint64_t in_use) {
     struct weir_host *host = &a->host;
     int result_before = weir__driver_result;
-    uint64_t limit = atomic_load(&a->asked), before = host->limit;
+    uint64_t asked = atomic_load(&a->asked), limit = asked, before = host->limit;
 
     if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
         limit = part_of(a, host->leave, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
-    atomic_store_explicit(&host->own_limit, weir__size_smaller(limit, a->most),
-                          memory_order_relaxed);
+    limit = in_units(a, weir__size_smaller(limit, a->most));
+    atomic_store_explicit(&host->own_limit, limit, memory_order_relaxed);
     if (host->leave > 0)
         limit = weir__size_smaller(limit, limit_by_device(a));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, a->ops->least_limit);
-    apply_limit(a, weir__size_smaller(limit, a->most));
+    apply_limit(a, in_units(a, weir__size_smaller(limit, asked)));
     weir__set_driver_result(result_before);
     return host->limit > before;
 }
@@ -1509,9 +1514,8 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     status = read_memory(&a->host, &memory, &nobody);
     if (status != WEIR_OK)
         return status;
-    bytes = weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most);
-    if (bytes < a->ops->least_limit)
-        return misuse(a, WEIR_E_LIMIT, "weir_set_limit: it would leave the engine nothing");
+    bytes =
+        in_units(a, weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most));
     atomic_store(&a->asked, bytes);
     atomic_store(&a->no_share, 1);
     if (a->host.relimit)

@@ -244,14 +244,15 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
 }
 
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
-    char asked[32], reserve[32], in_use[32], device_free[32], largest[32];
+    char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
 
     if (host->hushed)
         return;
     weir__bytes_show(r->asked, asked, sizeof asked);
     weir__bytes_show(r->reserve, reserve, sizeof reserve);
     weir__bytes_show(r->in_use, in_use, sizeof in_use);
-    weir__bytes_show(r->device_free, device_free, sizeof device_free);
+    if (r->device_free != UINT64_MAX)
+        weir__bytes_show(r->device_free, device_free, sizeof device_free);
     weir__bytes_show(r->largest, largest, sizeof largest);
     weir__log(
         host->options.log, WEIR_LOG_WARNING,

@@ -15,11 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verdict.h"
 
 #include "allocator_internal.h"
 #include "books.h"
+#include "ledger.h"
 #include "neighbours.h"
 #include "recovery.h"
 #include "result.h"
@@ -186,6 +188,7 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
 
     *at_rest = 0;
     v->limit = a->host.limit;
+    v->limit_is_set = atomic_load(&a->asked) < a->most;
     v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share);
     v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
@@ -212,10 +215,9 @@ static size_t unit_of(const weir_allocator *a) {
     return a->ops->least_limit ? a->ops->least_limit : PAGE;
 }
 
+/* Of what the device may have. */
 static uint64_t round_up(uint64_t bytes, size_t unit) {
-    uint64_t rest = bytes % unit;
-
-    return rest > 0 && bytes <= UINT64_MAX - unit ? bytes + (unit - rest) : bytes;
+    return (bytes + unit - 1) / unit * unit;
 }
 
 /* What the engine is asked for. */
@@ -253,7 +255,9 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
     uint64_t growth = weir__size_less(v->limit, v->reserve);
-    uint64_t room = weir__size_smaller(free_bytes, growth), had = v->idle + room;
+    /* For more than the limit what is idle serves only as it lies. */
+    uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
+    uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
 
     if (v->asked > v->device_total)
         return WEIR_VERDICT_TOO_LARGE;
@@ -263,9 +267,9 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
     if (had >= need && v->pending != UINT64_MAX && v->pending > 0 &&
         (at_rest >= need || had - v->pending < need))
         return WEIR_VERDICT_PENDING;
-    if (had >= need && v->idle > 0)
+    if (had >= need && idle > 0)
         return WEIR_VERDICT_FRAGMENTED;
-    if (v->limit != UINT64_MAX && v->idle + growth < need &&
+    if (v->limit != UINT64_MAX && idle + growth < need &&
         (v->leave == 0 || v->idle + free_bytes >= need)) /* or leaving nothing would not do */
         return WEIR_VERDICT_LIMIT;
     return why_full(v, lack_of(a, v));
@@ -322,6 +326,14 @@ static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) 
     return round_up((is_room ? v->reserve : v->in_use) + need, UNIT);
 }
 
+/* Who set the limit is told to set it: the program has more than the options' only beside those. */
+static void advise_limit(const weir_allocator *a, weir_verdict *v, uint64_t limit) {
+    if (v->limit_is_set)
+        v->set_limit = limit;
+    if (!v->limit_is_set || a->most < limit)
+        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+}
+
 /* What others may be left at most for that limit, and the limit, where it is too low as well. */
 static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     uint64_t limit = limit_that_does(a, v);
@@ -329,14 +341,14 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
 
     advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
     if (atomic_load(&a->host.own_limit) < limit)
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit);
+        advise_limit(a, v, limit);
 }
 
 static void advise_more(const weir_allocator *a, weir_verdict *v) {
     if (v->leave > 0)
         advise_leaving(a, v);
     else
-        advise_bytes(v, WEIR_SETTING_LIMIT, limit_that_does(a, v));
+        advise_limit(a, v, limit_that_does(a, v));
 }
 
 /* Longer by half as much again, and a second at least. */
@@ -370,7 +382,8 @@ static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     }
 }
 
-/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most. */
+/* Who has what is lacking, and would give it, or have gone, if it did not stand still; else who has most, or could give
+ * what is lacking, if that is not this process. */
 static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks) {
     struct weir_holders has;
 
@@ -381,17 +394,18 @@ static void name_holder(const weir_allocator *a, weir_verdict *v, uint64_t lacks
         v->silent_pid = has.silent.pid;
         v->silent_reserve = has.silent.reserve;
         v->silent_stopped = (uint64_t)has.silent.is_stopped;
-    } else if (has.heard.reserve > v->device_total / OTHERS_PART) {
+    } else if (has.heard.reserve > v->device_total / OTHERS_PART &&
+               (has.heard.reserve > v->siblings || has.heard.idle >= lacks)) {
         v->holder_pid = has.heard.pid;
         v->holder_reserve = has.heard.reserve;
-        v->holder_idle = has.heard.idle;
+        v->holder_could_give = has.heard.idle;
     }
 }
 
 /* Who has most was not asked for it, since no wait is wanted. */
 static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
     return a->host.options.recovery_timeout_ms == UINT32_MAX && v->holder_pid != 0 &&
-           v->holder_idle >= lack_of(a, v);
+           v->holder_could_give >= lack_of(a, v);
 }
 
 /* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
@@ -401,6 +415,35 @@ static void advise_early(const weir_allocator *a, weir_verdict *v) {
     if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
         bytes <= weir__size_less(a->free_at_first, a->host.leave))
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
+}
+
+/* What the processes have that this one would ask if it took part in the ledger. */
+static uint64_t reserve_of_others(const struct weir_host *host) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger_entry entry;
+    struct weir_ledger ledger;
+    uint64_t sum = 0;
+
+    if (!weir__neighbours_device(host->driver, host->device, name) ||
+        weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserve; /* what of it is idle they write down when they are asked */
+    weir__ledger_close(&ledger);
+    return sum;
+}
+
+/* Where others may give what is lacking, and were not asked. */
+static void advise_asking(const weir_allocator *a, weir_verdict *v) {
+    const weir_options *o = &a->host.options;
+    uint64_t lacks = lack_of(a, v);
+
+    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 || reserve_of_others(&a->host) < lacks)
+        return;
+    advise(v, WEIR_SETTING_LEDGER, "on");
+    if (o->recovery_timeout_ms == UINT32_MAX)
+        advise_waiting(a, v);
 }
 
 static void advise_all(const weir_allocator *a, weir_verdict *v) {
@@ -421,6 +464,8 @@ static void advise_all(const weir_allocator *a, weir_verdict *v) {
             advise_waiting(a, v);
         else if (v->silent_pid == 0)
             advise_early(a, v);
+        if (!v->settings[0].name)
+            advise_asking(a, v);
         return;
     case WEIR_VERDICT_GRAPHS:
         advise_early(a, v);

@@ -13,7 +13,7 @@ int weir__verdict_is_news(weir_allocator *a, weir_verdict *out);
 /* 0, or the errno by which no file of that name could be written now.  None is made. */
 int weir__verdict_problem(const char *to);
 /* Writes it to standard error ("stderr") or adds it to a file, as JSON if its name ends with .json;
- * where that cannot be opened, to standard error too. */
+ * where that does not take all of it, to standard error, behind a line that says why. */
 void weir__verdict_tell(const weir_verdict *verdict, const char *to);
 
 #endif

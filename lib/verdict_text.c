@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "log.h"
 #include "settings.h"
 #include "text.h"
 #include "verdict.h"
@@ -78,7 +79,10 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     const weir_amount share = {.value = v->weight, .kind = WEIR_AMOUNT_SHARE};
     char spelled[WEIR_SPELL_BYTES];
 
-    if (v->leave > 0) {
+    if (v->limit_is_set && v->leave == 0) {
+        put(out, "the program's own limit of %s, of which %s is in use", SHOW(v->limit),
+            SHOW(v->in_use));
+    } else if (v->leave > 0) {
         put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
             SHOW(v->limit));
     } else if (v->is_share) {
@@ -88,6 +92,11 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     } else {
         put(out, "the limit of %s, of which %s is in use", SHOW(v->limit), SHOW(v->in_use));
     }
+}
+
+/* Most of what others have is this process's. */
+static int are_siblings(const weir_verdict *v) {
+    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
 }
 
 static void put_cause(struct out *out, const weir_verdict *v) {
@@ -113,8 +122,11 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
         return;
     case WEIR_VERDICT_OTHERS:
-        put(out, "the device is full, and others have %s of it",
-            SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
+        if (are_siblings(v))
+            put(out, "other allocators of this process have %s of the device", SHOW(v->siblings));
+        else
+            put(out, "the device is full, and others have %s of it",
+                SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_VERDICT_IN_USE:
         put(out, "the device is full of this allocator's live blocks: %s", SHOW(v->in_use));
@@ -136,8 +148,8 @@ static void put_holder(struct out *out, const weir_verdict *v) {
             (unsigned long long)v->silent_pid, SHOW(v->silent_reserve),
             v->silent_stopped ? "is stopped" : "does not answer");
     else if (v->holder_pid != 0)
-        put(out, "              process %llu has %s of it, %s idle\n",
-            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_idle));
+        put(out, "              process %llu has %s of it, %s of which it could give\n",
+            (unsigned long long)v->holder_pid, SHOW(v->holder_reserve), SHOW(v->holder_could_give));
 }
 
 /* What makes room, if it is no setting. */
@@ -190,37 +202,38 @@ static const char *variable_of(const char *name) {
     return name;
 }
 
-/* Which way a value may be another. */
+/* Which way a value may be another, or what it does. */
 static const char *bound_of(const char *name) {
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LEAVE)->name) == 0)
         return " (estimate: at most)";
     if (strcmp(name, weir__setting_row(WEIR_SETTING_LIMIT)->name) == 0)
         return " (estimate: at least)";
+    if (strcmp(name, weir__setting_row(WEIR_SETTING_LEDGER)->name) == 0)
+        return " (others give what they hold idle)";
     return strcmp(name, weir__setting_row(WEIR_SETTING_PREALLOC)->name) == 0 ? " (at least)" : "";
 }
 
-/* Most of what others have is this process's. */
-static int are_siblings(const weir_verdict *v) {
-    return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
-}
-
 static void put_settings(struct out *out, const weir_verdict *v) {
-    put(out, "  try first  ");
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, " --%s %s%s", v->settings[i].name, v->settings[i].value,
             bound_of(v->settings[i].name));
     for (int i = 0; i < WEIR_VERDICT_SETTINGS && v->settings[i].name; i++)
         put(out, "%s%s=%s", i ? " " : "\n              ", variable_of(v->settings[i].name),
             v->settings[i].value);
-    if (v->settings[0].name)
-        put(out, "\n");
-    else if (v->cause == WEIR_VERDICT_NONE)
+    put(out, "\n");
+}
+
+/* What is no setting. */
+static void put_other_advice(struct out *out, const weir_verdict *v) {
+    if (v->cause == WEIR_VERDICT_NONE)
         put(out, " the request again\n");
     else if (v->cause == WEIR_VERDICT_RESERVE)
         put(out,
             " to trim before the capture (weir_trim: what is wholly idle),\n"
-            "              or a %s --limit\n",
-            v->status == WEIR_E_LIMIT ? "larger" : "smaller --prealloc or");
+            "              or a %s\n",
+            v->status != WEIR_E_LIMIT ? "smaller --prealloc or --limit"
+            : v->limit_is_set         ? "larger limit (weir_set_limit)"
+                                      : "larger --limit");
     else if (v->silent_pid != 0)
         put_silent_advice(out, v);
     else if (v->cause == WEIR_VERDICT_OTHERS && are_siblings(v))
@@ -233,8 +246,26 @@ static void put_settings(struct out *out, const weir_verdict *v) {
         put(out, " to need less: no setting makes room\n");
 }
 
+static void put_advice(struct out *out, const weir_verdict *v) {
+    char limit[WEIR_SPELL_BYTES];
+
+    put(out, "  try first  ");
+    if (v->set_limit > 0) {
+        weir__bytes_spell(v->set_limit, limit, sizeof limit);
+        put(out, " weir_set_limit with %s (estimate: at least)%s", limit,
+            v->settings[0].name ? "\n             " : "\n");
+    }
+    if (v->settings[0].name)
+        put_settings(out, v);
+    else if (v->set_limit == 0)
+        put_other_advice(out, v);
+}
+
 static void put_text(struct out *out, const weir_verdict *v) {
-    put(out, "weir: %s for ", SHOW(v->asked));
+    char asked[SHOWN];
+
+    weir__bytes_show(v->asked, asked, sizeof asked); /* however many */
+    put(out, "weir: %s for ", asked);
     put_stream(out, v, v->stream);
     put(out, " cannot be had (%s)\n", weir_status_name(v->status));
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
@@ -242,11 +273,11 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "\n");
     put_holder(out, v);
     put_figures(out, v);
-    put(out, "  largest     %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
+    put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),
         (unsigned long long)(v->waited_ns / 1000000),
         (unsigned long long)(v->waited_ns / 100000 % 10));
     put_groups(out, v);
-    put_settings(out, v);
+    put_advice(out, v);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -285,18 +316,20 @@ static void put_lists(struct out *out, const weir_verdict *v) {
         put(out, "%s{\"flag\":\"--%s\",\"variable\":\"%s\",\"value\":\"%s\"}", i ? "," : "",
             v->settings[i].name, variable_of(v->settings[i].name), v->settings[i].value);
     put(out, "]");
+    put_number(out, "set_limit", id(v->set_limit));
 }
 
 static void put_json(struct out *out, const weir_verdict *v) {
     put(out, "{\"cause\":\"%s\",\"sentence\":\"", weir_verdict_cause_word(v->cause));
     put_cause(out, v); /* words and sizes: nothing to escape */
     put(out, "\",\"status\":\"%s\"", weir_status_name(v->status));
-    put_number(out, "asked", v->asked);
+    put(out, ",\"asked\":%llu", (unsigned long long)v->asked);
     put_number(out, "stream", id(v->stream));
     put_number(out, "default_stream", id(v->default_stream));
     put_number(out, "waited_ns", v->waited_ns);
     put_number(out, "largest", v->largest);
     put_number(out, "limit", v->limit);
+    put(out, ",\"limit_is_set\":%s", v->limit_is_set ? "true" : "false");
     put_number(out, "share", v->is_share ? v->weight : UINT64_MAX);
     put_number(out, "leave", v->leave);
     put_number(out, "reserve", v->reserve);
@@ -315,7 +348,7 @@ static void put_json(struct out *out, const weir_verdict *v) {
     put(out, ",\"silent_stopped\":%s", v->silent_stopped ? "true" : "false");
     put_number(out, "holder_pid", id(v->holder_pid));
     put_number(out, "holder_reserve", v->holder_reserve);
-    put_number(out, "holder_idle", v->holder_idle);
+    put_number(out, "holder_could_give", v->holder_could_give);
     put_lists(out, v);
     put(out, "}");
 }
@@ -338,12 +371,29 @@ size_t weir_verdict_text(const weir_verdict *v, int format, char *text, size_t t
 
 /* ---- told ------------------------------------------------------------------------------------ */
 
-static void write_all(int file, const char *text, size_t length) {
-    ssize_t written;
+/* 0, or why it is not all there. */
+static int write_all(int file, const char *text, size_t length) {
+    while (length > 0) {
+        ssize_t written = write(file, text, length);
 
-    do
-        written = write(file, text, length);
-    while (written < 0 && errno == EINTR);
+        if (written < 0 && errno != EINTR)
+            return errno;
+        if (written > 0) {
+            text += written;
+            length -= (size_t)written;
+        }
+    }
+    return 0;
+}
+
+static int add_to_file(const char *name, const char *text, size_t length) {
+    int file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666), problem;
+
+    if (file < 0)
+        return errno;
+    problem = write_all(file, text, length);
+    (void)close(file);
+    return problem;
 }
 
 int weir__verdict_problem(const char *to) {
@@ -367,7 +417,7 @@ int weir__verdict_problem(const char *to) {
 
 void weir__verdict_tell(const weir_verdict *v, const char *to) {
     size_t length = strlen(to), written;
-    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, file;
+    int is_json = length > 5 && strcmp(to + length - 5, ".json") == 0, saved_errno = errno, problem;
     char screen[SCREEN_BYTES];
 
     written = weir_verdict_text(v, is_json ? WEIR_VERDICT_AS_JSON : WEIR_VERDICT_AS_TEXT, screen,
@@ -376,13 +426,11 @@ void weir__verdict_tell(const weir_verdict *v, const char *to) {
         written = sizeof screen - 2;
     if (is_json)
         screen[written++] = '\n';
-    if (strcmp(to, "stderr") == 0) {
-        write_all(STDERR_FILENO, screen, written);
-    } else {
-        file = open(to, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        write_all(file < 0 ? STDERR_FILENO : file, screen, written);
-        if (file >= 0)
-            (void)close(file);
-    }
+    problem = strcmp(to, "stderr") == 0 ? -1 : add_to_file(to, screen, written);
+    if (problem > 0) /* who wants it there sees it here, whatever the log is */
+        weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
+                  "verdict '%s': %s: a refusal is told here instead", to, strerror(problem));
+    if (problem != 0)
+        (void)write_all(STDERR_FILENO, screen, written);
     errno = saved_errno;
 }

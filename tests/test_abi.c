@@ -210,7 +210,7 @@ STRUCT(weir_verdict_setting, 56, 8);
 FIELD(weir_verdict_setting, name, 0, 8);
 FIELD(weir_verdict_setting, value, 8, 48);
 
-STRUCT(weir_verdict, 632, 8);
+STRUCT(weir_verdict, 648, 8);
 FIELD(weir_verdict, size, 0, 8);
 FIELD(weir_verdict, status, 8, 4);
 FIELD(weir_verdict, cause, 12, 4);
@@ -245,7 +245,9 @@ FIELD(weir_verdict, is_share, 592, 8);
 FIELD(weir_verdict, weight, 600, 8);
 FIELD(weir_verdict, holder_pid, 608, 8);
 FIELD(weir_verdict, holder_reserve, 616, 8);
-FIELD(weir_verdict, holder_idle, 624, 8);
+FIELD(weir_verdict, holder_could_give, 624, 8);
+FIELD(weir_verdict, limit_is_set, 632, 8);
+FIELD(weir_verdict, set_limit, 640, 8);
 
 VALUE(WEIR_OK, 0);
 VALUE(WEIR_E_INVALID, -1);

@@ -146,7 +146,7 @@ START_TEST(torch_memory_fraction) {
         return;
     unsetenv("WEIR_LIMIT");
     setenv("WEIR_DEVICE", "model", 1);
-    setenv("WEIR_ENGINE", "pool", 1); /* which can work with no less than 32 MiB */
+    setenv("WEIR_ENGINE", "pool", 1);
     start_model(8 * GIB);
     catch_log();
     weir_torch_memory_fraction(0.25, 0);
@@ -157,8 +157,12 @@ START_TEST(torch_memory_fraction) {
     weir_torch_memory_fraction(1, 0);
     weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A);
     weir_torch_free(block, GIB, 0, A);
-    weir_torch_memory_fraction(0.0001, 0);
-    TOLD(1, "weir: error: weir_torch_memory_fraction: the allocator's limit is reached");
+    weir_torch_memory_fraction(0.0001, 0); /* less than a pool grows by: nothing */
+    TOLD(0, "");
+    weir_torch_free(weir_torch_alloc(3 * GIB, 0, A), 3 * GIB, 0, A); /* which stays */
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
+    weir_torch_memory_fraction(0.25, 0);
+    TOLD(1, "weir: error: weir_torch_memory_fraction: ");
     weir_torch_memory_fraction(2, 0);
     weir_torch_memory_fraction(-1, 0);
     weir_torch_memory_fraction(0.0 / 0.0, 0);

@@ -848,10 +848,21 @@ static void ask_for_too_much(void) {
     destroy(a);
 }
 
+static void ask_where_the_driver_does_not_tell(void) {
+    weir_allocator *a = make(&logging);
+    void *none;
+
+    weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 65 * MIB, A, &none));
+    weir__model_faults_clear();
+    destroy(a);
+}
+
 START_TEST(a_refusal_is_logged) {
     log_warnings(KIND_FIXED, 64 * MIB);
     expect_logged(ask_for_too_much, "limit is reached: asked 65MiB, reserve 64MiB, in use 0B, free "
                                     "on the device 3.94GiB; at least 64MiB can be had at once");
+    expect_logged(ask_where_the_driver_does_not_tell, ", free on the device not known; at least ");
     logging.log = WEIR_LOG_ERROR;
     expect_logged(ask_for_too_much, "");
 }

@@ -183,6 +183,28 @@ START_TEST(a_reserve_above_it_serves_and_does_not_rise) {
 }
 END_TEST
 
+/* One piece of it serves more than the limit, but where the driver alone knows its pieces, or nothing is kept; nothing
+ * is given back beforehand. */
+START_TEST(a_piece_above_it_serves) {
+    int is_bare = worlds[_i].front == WEIR_SWITCH_OFF;
+    uint64_t reserve;
+
+    if (is_fixed(_i))
+        return;
+    begin(_i, GIB);
+    give(take(400 * MIB));
+    CU(driver->cuCtxSynchronize());
+    reserve = stats_of(a).reserve;
+    OK(weir_set_limit(a, bytes_amount(64 * MIB)));
+    MUST_EQ(stats_of(a).reserve, reserve);
+    if (is_bare && (worlds[_i].kind == KIND_POOL || worlds[_i].kind == KIND_PLATFORM))
+        refused(300 * MIB);
+    else
+        give(take(300 * MIB));
+    end();
+}
+END_TEST
+
 START_TEST(as_a_share_of_the_device) {
     weir_refusal refusal = {.size = sizeof refusal};
 
@@ -218,13 +240,46 @@ START_TEST(mistakes_are_told) {
     EXPECT(WEIR_E_INVALID, weir_set_limit(NULL, none));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_OF_IN_USE, 0}));
     EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, -1, 0}));
-    if (worlds[_i].kind == KIND_POOL)
-        EXPECT(WEIR_E_LIMIT, weir_set_limit(a, bytes_amount(31 * MIB)));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){MIB, WEIR_AMOUNT_SHARE, 0}));
+    EXPECT(WEIR_E_INVALID, weir_set_limit(a, (weir_amount){1, WEIR_AMOUNT_SHARE + 1, 0}));
     if (worlds[_i].kind != KIND_FIXED) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 0);
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
     }
     give(take(900 * MIB)); /* nothing changed */
+    end();
+}
+END_TEST
+
+/* Less than is in use, than an engine grows by, or nothing: none of it is a mistake, whatever the engine is. */
+START_TEST(less_than_there_is) {
+    static const size_t limits[] = {96 * MIB, 31 * MIB, 1, 0};
+    int world = _i / 2, leaves = _i % 2; /* or the limit follows what the device has free */
+    weir_options options = options_of(worlds[world].kind, "model", 2 * GIB);
+    void *block;
+
+    if (worlds[world].kind == KIND_FIXED)
+        return;
+    start_model(8 * GIB);
+    options.front = worlds[world].front;
+    if (leaves)
+        options.leave = bytes_amount(GIB);
+    OK(weir_allocator_create(&options, &a));
+    for (int i = 0; i < 4; i++) {
+        block = take(100 * MIB);
+        OK(weir_set_limit(a, bytes_amount(limits[i])));
+        refused(200 * MIB);
+        give(block);
+        CU(driver->cuCtxSynchronize());
+        OK(weir_trim(a, 0, NULL));
+        MUST_EQ(check_identities(a).reserve, 0);
+        refused(100 * MIB);
+        refused(limits[i] < 32 * MIB ? 32 * MIB : 97 * MIB);
+        if (worlds[world].kind != KIND_PLATFORM)
+            EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 128 * MIB, NULL));
+        OK(weir_set_limit(a, none));
+        MUST_LE(check_identities(a).reserve, limits[i]);
+    }
     end();
 }
 END_TEST
@@ -587,8 +642,10 @@ int main(void) {
     tcase_add_test(tests, both_stand_against_it);
     tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
+    tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_loop_test(tests, less_than_there_is, 0, WORLDS * 2);
     tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
     tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);
     tcase_add_loop_test(tests, a_share_with_nobody_beside_it, 0, WORLDS);

@@ -220,12 +220,14 @@ static void obey(const char *line) {
         printf("it will\n");
     } else if (sscanf(line, "set-limit %zu", &mib) == 1) {
         printf("%s\n", weir_status_name(weir_set_limit(own, bytes_amount(mib * MIB))));
-    } else if (strcmp(line, "also\n") == 0) { /* another allocator, which has no share */
+    } else if (sscanf(line, "also %zu", &mib) ==
+               1) { /* another allocator, without a share, that has so much */
         weir_options options = options_of(KIND_POOL, "model", 0);
         weir_allocator *other = NULL;
+        void *block;
 
-        printf("%s\n",
-               weir_status_name(weir__allocator_create_on(driver, &options, &other, NULL, 0)));
+        must(weir__allocator_create_on(driver, &options, &other, NULL, 0) == WEIR_OK);
+        printf("%s\n", weir_status_name(weir_alloc(other, mib * MIB, A, &block)));
     } else if (strcmp(line, "lose\n") == 0) {
         weir__model_fail_any(1, 0, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
         printf("%s\n", weir_status_name(weir_trim(own, 0, NULL)));
@@ -1063,8 +1065,8 @@ START_TEST(test_a_verdict_beside_living_ones) {
     fill(&more, 640);
     expect(&more, "take 512", "WEIR_OK");
     start(&needy, cases[_i].words);
-    snprintf(wanted, sizeof wanted, "|              process %d has %s idle|", (int)more.pid,
-             cases[_i].has);
+    snprintf(wanted, sizeof wanted, "|              process %d has %s of which it could give|",
+             (int)more.pid, cases[_i].has);
     for (int i = 0; i < 1000; i++) { /* it says what it has once it has heard of somebody */
         expect(&needy, cases[_i].request, "WEIR_E_NO_MEMORY");
         say(&needy, "why");
@@ -1078,6 +1080,77 @@ START_TEST(test_a_verdict_beside_living_ones) {
     end(&needy);
     start(&needy, "0 recovery-timeout 1s");
     expect(&needy, "take 192", "WEIR_OK");
+}
+END_TEST
+
+/* Who takes no part in the ledger is told to, where those who do have what is lacking; not for what its own process has
+ * there, nor for what others have who take no part either. */
+START_TEST(test_a_verdict_without_the_ledger) {
+    static const struct {
+        const char *other, *request, *advice;
+    } cases[] = {
+        {"0", "0 ledger off", "--ledger on (others give what they hold idle)|"},
+        {"0", "0 ledger off recovery-timeout 0",
+         "--ledger on (others give what they hold idle) --recovery-timeout 1s|"},
+        {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
+        {"", "4 ledger off",
+         "to trim the process's other allocators, or to free blocks of theirs:|"},
+    };
+    struct child other, small, needy;
+    char wanted[160];
+
+    if (cases[_i].other[0]) {
+        start(&other, cases[_i].other);
+        fill(&other, 768);
+    }
+    if (_i == 2) { /* too little */
+        start(&small, "0");
+        expect(&small, "take 64", "WEIR_OK");
+    }
+    start(&needy, cases[_i].request);
+    if (!cases[_i].other[0])
+        expect(&needy, "also 768", "WEIR_OK");
+    expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
+    say(&needy, "why");
+    hear(&needy);
+    snprintf(wanted, sizeof wanted, "|  try first   %s", cases[_i].advice);
+    ck_assert_msg(strstr(needy.reply, wanted) != NULL, "not \"%s\": %s", wanted, needy.reply);
+    if (_i >= 2)
+        return;
+    end(&needy);
+    start(&needy, "0 recovery-timeout 1s");
+    expect(&needy, "take 512", "WEIR_OK");
+}
+END_TEST
+
+/* Where an allocator beside it has more, no other process is named, unless it could give enough. */
+START_TEST(test_a_verdict_beside_one_of_its_own) {
+    struct child other, needy;
+    char wanted[160];
+
+    start(&other, "0");
+    if (_i == 0)
+        expect(&other, "take 256", "WEIR_OK");
+    else
+        fill(&other, 256);
+    start(&needy, "0 recovery-timeout 0");
+    expect(&needy, "also 384", "WEIR_OK");
+    snprintf(wanted, sizeof wanted, "|              process %d has 256MiB of it, ", (int)other.pid);
+    for (int i = 0; i < 100; i++) { /* it says what it has once it has heard of somebody */
+        expect(&needy, "take 480", "WEIR_E_NO_MEMORY");
+        say(&needy, "why");
+        hear(&needy);
+        ck_assert_msg(strstr(needy.reply, ": other allocators of this process have 384MiB of the "
+                                          "device|") != NULL,
+                      "%s", needy.reply);
+        if (_i == 0)
+            ck_assert_msg(strstr(needy.reply, "|              process ") == NULL, "%s",
+                          needy.reply);
+        else if (strstr(needy.reply, wanted))
+            break;
+        nap(_i == 0 ? 1 : 10);
+    }
+    ck_assert_msg((strstr(needy.reply, wanted) != NULL) == _i, "%s", needy.reply);
 }
 END_TEST
 
@@ -2036,7 +2109,7 @@ START_TEST(test_shares_are_of_those_that_have_one) {
     struct child one, two, three;
 
     start(&one, "0 limit share");
-    expect(&one, "also", "WEIR_OK");
+    expect(&one, "also 0", "WEIR_OK");
     start(&two, "0 limit share");
     expect_limit(&one, 512);
     expect(&one, "lose", "WEIR_E_DEVICE_LOST");
@@ -2216,6 +2289,8 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
+    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 4);
+    tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);
     tcase_add_test(silent, test_a_verdict_beside_a_stopped_one_that_has_little);

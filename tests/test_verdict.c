@@ -11,9 +11,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -353,15 +355,129 @@ START_TEST(on_the_default_stream) {
 }
 END_TEST
 
+static void expect_words(const weir_verdict *v, int format, const char *words) {
+    char text[4096];
+
+    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
+    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
+}
+
+/* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
+static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
+    weir_verdict v = REFUSED(LIMIT, bytes, A);
+
+    MUST_EQ(v.limit_is_set, 1);
+    MUST_LE(bytes, v.set_limit);
+    MUST_EQ(v.leave, 0);
+    MUST_EQ(v.is_share, 0);
+    if (also)
+        expect_setting(&v, 0, also, NULL);
+    else
+        expect_none(&v);
+    MUST(v.settings[1].name == NULL);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: the program's own limit of ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   weir_set_limit with ");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"limit_is_set\":true,");
+    return v;
+}
+
 /* A limit as it is now counts, not as it was. */
 START_TEST(a_limit_that_was_set_later) {
     weir_options options = options_for(_i, 0);
+    weir_verdict v;
 
     if (is(_i, KIND_FIXED))
         return;
     make(&options);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    MUST_EQ(REFUSED(LIMIT, 200 * MIB, A).limit, 128 * MIB);
+    v = refused_by_the_program(200 * MIB, NULL);
+    MUST_EQ(v.limit, 128 * MIB);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, (weir_amount){.kind = WEIR_AMOUNT_MAX}));
+    MUST_EQ(REFUSED(TOO_LARGE, 5 * GIB, A).limit_is_set, 0);
+    end();
+}
+END_TEST
+
+/* That of the options is a little higher: both forbid it. */
+START_TEST(a_limit_that_was_set_below_another) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    (void)refused_by_the_program(200 * MIB, NULL);
+    (void)refused_by_the_program(256 * MIB, NULL);
+    v = refused_by_the_program(300 * MIB, "limit");
+    OK(weir_set_limit(a,
+                      bytes_amount(v.set_limit))); /* which is no more than that of the options */
+    v = REFUSED(LIMIT, 300 * MIB, A);
+    MUST_EQ(v.limit_is_set, 0);
+    MUST_EQ(v.set_limit, 0);
+    make_as_told(&options, &v);
+    OK(weir_set_limit(a, bytes_amount(v.limit)));
+    v = refused_by_the_program(300 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(300 * MIB, A);
+    end();
+}
+END_TEST
+
+/* What is left to others does not stand against it, as long as it leaves as much. */
+START_TEST(a_limit_that_was_set_beside_what_is_left) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    if (is(_i, KIND_FIXED))
+        return;
+    options.leave = bytes_amount(3584 * MIB);
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(100 * MIB))); /* no whole units */
+    v = refused_by_the_program(200 * MIB, NULL);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
+    OK(weir_set_limit(a, bytes_amount(100 * MIB)));
+    v = refused_by_the_program(100 * MIB, NULL); /* more is in use than that */
+    MUST_LE(v.limit, 100 * MIB);
+    end();
+    options.leave = bytes_amount(3968 * MIB);
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(256 * MIB)));
+    v = REFUSED(LIMIT, 512 * MIB, A); /* both forbid it */
+    MUST_EQ(v.leave, 3968 * MIB);
+    expect_setting(&v, 0, "leave", NULL);
+    MUST(v.settings[1].name == NULL);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "limit: --leave keeps ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "weir_set_limit with 512MiB (estimate: at least)\n              --leave ");
+    make_as_told(&options, &v);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(512 * MIB, A);
+    end();
+}
+END_TEST
+
+/* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
+ * packing. */
+START_TEST(more_than_a_limit_that_was_set_later) {
+    weir_options options = options_for(_i, 0);
+
+    if (is(_i, KIND_FIXED) || is(_i, KIND_MAPPED))
+        return; /* which has no growth, or puts pieces together */
+    make(&options);
+    for (int i = 0; i < 8; i++)
+        take(40 * MIB, A);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+    if (is(_i, KIND_REGIONS)) {
+        OK(weir_set_limit(a, bytes_amount(144 * MIB)));
+        (void)REFUSED(FRAGMENTED, 144 * MIB, A); /* which the limit allows for */
+    }
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    (void)refused_by_the_program(144 * MIB, NULL);
     end();
 }
 END_TEST
@@ -379,9 +495,10 @@ START_TEST(a_limit_that_was_a_share) {
     MUST_EQ(v.is_share, 1);
     MUST_EQ(v.weight, 2000000);
     OK(weir_set_limit(a, bytes_amount(128 * MIB)));
-    v = REFUSED(LIMIT, 200 * MIB, A);
-    MUST_EQ(v.is_share, 0);
+    v = refused_by_the_program(200 * MIB, NULL);
     MUST_EQ(v.weight, 0);
+    OK(weir_set_limit(a, bytes_amount(v.set_limit)));
+    take(200 * MIB, A);
     end();
 }
 END_TEST
@@ -404,6 +521,7 @@ START_TEST(others_had_what_was_preallocated) {
     expect_setting(&v, 0, "prealloc", NULL); /* more */
     v = REFUSED(OTHERS, 4 * GIB, A);
     expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "  largest     at least ");
     end();
     CU(driver->cuMemFree(others));
 }
@@ -415,7 +533,8 @@ START_TEST(others_have_the_device) {
     weir_verdict v;
 
     if (is(_i, KIND_FIXED))
-        return; /* it has all it will */
+        return;                                                 /* it has all it will */
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
     CU(driver->cuMemAlloc(&others, 3 * GIB));
     make(&options);
     take(64 * MIB, A);
@@ -461,6 +580,7 @@ START_TEST(another_allocator_has_the_device) {
     MUST_LE(3 * GIB, v.siblings);
     MUST_LE(v.siblings, 4 * GIB);
     MUST_LE(v.others, 512 * MIB);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "others: other allocators of this process have ");
     end();
     OK(weir_free(other, held, A));
     CU(driver->cuCtxSynchronize());
@@ -560,6 +680,12 @@ START_TEST(no_limit_would_do) {
     v = verdict_of_refusal(110 * MIB);
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     expect_setting(&v, 0, "limit", NULL);
+    MUST_EQ(v.set_limit, 0);
+    OK(weir_set_limit(a, bytes_amount(249 * MIB)));
+    v = verdict_of_refusal(110 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    expect_setting(&v, 0, "limit", NULL);
+    MUST_LE(300 * MIB, v.set_limit);
     end();
 }
 END_TEST
@@ -617,6 +743,26 @@ START_TEST(what_is_idle_waits_for_a_stream) {
     make_as_told(&options, &v);
     fill_and_free_behind_work();
     take(160 * MIB, A);
+    end();
+}
+END_TEST
+
+/* It would serve in one piece, also what is more than a limit that was set since. */
+START_TEST(more_than_a_limit_waits_for_a_stream) {
+    weir_options options = options_for(_i, 256 * MIB);
+    weir_verdict v;
+
+    if (!is_bare(_i, KIND_MAPPED))
+        return; /* others have none of that size, or take regions anew */
+    options.recovery_timeout_ms = UINT32_MAX;
+    make(&options);
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    v = REFUSED(PENDING, 192 * MIB, A); /* all of it */
+    make_as_told(&options, &v);
+    fill_and_free_behind_work();
+    OK(weir_set_limit(a, bytes_amount(96 * MIB)));
+    take(192 * MIB, A);
     end();
 }
 END_TEST
@@ -847,6 +993,9 @@ START_TEST(more_than_there_is) {
     expect_none(&v);
     v = REFUSED(TOO_LARGE, SIZE_MAX - 5, A); /* which nothing can be added to */
     expect_none(&v);
+    v = REFUSED(TOO_LARGE, SIZE_MAX, A); /* nor is it unknown */
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "weir: 16777216TiB for stream ");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"asked\":18446744073709551615,");
     end();
 }
 END_TEST
@@ -861,6 +1010,7 @@ START_TEST(what_is_free_is_refused) {
 
     if (is(_i, KIND_FIXED))
         return;
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON;
     make(&options);
     for (int i = 0; i < 3; i++)
         weir__model_fail(entries[i], 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
@@ -1107,10 +1257,22 @@ START_TEST(blocks_outlive_their_stream) {
 END_TEST
 
 #ifdef CAN_REFUSE_HOST_MEMORY
+static weir_verdict verdict_without_host_memory(void) {
+    weir_verdict v = {.size = sizeof v};
+
+    refuse_in = 1;
+    refuse_for_good = 1;
+    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
+    refuse_in = 0;
+    refuse_for_good = 0;
+    return v;
+}
+
 /* It says less then: of more sizes than a small table has places. */
 START_TEST(without_host_memory) {
+    enum { PLACES = 48 };
     weir_options options = options_for(_i, 256 * MIB);
-    weir_verdict v = {.size = sizeof v}, with;
+    weir_verdict v, with;
     uint64_t told = 0;
 
     if (is_bare(_i, KIND_POOL))
@@ -1120,11 +1282,7 @@ START_TEST(without_host_memory) {
         take((size_t)(i + 1) * 4096, A);
     with = REFUSED(LIMIT, 255 * MIB, A);
     MUST_EQ(with.ungrouped, 0);
-    refuse_in = 1;
-    refuse_for_good = 1;
-    EXPECT(WEIR_OK, weir_last_verdict(a, &v));
-    refuse_in = 0;
-    refuse_for_good = 0;
+    v = verdict_without_host_memory();
     MUST_EQ(v.cause, with.cause);
     MUST_EQ(v.largest, with.largest);
     MUST_LE(1, v.ungrouped);
@@ -1132,6 +1290,11 @@ START_TEST(without_host_memory) {
     for (uint32_t i = 0; i < v.group_count; i++)
         told += v.groups[i].total;
     MUST_LE(told + v.ungrouped, (uint64_t)MOST * (MOST + 1) / 2 * 4096);
+    while (blocks > PLACES)
+        OK(weir_free(a, block[--blocks], A));
+    MUST_EQ(verdict_without_host_memory().ungrouped, 0);
+    take((PLACES + 1) * 4096, A);
+    MUST_LE(1, verdict_without_host_memory().ungrouped);
     end();
 }
 END_TEST
@@ -1650,7 +1813,7 @@ END_TEST
 
 /* Nor what the caches' regions have idle within a limit that the driver does not know. */
 START_TEST(a_graph_beside_reserve_and_a_limit) {
-    weir_options options = options_for(_i, 512 * MIB);
+    weir_options options = options_for(_i, GIB);
     weir_verdict v;
     void *node;
 
@@ -1662,7 +1825,7 @@ START_TEST(a_graph_beside_reserve_and_a_limit) {
     give(1, 1, A);
     CU(driver->cuCtxSynchronize());
     OK(weir_set_limit(a, bytes_amount(480 * MIB)));
-    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger --limit\n");
+    v = refused_to_a_graph(256 * MIB, WEIR_E_LIMIT, "  or a larger limit (weir_set_limit)\n");
     MUST_EQ(v.cause, WEIR_VERDICT_RESERVE);
     OK(weir_trim(a, 0, NULL));
     CU(driver->cuStreamBeginCapture(A, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -1721,13 +1884,6 @@ START_TEST(a_place_that_cannot_be_is_said) {
 }
 END_TEST
 
-static void expect_words(const weir_verdict *v, int format, const char *words) {
-    char text[4096];
-
-    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
-    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
-}
-
 START_TEST(each_cause_has_a_sentence) {
     weir_verdict v = some;
 
@@ -1747,13 +1903,31 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT, ": limit share:1.5 is 1GiB now, of which ");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"share\":1500000,");
     v.is_share = v.weight = 0;
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"limit_is_set\":false,");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"set_limit\":null");
+    v.limit_is_set = 1;
+    v.set_limit = (uint64_t)5 << 28;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": the program's own limit of 1GiB, of which ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "try first   weir_set_limit with 1280MiB (estimate: at least)\n");
+    expect_words(&v, WEIR_VERDICT_AS_JSON, "\"try\":[],\"set_limit\":1342177280}");
+    v.set_limit = 0;
+    v.cause = WEIR_VERDICT_RESERVE;
+    v.status = WEIR_E_LIMIT;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger limit (weir_set_limit)\n");
+    v.limit_is_set = 0;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "or a larger --limit\n");
+    v.status = WEIR_E_NO_MEMORY;
     v.cause = WEIR_VERDICT_OTHERS;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 5MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "other allocators of this process have 5MiB of the device");
     v.others = 1 << 20;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "and others have 6MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "other allocators of this process have 5MiB of the device");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to trim the process's other allocators, or to free blocks of theirs:\n");
     v.others = v.siblings;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "the device is full, and others have 10MiB of it");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.others = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");
@@ -1772,10 +1946,11 @@ START_TEST(each_cause_has_a_sentence) {
     v.silent_pid = 0;
     v.holder_pid = 4712;
     v.holder_reserve = 3 << 20;
-    v.holder_idle = 2 << 20;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4712 has 3MiB of it, 2MiB idle\n");
+    v.holder_could_give = 2 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "process 4712 has 3MiB of it, 2MiB of which it could give\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON,
-                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_idle\":2097152,");
+                 "\"holder_pid\":4712,\"holder_reserve\":3145728,\"holder_could_give\":2097152,");
     v.holder_pid = 0;
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"holder_pid\":null,");
     for (v.cause = WEIR_VERDICT_NONE; v.cause < WEIR_VERDICT_CAUSE_COUNT; v.cause++) {
@@ -1848,7 +2023,12 @@ START_TEST(where_it_is_told) {
         ANSWERS(i == 2, deny_none());
 #endif
         MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO);
-        expect_file(said, "weir: ", '\n');
+        expect_file(
+            said,
+            i == 1 ? "weir: warning: verdict '/nonexistent/file': No such file or directory: a "
+                     "refusal is told here instead\nweir: "
+                   : "weir: ",
+            '\n');
     }
 #ifdef CAN_DENY
     deny("write", 1, 0, EIO); /* it is lost, then */
@@ -1867,6 +2047,35 @@ START_TEST(where_it_is_told) {
 }
 END_TEST
 
+/* What a file does not take, or no more than the beginning of, is told all the same, and why it is not there. */
+START_TEST(where_there_is_no_space) {
+    char path[] = "/tmp/weir-told-XXXXXX", said[8192], expected[256];
+    const char *to[] = {"/dev/full", path};
+    int error = dup(STDERR_FILENO), file = mkstemp(path), ends[2];
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    struct rlimit least = {.rlim_cur = 100}, limit;
+    ssize_t bytes;
+
+    MUST(file >= 0 && close(file) == 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    least.rlim_max = limit.rlim_max;
+    for (int i = 0; i < 2; i++) {
+        MUST(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+        MUST(setrlimit(RLIMIT_FSIZE, &least) == 0);
+        weir__verdict_tell(&some, to[i]);
+        MUST(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+        MUST(dup2(error, STDERR_FILENO) == STDERR_FILENO && close(ends[1]) == 0);
+        bytes = read(ends[0], said, sizeof said - 1);
+        MUST(bytes > 0 && close(ends[0]) == 0);
+        said[bytes] = '\0';
+        snprintf(expected, sizeof expected,
+                 "weir: warning: verdict '%s': %s: a refusal is told here instead\nweir: ", to[i],
+                 strerror(i ? EFBIG : ENOSPC));
+        MUST(strncmp(said, expected, strlen(expected)) == 0 && said[bytes - 1] == '\n');
+    }
+    MUST(unlink(path) == 0 && signal(SIGXFSZ, before) == SIG_IGN);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("verdict");
     TCase *tests = suite_add_case(suite, "cause", 60, start_device, NULL);
@@ -1879,6 +2088,9 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_full_device, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_set_below_another, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_was_set_beside_what_is_left, 0, WORLDS);
+    tcase_add_loop_test(tests, more_than_a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
@@ -1886,6 +2098,7 @@ int main(void) {
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
+    tcase_add_loop_test(tests, more_than_a_limit_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
     tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
@@ -1935,5 +2148,6 @@ int main(void) {
     tcase_add_test(tests, each_cause_has_a_sentence);
     tcase_add_test(tests, lists_as_words);
     tcase_add_test(tests, where_it_is_told);
+    tcase_add_test(tests, where_there_is_no_space);
     return run_suite(suite, CK_FORK_GETENV);
 }

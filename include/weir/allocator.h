@@ -43,7 +43,8 @@ WEIR_API const char *weir_version(void);
  * preallocate on the device: half of options.prealloc_deadline_ms, 10 s if that is not set.  They share
  * a file in the folder that XDG_RUNTIME_DIR names, which is read then, in /dev/shm or /tmp.  Where other
  * processes hold all of the device, they have a second to make room for the context.
- * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit;
+ * E_INVALID, E_HOST_MEMORY; E_NO_DEVICE; E_NOT_SUPPORTED; E_LIMIT: preallocation above the limit, or a limit of less
+ * than 32 MiB, where the engine counts by that (the pool, and the platform engine with the front on);
  * E_NO_MEMORY: no room for the context, preallocation above the device's memory, less got than
  * options.prealloc_min, or a fixed arena got nothing at all;
  * E_DRIVER; E_FORKED. */
@@ -218,15 +219,17 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
                                                         size_t *reserve);
 
 /* The most that the reserve may be from now on: options.limit or less.  More counts as that, and so does
- * an amount that is DEFAULT or MAX.  A request that would grow the reserve past it answers E_LIMIT, as does one
- * for more than it; one that is under way goes by what was before.  Nothing is given back: a reserve that
- * is above it stays and serves (weir_trim first, or after), but does not rise; only with a share or
- * options.leave does what is idle above it go, when processes come or go.  The pool and the platform
- * engine's regions count by 32 MiB.  While it is below options.limit, the pool engine asks the driver twice
+ * an amount that is DEFAULT or MAX.  It takes the place of a share.  A request that would grow the reserve past it
+ * answers E_LIMIT; one that is under way goes by what was before.  It may be less than is in use, or 0: nothing is
+ * given back, since that may have to wait for the device, and the program knows when it can (weir_trim first, or
+ * after).  A reserve that is above it stays and serves, one piece that is idle also a request for more than the limit
+ * (not the driver's pool, with the front off), but does not rise; only with a share or options.leave does what is idle
+ * above it go, when processes come or go.  The pool and the platform engine's regions count by 32 MiB: less is
+ * nothing.  While it is below options.limit, the pool engine asks the driver twice
  * more at each request, and the driver may have to grow before the engine sees that a block that would fit
  * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
- * E_INVALID: NULL, or an amount OF_IN_USE; E_LIMIT: less than the engine can work with, and nothing changed;
- * E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * E_INVALID: NULL, or an amount that is OF_IN_USE, a SHARE or of no kind; E_NOT_SUPPORTED: a fixed arena, which is its
+ * limit; E_DRIVER, and nothing changed: it does not tell of its memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
 /* What work on a device may do with blocks; the numbers are CUDA's. */

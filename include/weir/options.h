@@ -342,7 +342,8 @@ typedef struct weir_options {
     /* Where to tell why a request was refused, as weir_verdict_text writes it: "stderr", or a file that it is added
      * to (as lines of JSON if its name ends with .json), at most 1023 bytes, from the folder that the process is
      * in then.  NULL or "off": nowhere.  Told in the refused call itself, with what weir_last_verdict takes:
-     * the allocator's first refusal of each cause, of its first 16 refusals. */
+     * the allocator's first refusal of each cause, of its first 16 refusals.  What such a file does not take (it cannot be
+     * opened, no space left) goes to standard error, behind a line that says why. */
     const char *verdict;
 
     /* Other devices whose work may use the blocks, now and whatever the reserve grows by: a list of their

@@ -141,12 +141,12 @@ typedef struct weir_refusal {
     uint64_t device_free; /* on the device then; UINT64_MAX: not known */
     uint64_t device_total;
     uint64_t waited_ns; /* spent in the ladder */
-    /* Bytes of the largest request that would have been served on that stream then; 0: none is known.  True
-     * as long as nobody else takes memory, and less than what could be had where not all is known:
+    /* Bytes of a request that would have been served on that stream then, the largest that is known of; 0: none is.
+     * True as long as nobody else takes memory, and less than what could be had where not all is known:
      *   arena, front off     exact, but for frees that are pending
      *   pool, front off      what the pool may grow by, in units of 32 MiB: the driver does not tell what
-     *                        lies free inside.  When the ladder has given idle units back, that is no more
-     *                        than parts of units
+     *                        lies free inside, all of what was preallocated at first.  When the ladder has
+     *                        given idle units back, that is no more than parts of units
      *   platform, front off  what the limit and the device leave, in pages of 2 MiB
      *   front on             of these and of the free pieces in weir's own regions the largest, less what a
      *                        request is rounded up by; not what lies in caches

@@ -20,7 +20,8 @@ extern "C" {
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
     X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
-    X(LIMIT, "limit")           /* the limit forbids it, or `leave`, which lowers it */            \
+    X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; of a request \
+                                 * for more than the limit also what is idle in pieces */     \
     X(GRAPHS, "graphs")   /* the device is full, and graphs have most of what is not weir's */     \
     X(OTHERS, "others")   /* the device is full of what is not this allocator's */                 \
     X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
@@ -57,7 +58,7 @@ typedef struct weir_verdict_setting {
     char value[48];
 } weir_verdict_setting;
 
-/* Figures in bytes unless the name says otherwise; UINT64_MAX: not known. */
+/* Figures in bytes unless the name says otherwise; UINT64_MAX: not known, but of `asked`. */
 typedef struct weir_verdict {
     size_t size;        /* bytes that the library filled in */
     weir_status status; /* what weir_alloc answered: E_NO_MEMORY or E_LIMIT */
@@ -65,7 +66,7 @@ typedef struct weir_verdict {
     uint64_t asked;     /* bytes of the request */
     uint64_t stream;    /* the id of its stream; 0: not known, or being captured */
     uint64_t waited_ns; /* that it waited in vain */
-    uint64_t largest;   /* bytes that would be served on that stream now, as weir_refusal.largest */
+    uint64_t largest; /* bytes that would be served on it now, at least, as weir_refusal.largest */
 
     uint64_t limit;   /* of the reserve; UINT64_MAX: none */
     uint64_t reserve; /* taken from the device; of this */
@@ -88,7 +89,8 @@ typedef struct weir_verdict {
     uint64_t
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
     /* What to try first: one setting, with those that it has no effect without; none where no setting will do.
-     * A limit, and what to leave, are estimates: under another one the same requests lie in other places. */
+     * A limit, and what to leave, are estimates: under another one the same requests lie in other places.  `ledger` is
+     * named where other processes of weir's have as much as is lacking, and were not asked for what of it is idle. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
     uint64_t leave; /* what options.leave keeps for others if `limit` comes of it, else 0 */
     /* Of cause OTHERS: the process of the ledger that is stopped, or does not answer, and has enough of the device for
@@ -100,10 +102,15 @@ typedef struct weir_verdict {
     uint64_t is_share;       /* 1: `limit` is what a share of the device comes to now, and */
     uint64_t weight;         /* its weight in millionths, else 0 */
     /* Of cause OTHERS, if silent_pid is 0: the process of the ledger that has most of the device of those that
-     * answer, if it is more than a 16th of it; 0: none. */
+     * answer, if it is more than a 16th of it, and more than other allocators of this process have, or enough of it
+     * could be given; 0: none. */
     uint64_t holder_pid;
-    uint64_t holder_reserve; /* what it has, and */
-    uint64_t holder_idle;    /* what of that it could give back; both as it said last */
+    uint64_t holder_reserve;    /* what it has, and */
+    uint64_t holder_could_give; /* what of that it could give back; both as it said last */
+    uint64_t limit_is_set;      /* 1: `limit` is less than options.limit by weir_set_limit */
+    /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
+     * any, which forbid it as well.  0: it is not what forbids the request. */
+    uint64_t set_limit;
 } weir_verdict;
 
 /* How weir_verdict_text writes. */

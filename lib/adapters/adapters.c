@@ -77,7 +77,7 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
                  mib(r.device_total));
     snprintf(text, text_bytes,
              "%s: %zu bytes (%.1f MiB) refused: %s; reserve %.1f MiB, in use %.1f MiB, limit %s, "
-             "free on the device %s; %.1f MiB can be had at once",
+             "free on the device %s; at least %.1f MiB can be had at once",
              who, bytes, mib(bytes), weir_status_message(status), mib(r.reserve), mib(r.in_use),
              limit, device, mib(r.largest));
 }
