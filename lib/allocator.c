@@ -1475,7 +1475,7 @@ static int limit_anew(weir_allocator *a, uint64_t in_use) {
     int result_before = weir__driver_result;
     uint64_t asked = atomic_load(&a->asked), limit = asked, before = host->limit;
 
-    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
+    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share))
         limit = part_of(a, host->leave, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
@@ -1517,7 +1517,7 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     bytes =
         in_units(a, weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most));
     atomic_store(&a->asked, bytes);
-    atomic_store(&a->no_share, 1);
+    atomic_store(&a->host.no_share, 1);
     if (a->host.relimit)
         (void)relimit(&a->host);
     else
@@ -1718,7 +1718,7 @@ static void lower_floor(weir_allocator *a, uint64_t weights) {
     const weir_amount *prealloc = &host->options.prealloc;
     uint64_t most = UINT64_MAX;
 
-    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share))
+    if (host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share))
         most = atomic_load(&host->own_limit);
     if (prealloc->kind == WEIR_AMOUNT_SHARE) {
         atomic_store(&host->share, part_of(a, host->apart, prealloc->value, weights));

@@ -39,7 +39,6 @@ struct weir_allocator {
     _Atomic uint64_t asked; /* the limit, before shares and what is left; less than */
     uint64_t
         most; /* of options.limit, in bytes as the engine has it: the program has set it.  Fixed after create */
-    atomic_int no_share; /* it has, whatever to */
     struct weir_priming priming;
     struct weir_sibling sibling;
     struct weir_claim claim; /* of other processes on the device */

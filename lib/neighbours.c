@@ -610,16 +610,16 @@ struct weir_holders weir__neighbours_holders(struct weir_neighbours *n) {
 void weir__neighbours_show(struct weir_neighbours *n, char text[WEIR_NEIGHBOURS_SHOWN]) {
     struct holder all[WEIR_LEDGER_SLOTS];
     size_t count = read_holders(n, all), length = 0;
-    char reserve[32], idle[32], name[64];
+    char reserve[32], could_give[32], name[64];
 
     text[0] = '\0';
     for (size_t i = 0; i < count && i < MOST_SHOWN; i++) {
         weir__bytes_show(all[i].is.reserve, reserve, sizeof reserve);
-        weir__bytes_show(all[i].is.idle, idle, sizeof idle);
+        weir__bytes_show(all[i].is.idle, could_give, sizeof could_give);
         weir__quote(all[i].command, name, sizeof name);
         length += (size_t)snprintf(text + length, WEIR_NEIGHBOURS_SHOWN - length,
-                                   "%sprocess %llu %s has %s, %s idle%s", i ? "; " : "",
-                                   (unsigned long long)all[i].is.pid, name, reserve, idle,
+                                   "%sprocess %llu %s has %s, could give %s%s", i ? "; " : "",
+                                   (unsigned long long)all[i].is.pid, name, reserve, could_give,
                                    all[i].is.is_stopped ? ", is stopped"
                                    : all[i].is_silent   ? ", does not answer"
                                                         : "");

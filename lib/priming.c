@@ -203,7 +203,7 @@ static uint64_t unit_of(const struct weir_priming *p) {
 static void show_cause(const struct weir_priming *p, uint64_t reserve, int late, char *text,
                        size_t text_bytes) {
     const struct weir_host *host = p->host;
-    int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE;
+    int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&host->no_share);
     uint64_t limit = host->limit, device_free;
     char bytes[32];
 

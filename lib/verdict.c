@@ -189,7 +189,7 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
     *at_rest = 0;
     v->limit = a->host.limit;
     v->limit_is_set = atomic_load(&a->asked) < a->most;
-    v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->no_share);
+    v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share);
     v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
         v->leave = a->host.leave;

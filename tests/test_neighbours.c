@@ -1408,13 +1408,13 @@ START_TEST(test_a_context_that_cannot_be) {
     ck_assert_msg(strstr(said, "leave 1GiB (--leave)") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)full.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, "has 4GiB, 0B idle; process ") != NULL, "%s", said);
+    ck_assert_msg(strstr(said, "has 4GiB, could give 0B; process ") != NULL, "%s", said);
     snprintf(pid, sizeof pid, "process %d ", (int)also.pid);
     ck_assert_msg(strstr(said, pid) != NULL, "%s", said);
-    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, 0B idle, is stopped; process "
-                                       : "has 1GiB, 0B idle; process ") != NULL,
+    ck_assert_msg(strstr(said, _i == 0 ? "has 1GiB, could give 0B, is stopped; process "
+                                       : "has 1GiB, could give 0B; process ") != NULL,
                   "%s", said);
-    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, 0B idle"));
+    ck_assert_ptr_nonnull(strstr(said, "has 64MiB, could give 0B"));
     ck_assert_ptr_null(strstr(said, "32MiB"));
 }
 END_TEST
@@ -1447,7 +1447,7 @@ START_TEST(test_who_does_not_answer_is_named) {
     } else {
         charge_contexts();
         begin(&needy, "0");
-        snprintf(wanted, sizeof wanted, ": process %d 'silent' has 7.88GiB, 7.88GiB idle, %s",
+        snprintf(wanted, sizeof wanted, ": process %d 'silent' has 7.88GiB, could give 7.88GiB, %s",
                  (int)getpid(), "does not answer");
     }
     hear(&needy);

@@ -260,8 +260,15 @@ START_TEST(which_limit_it_was_is_named) {
     start_model(8 * GIB + 8 * MIB);
     options = options_for(_i, 8 * GIB + 8 * MIB);
     options.limit = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
-    destroy(make_on(driver, &options));
+    a = make_on(driver, &options);
     ck_assert_msg(log_has("; the limit, a share, is 8GiB"), "%s", logged);
+    destroy(a);
+    options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+    a = make_on(driver, &options);
+    OK(weir_set_limit(a, bytes_amount(2 * GIB)));
+    OK(weir_free(a, take(a, 1000), A));
+    ck_assert_msg(log_has("; the limit is 2GiB"), "%s", logged);
+    destroy(a);
 }
 END_TEST
 
