@@ -213,6 +213,9 @@ static void obey(const char *line) {
     } else if (strcmp(line, "blind\n") == 0) {
         weir__model_fail(WEIR_ENTRY_cuMemGetInfo, 1, CUDA_ERROR_UNKNOWN, 1);
         printf("it is\n");
+    } else if (strcmp(line, "nameless\n") == 0) { /* the device */
+        weir__model_fail(WEIR_ENTRY_cuDeviceGetUuid, 1, CUDA_ERROR_UNKNOWN, 1);
+        printf("it is\n");
     } else if (strcmp(line, "looks\n") == 0) { /* at what is free, for a try and beside them */
         printf("%llu\n", (unsigned long long)weir__model_calls(WEIR_ENTRY_cuMemGetInfo));
     } else if (strcmp(line, "refuse\n") == 0) { /* what it says is free */
@@ -1095,6 +1098,7 @@ START_TEST(test_a_verdict_without_the_ledger) {
         {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
         {"", "4 ledger off",
          "to trim the process's other allocators, or to free blocks of theirs:|"},
+        {"0", "0 ledger off", "to wait for others, or to end them (weir info "},
     };
     struct child other, small, needy;
     char wanted[160];
@@ -1110,6 +1114,8 @@ START_TEST(test_a_verdict_without_the_ledger) {
     start(&needy, cases[_i].request);
     if (!cases[_i].other[0])
         expect(&needy, "also 768", "WEIR_OK");
+    if (_i == 4) /* whose ledger it would be, nobody can tell */
+        expect(&needy, "nameless", "it is");
     expect(&needy, "take 512", "WEIR_E_NO_MEMORY");
     say(&needy, "why");
     hear(&needy);
@@ -2289,7 +2295,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
-    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 4);
+    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 5);
     tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);
