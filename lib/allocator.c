@@ -539,6 +539,7 @@ static void warn_of_unused(const struct weir_host *host, const weir_options *giv
     } settings[] = {
         {platform || fixed, WEIR_SETTING_PREALLOC},
         {platform || fixed, WEIR_SETTING_GROWTH},
+        {fixed, WEIR_SETTING_LEAVE},
         {platform || arena, WEIR_SETTING_RELEASE_THRESHOLD},
         {!arena, WEIR_SETTING_ARENA},
         {!mapped, WEIR_SETTING_PACKING},

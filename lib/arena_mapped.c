@@ -675,11 +675,11 @@ static size_t within(size_t least, size_t value, size_t most) {
 }
 
 /* How much to add where `want` bytes are missing and `most` fit; `planned` will have been added by then.
- * No more than a handle should have. */
+ * No more than a handle should have, unless a policy wants more. */
 static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most, size_t planned) {
     const struct range *g = a->range;
     const struct packing *p = g->packing;
-    size_t room = weir__arena_room(a), step, least, unit;
+    size_t room = weir__arena_room(a), step, least, unit, wanted = 0;
     size_t total = held(g, small) + planned;
     weir_growth_state state = {.size = sizeof state,
                                .reserve = (size_t)a->blocks.total + planned,
@@ -689,6 +689,8 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
                                .device_free = SIZE_MAX};
 
     step = weir__growth_step(&a->host->options, &state, PAGE, &a->cursor);
+    if (a->host->options.growth != WEIR_GROWTH_EXACT && step > want)
+        wanted = step;
     least = small ? weir__size_smaller(p->step_least, STEP_SMALL) : p->step_least;
     least = g->piece ? 0 : within(least, total / p->step_part, p->step_most);
     step = weir__size_smaller(weir__size_larger(step, least), most);
@@ -697,7 +699,7 @@ static size_t step_for(struct weir_arena *a, int small, size_t want, size_t most
     unit = g->piece ? g->piece
                     : within(p->unit_least, (total + want) / p->unit_part,
                              a->blocks.order.several ? p->unit_most_several : p->unit_most);
-    return weir__size_round_down(weir__size_smaller(step, unit), PAGE);
+    return weir__size_round_down(weir__size_smaller(step, weir__size_larger(unit, wanted)), PAGE);
 }
 
 /* 1, or 0: no host memory. */

@@ -919,6 +919,10 @@ START_TEST(settings_without_effect_draw_a_warning) {
     logging.growth = WEIR_GROWTH_STEP;
     expect_words("prealloc has no effect");
     expect_words("growth has no effect");
+    log_warnings(KIND_FIXED, GIB);
+    expect_words("");
+    logging.leave = bytes_amount(MIB);
+    expect_words("leave has no effect with a fixed arena: its size is the limit\n");
 }
 END_TEST
 

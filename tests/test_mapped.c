@@ -393,6 +393,60 @@ START_TEST(small_requests_have_their_part_beforehand) {
 }
 END_TEST
 
+/* ---- growth policies -------------------------------------------------------------------------- */
+
+static size_t answer_much(const weir_growth_state *state, void *context) {
+    (void)state;
+    return *(size_t *)context;
+}
+
+/* What a policy wants is added at once, in one handle, whatever the packing: beside what is missing, not beyond what
+ * the limit has left, and where the device has less, no more than is missing. */
+START_TEST(a_policy_decides_how_much) {
+    static const struct {
+        int growth;
+        size_t limit, others,
+            reserve[2]; /* MiB: after a request of 300, and after one of 10 more */
+    } cases[] = {
+        {WEIR_GROWTH_STEP, 0, 0, {512, 512}},         {WEIR_GROWTH_GEOMETRIC, 0, 0, {304, 608}},
+        {WEIR_GROWTH_REMAINING, 1024, 0, {512, 512}}, {WEIR_GROWTH_CALLBACK, 0, 0, {600, 600}},
+        {WEIR_GROWTH_CALLBACK, 450, 0, {450, 450}},   {WEIR_GROWTH_CALLBACK, 0, 3600, {300, 310}},
+    };
+    size_t much = 600 * MIB;
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    CUdeviceptr others = 0;
+    void *blocks[2];
+
+    start_model(4 * GIB);
+    if (cases[_i].others)
+        CU(driver->cuMemAlloc(&others, cases[_i].others * MIB));
+    if (cases[_i].limit)
+        options.limit = bytes_amount(cases[_i].limit * MIB);
+    options.packing = WEIR_PACKING_FIT;
+    options.front = WEIR_SWITCH_OFF;
+    options.recovery_timeout_ms = UINT32_MAX;
+    options.growth = cases[_i].growth;
+    if (cases[_i].growth == WEIR_GROWTH_STEP)
+        options.growth_step = 256 * MIB;
+    else if (cases[_i].growth == WEIR_GROWTH_GEOMETRIC)
+        options.growth_factor = 2;
+    else if (cases[_i].growth == WEIR_GROWTH_REMAINING)
+        options.growth_factor = .5;
+    options.growth_function = cases[_i].growth == WEIR_GROWTH_CALLBACK ? answer_much : NULL;
+    options.growth_context = &much;
+    OK(weir__allocator_create_on(driver, &options, &a, NULL, 0));
+    for (int i = 0; i < 2; i++) {
+        blocks[i] = take(i == 0 ? 300 * MIB : 10 * MIB, A);
+        MUST_EQ(reserve(), cases[_i].reserve[i] * MIB);
+    }
+    give(blocks[0], A);
+    give(blocks[1], A);
+    if (others)
+        CU(driver->cuMemFree(others));
+    end();
+}
+END_TEST
+
 /* ---- the host's memory ----------------------------------------------------------------------- */
 
 #ifdef CAN_REFUSE_HOST_MEMORY
@@ -481,6 +535,7 @@ int main(void) {
     tcase_add_test(tests, a_shadow_behind_the_large_addresses_is_none_of_theirs);
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
+    tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);
     tcase_add_test(tests, without_host_memory_nothing_begins);
