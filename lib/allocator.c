@@ -1441,10 +1441,14 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
     return a->ops->allow(a->engine, &change);
 }
 
+/* Never more than the program asks for by now, however long ago the bytes were found. */
 static void apply_limit(weir_allocator *a, uint64_t bytes) {
-    atomic_store_explicit(&a->host.limit, bytes, memory_order_relaxed);
+    weir__lock_take(&a->limiting);
+    atomic_store_explicit(&a->host.limit, weir__size_smaller(bytes, atomic_load(&a->asked)),
+                          memory_order_relaxed);
     if (a->ops->limited)
         a->ops->limited(a->engine);
+    weir__lock_give(&a->limiting);
 }
 
 /* What the reserve may be so that as much as is to be is left on the device.  The figures are of two sides: where the
@@ -1480,13 +1484,14 @@ static int limit_anew(weir_allocator *a, uint64_t in_use) {
         limit = part_of(a, host->leave, host->options.limit.value,
                         host->neighbours ? weir__neighbours_weights(host->neighbours)
                                          : weight_of(&host->options));
-    limit = in_units(a, weir__size_smaller(limit, a->most));
+    limit = weir__size_larger(in_units(a, weir__size_smaller(limit, a->most)),
+                              weir__size_smaller(a->ops->least_limit, asked));
     atomic_store_explicit(&host->own_limit, limit, memory_order_relaxed);
     if (host->leave > 0)
         limit = weir__size_smaller(limit, limit_by_device(a));
     limit = weir__size_larger(limit, in_use);
     limit = weir__size_larger(limit, a->ops->least_limit);
-    apply_limit(a, in_units(a, weir__size_smaller(limit, asked)));
+    apply_limit(a, in_units(a, limit));
     weir__set_driver_result(result_before);
     return host->limit > before;
 }
@@ -1517,12 +1522,12 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
         return status;
     bytes =
         in_units(a, weir__size_smaller(weir__budget_bytes(&limit, &memory, UINT64_MAX), a->most));
-    atomic_store(&a->asked, bytes);
     atomic_store(&a->host.no_share, 1);
+    atomic_store(&a->asked, bytes);
     if (a->host.relimit)
         (void)relimit(&a->host);
     else
-        apply_limit(a, bytes);
+        apply_limit(a, UINT64_MAX);
     return WEIR_OK;
 }
 

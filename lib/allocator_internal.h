@@ -13,6 +13,7 @@
 #include "front.h"
 #include "harden.h"
 #include "learn.h"
+#include "lock.h"
 #include "neighbours.h"
 #include "priming.h"
 #include "share.h"
@@ -35,10 +36,12 @@ struct weir_allocator {
     uint64_t prealloc_min;     /* and to get; fixed after create */
     _Atomic uint64_t promised; /* bytes of reserve that stay however small a share becomes */
     uint64_t stayed,
-        stayed_after;       /* above a limit that fell, after so many calls; who resizes has them */
-    _Atomic uint64_t asked; /* the limit, before shares and what is left; less than */
-    uint64_t
-        most; /* of options.limit, in bytes as the engine has it: the program has set it.  Fixed after create */
+        stayed_after; /* above a limit that fell, after so many calls; who resizes has them */
+    struct weir_lock limiting; /* of who writes the limit */
+    /* The limit, before shares and what is left; if it is less than `most', which is that of the options as the engine
+     * has it and fixed, the program has set it. */
+    _Atomic uint64_t asked;
+    uint64_t most;
     struct weir_priming priming;
     struct weir_sibling sibling;
     struct weir_claim claim; /* of other processes on the device */

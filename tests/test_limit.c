@@ -577,6 +577,24 @@ static void grow_between(void) {
     grown = take(3 * GIB);
 }
 
+static void lower_between(void) {
+    OK(weir_set_limit(a, bytes_amount(512 * MIB)));
+}
+
+/* Who looks at the device meanwhile, for what was asked before, sets no other. */
+START_TEST(a_limit_that_is_set_meanwhile) {
+    size_t reserve;
+
+    begin_leaving(0, kinds_leaving[_i]);
+    between = lower_between;
+    EXPECT(WEIR_E_LIMIT, weir_preallocate(a, 7 * GIB + 64 * MIB, &reserve));
+    MUST(between == NULL);
+    refused(GIB);
+    give(take(256 * MIB));
+    end();
+}
+END_TEST
+
 static void *steps[8];
 static int step_count;
 
@@ -657,6 +675,7 @@ int main(void) {
     tcase_add_test(tests, what_is_undone_goes_in_the_end);
     tcase_add_loop_test(tests, preallocation_beside_what_is_free_now, 0, 3);
     tcase_add_loop_test(tests, growth_between_the_figures, 0, 3);
+    tcase_add_loop_test(tests, a_limit_that_is_set_meanwhile, 0, 3);
     tcase_add_loop_test(tests, a_trim_between_the_figures, 0, 3);
     tcase_add_loop_test(tests, growth_whenever_it_looks, 0, 3);
     return run_suite(suite, CK_FORK_GETENV);
