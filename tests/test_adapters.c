@@ -200,6 +200,25 @@ START_TEST(torch_on_two_devices) {
 }
 END_TEST
 
+/* Of what no allocator refused there is no verdict, and who has asked for verdicts knows of them. */
+START_TEST(refused_without_a_verdict) {
+    if (throws())
+        return;
+    if (_i == 0) {
+        setenv("WEIR_DEVICE", "model", 1);
+        setenv("WEIR_PREALLOC", "16GiB", 1);
+        start_model(8 * GIB);
+        catch_log();
+    } else {
+        setenv("WEIR_VERDICT", "off", 1);
+        begin();
+    }
+    MUST(weir_torch_alloc(100 * MIB, 0, A) == NULL);
+    told(__LINE__, _i == 0 ? 2 : 1, "(of more like it nothing is told)\n");
+    MUST(!strstr(logged, "WEIR_VERDICT"));
+}
+END_TEST
+
 START_TEST(torch_refused) {
     if (throws())
         return;
@@ -523,6 +542,7 @@ int main(void) {
     tcase_add_test(tests, torch_base_and_reset);
     tcase_add_test(tests, torch_memory_fraction);
     tcase_add_test(tests, torch_on_two_devices);
+    tcase_add_loop_test(tests, refused_without_a_verdict, 0, 2);
     tcase_add_test(tests, torch_refused);
     tcase_add_test(tests, torch_frees_in_a_capture_are_kept);
     tcase_add_test(tests, torch_allocates_in_a_capture);

@@ -19,19 +19,15 @@
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-enum { LINE_BYTES = 512 };
+enum { TEXT_BYTES = 512, LINE_BYTES = TEXT_BYTES + 96 };
 
 #define STATUS_FITS(name, value, message) _Static_assert(-(value) < 32, "a bit for each status");
 WEIR_STATUSES(STATUS_FITS)
 #undef STATUS_FITS
 
-static int is_refusal(weir_status status) {
-    return status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT;
-}
-
 /* A framework asks again and again, and its program reads one line: of a kind, which `told' belongs to, each status is
- * told once.  In one write, so that lines of several threads do not mix. */
-static void tell(atomic_uint *told, weir_status status, const char *text) {
+ * told once.  In one write, so that lines of several threads do not mix.  `more': where there is more. */
+static void tell(atomic_uint *told, weir_status status, const char *text, const char *more) {
     unsigned bit = 1u << (unsigned)-status;
     char line[LINE_BYTES];
     int length;
@@ -39,9 +35,7 @@ static void tell(atomic_uint *told, weir_status status, const char *text) {
     if (atomic_fetch_or_explicit(told, bit, memory_order_relaxed) & bit)
         return;
     length = snprintf(line, sizeof line, "weir: error: %s (of more like it nothing is told%s)\n",
-                      text, is_refusal(status) ? "; WEIR_VERDICT=stderr tells why" : "");
-    if (length >= (int)sizeof line)
-        length = (int)sizeof line - 1;
+                      text, more);                      /* which there is room for */
     if (write(STDERR_FILENO, line, (size_t)length) < 0) /* nobody is there to be told */
         return;
 }
@@ -60,12 +54,19 @@ static const char *driver_part(char *text, size_t bytes) {
     return text;
 }
 
+/* An allocator had that request, and refused it. */
+static int was_refused(weir_refusal *r, size_t bytes, weir_status status) {
+    r->size = sizeof *r;
+    return (status == WEIR_E_NO_MEMORY || status == WEIR_E_LIMIT) &&
+           weir_last_refusal(r) == WEIR_OK && r->asked == bytes;
+}
+
 void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t bytes,
                         weir_status status) {
-    weir_refusal r = {.size = sizeof r};
+    weir_refusal r;
     char limit[48] = "none", device[48] = "unknown", part[32];
 
-    if (!is_refusal(status) || weir_last_refusal(&r) != WEIR_OK || r.asked != bytes) {
+    if (!was_refused(&r, bytes, status)) {
         snprintf(text, text_bytes, "%s: %zu bytes (%.1f MiB) refused: %s%s", who, bytes, mib(bytes),
                  weir_status_message(status), driver_part(part, sizeof part));
         return;
@@ -84,19 +85,23 @@ void weir__adapter_text(char *text, size_t text_bytes, const char *who, size_t b
 
 void weir__adapter_refused(const char *who, size_t bytes, weir_status status) {
     static atomic_uint told;
-    char text[LINE_BYTES];
+    char text[TEXT_BYTES];
+    weir_refusal r;
 
     weir__adapter_text(text, sizeof text, who, bytes, status);
-    tell(&told, status, text);
+    tell(&told, status, text,
+         was_refused(&r, bytes, status) && !getenv("WEIR_VERDICT")
+             ? "; WEIR_VERDICT=stderr tells why"
+             : "");
 }
 
 static void tell_of_block(atomic_uint *told, const char *who, const char *what, const void *block,
                           weir_status status) {
-    char text[LINE_BYTES], part[32];
+    char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s of %p refused: %s%s", who, what, block,
              weir_status_message(status), driver_part(part, sizeof part));
-    tell(told, status, text);
+    tell(told, status, text, "");
 }
 
 static void tell_free(const char *who, const void *block, weir_status status) {
@@ -113,11 +118,11 @@ void weir__adapter_lost_use(const char *who, const void *block, weir_status stat
 
 void weir__adapter_failed(const char *who, weir_status status) {
     static atomic_uint told;
-    char text[LINE_BYTES], part[32];
+    char text[TEXT_BYTES], part[32];
 
     snprintf(text, sizeof text, "%s: %s%s", who, weir_status_message(status),
              driver_part(part, sizeof part));
-    tell(&told, status, text);
+    tell(&told, status, text, "");
 }
 
 /* ---- frees ----------------------------------------------------------------------------------- */
