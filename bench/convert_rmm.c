@@ -33,7 +33,7 @@ struct reading {
     struct weir_map blocks;  /* pointer -> struct block */
     struct weir_map streams; /* handle + 1 -> number + 1 */
     struct weir_map threads;
-    uint64_t next_id, unknown, gone;
+    uint64_t next_id, unknown, gone, back;
     uint64_t first_us, days_us, of_day_us, last_us;
     int has_time;
 };
@@ -108,6 +108,7 @@ static int take_time(struct reading *reading, uint64_t *time_us) {
     reading->has_time = 1;
     reading->of_day_us = now;
     now += reading->days_us;
+    reading->back += now < reading->first_us + reading->last_us;
     now = now > reading->first_us ? now - reading->first_us : 0;
     reading->last_us = now > reading->last_us ? now : reading->last_us;
     *time_us = reading->last_us;
@@ -205,6 +206,9 @@ int rmm_read(struct conversion *conversion) {
     if (reading.gone)
         convert_say(conversion, "# %" PRIu64 " frees added: the address was handed out anew\n",
                     reading.gone);
+    if (reading.back)
+        convert_say(conversion, "# %" PRIu64 " times taken as the one before: they ran back\n",
+                    reading.back);
     for (size_t i = 0; i < reading.blocks.capacity; i++)
         if (reading.blocks.slots[i].key)
             free((void *)reading.blocks.slots[i].value);
