@@ -99,6 +99,8 @@ struct weir_served *weir__pool_begin(struct weir_pool *p);
 struct weir_served *weir__served_plain(int device, int *state);
 /* 1 if something is refused. */
 int weir__any_refused(void);
+/* 1 if anything was asked that is served, or left, or refused, or will be. */
+int weir__any_asked(void);
 /* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
 void weir__served_save(struct weir_served *s);
 /* The context of a device is about to be reset: its pools begin anew with their next request. */
