@@ -266,16 +266,18 @@ static void put_line(const char *path, const struct line *line) {
 /* A line for each process. */
 static void report_json(const char *path) {
     static struct line line; /* one thread, once */
-    int any = 0;
+    int any = 0, is_incomplete = 0;
 
     add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (figures_of(i))
             add_served(&line, weir__served_at(i), figures_of(i), !any++);
+        else
+            is_incomplete = 1;
     add(&line, "],\"left\":{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
-    add(&line, "}}\n");
+    add(&line, "}%s}\n", is_incomplete ? ",\"incomplete\":true" : "");
     if (!line.is_full)
         put_line(path, &line);
     else
@@ -291,14 +293,20 @@ static double mebibytes(uint64_t bytes) {
 static void report_text(void) {
     long process = (long)getpid();
     char text[TEXT_BYTES];
-    int at = 0;
+    int at = 0, is_incomplete = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
         const weir_statistics *f = figures_of(i);
 
-        if (!f)
+        if (!f) {
+            is_incomplete = 1;
+            weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                      "process %ld (%s): %s, %s, engine %s: what was served is not known", process,
+                      program_invocation_short_name, s->device_text,
+                      s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
             continue;
+        }
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
             "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from caches, "
@@ -315,8 +323,9 @@ static void report_text(void) {
         if (unserved(i) > 0)
             at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
                            unserved(i), unserved_names[i]);
-    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
-              process, program_invocation_short_name, at ? text : " none");
+    if (at > 0 || !is_incomplete)
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
+                  process, program_invocation_short_name, at ? text : " none");
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
@@ -387,10 +396,12 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "a profile was not written within %d s: the process ends without it", PROFILES_S);
     else
-        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
-                  "no answer from the driver within %d s: without%s%s%s the process ends",
-                  FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
-                  wants_figures ? " its statistics," : "", learns ? " its profile," : "");
+        weir__log(
+            WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+            "figures cannot be read within %d s, since a thread holds a lock of weir's, or the "
+            "driver does not answer: without%s%s%s the process ends",
+            FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
+            wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
 /* Where no thread can be had this one does it. */
