@@ -230,6 +230,8 @@ void weir__show_go_on(void);
 int weir__show_hold_in_time(void);
 /* The driver is about to go, or the process. */
 void weir__show_end(void);
+/* The process is: its file goes, without a lock or memory; nothing of another's, as in a child. */
+void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 

@@ -8,7 +8,7 @@
  * Who ends by _exit runs no such function, so that call is exported here, in front of libc's.  It may come from the handler
  * of a signal, in the midst of anything, so all that it does is to post what a thread waits for that is there already,
  * where there is something to tell, and to wait for that a while; and where nothing was served, to say so, without memory
- * and without a lock.  quick_exit has functions of its own, of which those here are two.
+ * and without a lock, and to remove the file that `weir top' reads.  quick_exit has functions of its own, of which those here are two.
  *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
@@ -576,6 +576,7 @@ void weir__exit(int status) {
                       (long)getpid(), REPORT_S);
     }
     end();
+    weir__show_remove();
     for (;;)
         (void)syscall(SYS_exit_group, status);
 }
