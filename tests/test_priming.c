@@ -21,6 +21,7 @@
 #include "allocator_internal.h"
 #include "logged.h"
 #include "process_lock.h"
+#include "settings.h"
 
 enum way { POOL, POOL_ALONE, REGIONS, MAPPED, WAYS };
 
@@ -360,6 +361,12 @@ START_TEST(the_least_is_no_more_than_the_whole) {
                   "%s", message);
     options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_FREE}; /* now */
     EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "; no more was asked: set prealloc-min to that or less") != NULL,
+                  "%s", message);
+    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL, .reserved = 1};
+    options.prealloc_min = bytes_amount(device_free());
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, weir__compat_name(1)) != NULL, "%s", message);
 }
 END_TEST
 
