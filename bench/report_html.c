@@ -683,9 +683,13 @@ static void put_process(FILE *file, const struct report *report, size_t p) {
     fprintf(file,
             "<section id=\"process-%zu\"><h2>process %" PRIu64 " <small>run %s</small></h2>\n",
             p + 1, report_number(line, "pid", NULL), report->runs[report->processes[p].run].letter);
-    if (json_array_size(served) == 0)
+    if (json_is_true(json_object_get(line, "incomplete")))
+        fputs("<p class=\"note missing\">What weir served it is not known in full: figures could not "
+              "be read at its end.</p>\n",
+              file);
+    else if (json_array_size(served) == 0)
         fputs("<p>Weir served it nothing.</p>\n", file);
-    else
+    if (json_array_size(served) > 0)
         fputs("<div class=\"wide\"><table><thead><tr><th class=\"text\" "
               "scope=\"col\">device</th><th class=\"text\" scope=\"col\">serves</th><th "
               "class=\"text\" scope=\"col\">engine</th><th "

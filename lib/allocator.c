@@ -289,6 +289,24 @@ static void hold_to_limit(weir_allocator *a, const char *asked) {
     a->prealloc = host->limit < PART_UNIT ? host->limit : host->limit / PART_UNIT * PART_UNIT;
 }
 
+/* Of amounts of different kinds the options could not tell.  A part of what is free is another later, and a share may
+ * rise. */
+static weir_status hold_least(const weir_allocator *a, const char *asked,
+                              const struct message *message) {
+    const weir_options *o = &a->host.options;
+    const char *of_another = weir__compat_name(o->prealloc.reserved);
+    char min[WEIR_SPELL_BYTES], prealloc[WEIR_SPELL_BYTES];
+
+    if ((o->prealloc.kind != WEIR_AMOUNT_BYTES && o->prealloc.kind != WEIR_AMOUNT_OF_TOTAL) ||
+        o->prealloc_min.kind == WEIR_AMOUNT_MAX || a->prealloc_min <= a->prealloc)
+        return WEIR_OK;
+    weir__amount_spell(&o->prealloc_min, min, sizeof min);
+    weir__amount_spell(&o->prealloc, prealloc, sizeof prealloc);
+    return cannot(message, o->log, weir__engine_refuse(WEIR_E_INVALID),
+                  "prealloc-min '%s' is more than %s '%s', which is %s; expected at most that", min,
+                  of_another ? of_another : "prealloc", prealloc, asked);
+}
+
 /* Amounts become bytes, and are held against each other and the device. */
 static weir_status set_budget(weir_allocator *a, const struct message *message) {
     struct weir_host *host = &a->host;
@@ -316,9 +334,12 @@ static weir_status set_budget(weir_allocator *a, const struct message *message) 
     if (a->prealloc == UINT64_MAX) /* "max": all that the limit and the device leave */
         a->prealloc = memory.free < host->limit ? memory.free : host->limit;
     weir__bytes_show(a->prealloc, asked, sizeof asked);
+    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
+    status = hold_least(a, asked, message);
+    if (status != WEIR_OK)
+        return status;
     if (a->prealloc > host->limit && options->prealloc.reserved != 0)
         hold_to_limit(a, asked);
-    a->prealloc_min = weir__budget_bytes(&options->prealloc_min, &memory, 0);
     if (a->prealloc_min == UINT64_MAX) /* "max": all of it */
         a->prealloc_min = a->prealloc;
     if (a->prealloc > memory.total) {

@@ -24,8 +24,7 @@ static int can_map(const struct weir_driver *driver, CUdevice device) {
 }
 
 static int is_open(const weir_options *options) {
-    return options->engine == WEIR_ENGINE_DEFAULT && options->arena == WEIR_ARENA_DEFAULT &&
-           options->exportable != WEIR_SWITCH_ON &&
+    return options->engine == WEIR_ENGINE_DEFAULT && options->exportable != WEIR_SWITCH_ON &&
            options->release_threshold.kind == WEIR_AMOUNT_DEFAULT;
 }
 

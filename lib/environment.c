@@ -507,6 +507,13 @@ static void warn_unknown(const struct reading *reading, int compat_on) {
 
 /* ------------------------------------------------------------------- public ---- */
 
+/* The engine that weir chooses in a user's place might have no arena. */
+static void let_arena_name_engine(weir_options *options) {
+    if (!weir__option_is_set(options, WEIR_SETTING_ENGINE) &&
+        weir__option_is_set(options, WEIR_SETTING_ARENA))
+        options->engine = WEIR_ENGINE_ARENA;
+}
+
 /* Reads everything into reading->options and ->sources. */
 static weir_status read_all(struct reading *reading) {
     struct compat compat = {0};
@@ -526,6 +533,8 @@ static weir_status read_all(struct reading *reading) {
     if (status != WEIR_OK)
         return status;
     apply_compat(reading, &compat);
+    if (reading->place != WEIR_PLACE_OWN)
+        let_arena_name_engine(&reading->options);
     if (reading->warn)
         warn_unknown(reading, compat_on);
     return WEIR_OK;

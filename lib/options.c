@@ -945,7 +945,8 @@ static const struct row rows[WEIR_SETTING_COUNT] = {
     [WEIR_SETTING_ARENA] =
         {{"arena", "WEIR_ARENA", "KIND", "fixed, regions or mapped",
           "regions; of those, with no engine named, mapped",
-          "Arena engine: one region of the size of the limit, taken at once; regions added as the "
+          "Arena engine, which it names where no engine is named (of weir run, plug-ins and "
+          "weir/cuda.h): one region of the size of the limit, taken at once; regions added as the "
           "growth policy says; or one range of addresses with memory mapped where it is needed."},
          &word_kind,
          AT(arena),

@@ -260,7 +260,10 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
         weir__bytes_show(p->target, asked, sizeof asked);
         weir__bytes_show(p->least, least, sizeof least);
         weir__bytes_show(figures->reserve, got, sizeof got);
-        show_cause(p, figures->reserve, late, cause, sizeof cause);
+        if (status == WEIR_OK && !late) /* what is free now, of which prealloc is a part */
+            snprintf(cause, sizeof cause, "no more was asked");
+        else
+            show_cause(p, figures->reserve, late, cause, sizeof cause);
         snprintf(
             text, text_bytes,
             "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",

@@ -21,6 +21,7 @@
 #include "allocator_internal.h"
 #include "logged.h"
 #include "process_lock.h"
+#include "settings.h"
 
 enum way { POOL, POOL_ALONE, REGIONS, MAPPED, WAYS };
 
@@ -336,6 +337,36 @@ START_TEST(less_than_the_least_is_a_failure) {
     destroy(make_on(driver, &options));
     options.prealloc_min = bytes_amount(4 * GIB);
     destroy(make_on(driver, &options));
+}
+END_TEST
+
+/* Which the device alone tells of amounts of different kinds. */
+START_TEST(the_least_is_no_more_than_the_whole) {
+    weir_options options = options_for(_i, 0);
+    weir_allocator *a;
+
+    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    options.prealloc_min = bytes_amount(device_free());
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "prealloc-min '") &&
+                      strstr(message, "' is more than prealloc '10%', which is ") &&
+                      strstr(message, "; expected at most that"),
+                  "%s", message);
+    options.prealloc_min = bytes_amount(MIB);
+    destroy(make_on(driver, &options));
+    options.prealloc = bytes_amount(GIB);
+    options.prealloc_min = (weir_amount){.value = 900000, .kind = WEIR_AMOUNT_OF_TOTAL};
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "prealloc-min '90%' is more than prealloc '1GiB', which is 1GiB"),
+                  "%s", message);
+    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_FREE}; /* now */
+    EXPECT(WEIR_E_NO_MEMORY, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, "; no more was asked: set prealloc-min to that or less") != NULL,
+                  "%s", message);
+    options.prealloc = (weir_amount){.value = 100000, .kind = WEIR_AMOUNT_OF_TOTAL, .reserved = 1};
+    options.prealloc_min = bytes_amount(device_free());
+    EXPECT(WEIR_E_INVALID, try_on(driver, &options, &a));
+    ck_assert_msg(strstr(message, weir__compat_name(1)) != NULL, "%s", message);
 }
 END_TEST
 
@@ -1051,6 +1082,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, a_share_that_the_driver_refuses, 0, WAYS);
     tcase_add_loop_test(tests, what_a_variable_asks_is_held_to_the_limit, 0, 2);
     tcase_add_loop_test(tests, less_than_the_least_is_a_failure, 0, WAYS);
+    tcase_add_loop_test(tests, the_least_is_no_more_than_the_whole, 0, WAYS);
     tcase_add_loop_test(tests, requests_fail_until_the_least_is_there, 0, WAYS);
     tcase_add_loop_test(tests, the_least_alone_is_the_whole, 0, WAYS);
     tcase_add_loop_test(tests, a_deadline_ends_it_with_what_there_is, 0, WAYS);

@@ -78,7 +78,7 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * XLA and JAX name no engine here, and ask for a preallocation only where such a framework is told to ask CUDA's memory
  * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release
  * threshold or WEIR_EXPORT=on, it is a mapped arena, or where the device cannot map, the pool engine; the same beside
- * libweir-preload.so, which serves that pool.  Statuses
+ * libweir-preload.so, which serves that pool.  WEIR_ARENA alone names the arena engine.  Statuses
  * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line on
  * standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);

@@ -99,6 +99,8 @@ struct weir_served *weir__pool_begin(struct weir_pool *p);
 struct weir_served *weir__served_plain(int device, int *state);
 /* 1 if something is refused. */
 int weir__any_refused(void);
+/* 1 if anything was asked that is served, or left, or refused, or will be. */
+int weir__any_asked(void);
 /* Writes down what it needed, where it learns that.  What cannot be written is in weir's log. */
 void weir__served_save(struct weir_served *s);
 /* The context of a device is about to be reset: its pools begin anew with their next request. */
@@ -228,6 +230,8 @@ void weir__show_go_on(void);
 int weir__show_hold_in_time(void);
 /* The driver is about to go, or the process. */
 void weir__show_end(void);
+/* The process is: its file goes, without a lock or memory; nothing of another's, as in a child. */
+void weir__show_remove(void);
 
 /* ---- preload_trace.c ------------------------------------------------------------------------------ */
 

@@ -29,7 +29,7 @@ static _Atomic(struct weir_pool *) pools[BUCKETS];
 static _Atomic(struct weir_pool *) current[WEIR_MOST_DEVICES]; /* NULL: the driver must be asked */
 static _Atomic(struct weir_served *) plain[WEIR_MOST_DEVICES];
 static _Atomic int plain_state[WEIR_MOST_DEVICES]; /* as of a pool */
-static atomic_int any_refused;
+static atomic_int any_refused, any_asked;
 
 _Atomic(struct weir_served *) weir__served[WEIR_MOST_SERVED];
 atomic_uint weir__served_count;
@@ -480,8 +480,13 @@ int weir__any_refused(void) {
     return atomic_load_explicit(&any_refused, memory_order_relaxed);
 }
 
+int weir__any_asked(void) {
+    return atomic_load_explicit(&any_asked, memory_order_relaxed);
+}
+
 /* Takes `lock`; a child of fork that is born meanwhile does not come to it. */
 static void begin_making(void) {
+    atomic_store_explicit(&any_asked, 1, memory_order_relaxed);
     weir__drop_in_begin_use();
     pthread_mutex_lock(&lock);
 }

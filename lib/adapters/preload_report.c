@@ -7,7 +7,8 @@
  *
  * Who ends by _exit runs no such function, so that call is exported here, in front of libc's.  It may come from the handler
  * of a signal, in the midst of anything, so all that it does is to post what a thread waits for that is there already,
- * where there is something to tell, and to wait for that a while.
+ * where there is something to tell, and to wait for that a while; and where nothing was served, to say so, without memory
+ * and without a lock, and to remove the file that `weir top' reads.  quick_exit has functions of its own, of which those here are two.
  *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
@@ -17,7 +18,6 @@
  */
 #include "preload.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
@@ -266,16 +266,18 @@ static void put_line(const char *path, const struct line *line) {
 /* A line for each process. */
 static void report_json(const char *path) {
     static struct line line; /* one thread, once */
-    int any = 0;
+    int any = 0, is_incomplete = 0;
 
     add(&line, "{\"weir\":\"%s\",\"pid\":%ld,\"served\":[", weir_version(), (long)getpid());
     for (unsigned i = 0; i < weir__served_known(); i++)
         if (figures_of(i))
             add_served(&line, weir__served_at(i), figures_of(i), !any++);
+        else
+            is_incomplete = 1;
     add(&line, "],\"left\":{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
-    add(&line, "}}\n");
+    add(&line, "}%s}\n", is_incomplete ? ",\"incomplete\":true" : "");
     if (!line.is_full)
         put_line(path, &line);
     else
@@ -291,14 +293,20 @@ static double mebibytes(uint64_t bytes) {
 static void report_text(void) {
     long process = (long)getpid();
     char text[TEXT_BYTES];
-    int at = 0;
+    int at = 0, is_incomplete = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
         const struct weir_served *s = weir__served_at(i);
         const weir_statistics *f = figures_of(i);
 
-        if (!f)
+        if (!f) {
+            is_incomplete = 1;
+            weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                      "process %ld (%s): %s, %s, engine %s: what was served is not known", process,
+                      program_invocation_short_name, s->device_text,
+                      s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
             continue;
+        }
         weir__log(
             WEIR_LOG_INFO, WEIR_LOG_INFO,
             "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from caches, "
@@ -315,8 +323,9 @@ static void report_text(void) {
         if (unserved(i) > 0)
             at += snprintf(text + at, sizeof text - (size_t)at, "%s %llu %s", at ? "," : "",
                            unserved(i), unserved_names[i]);
-    weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
-              process, program_invocation_short_name, at ? text : " none");
+    if (at > 0 || !is_incomplete)
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "process %ld (%s): requests left to the driver:%s",
+                  process, program_invocation_short_name, at ? text : " none");
 }
 
 /* Standard error has it where nothing else was asked for; the statistics have a line of their own then. */
@@ -387,10 +396,12 @@ static void say_missing(int has_all_figures, int wants_figures, int learns) {
         weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
                   "a profile was not written within %d s: the process ends without it", PROFILES_S);
     else
-        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
-                  "no answer from the driver within %d s: without%s%s%s the process ends",
-                  FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
-                  wants_figures ? " its statistics," : "", learns ? " its profile," : "");
+        weir__log(
+            WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+            "figures cannot be read within %d s, since a thread holds a lock of weir's, or the "
+            "driver does not answer: without%s%s%s the process ends",
+            FIGURES_S, weir__trace_is_on() ? " its last trace events," : "",
+            wants_figures ? " its statistics," : "", learns ? " its profile," : "");
 }
 
 /* Where no thread can be had this one does it. */
@@ -451,6 +462,7 @@ static void *tell_at_end(void *unused) {
 void weir__report_due(void) {
     served_process = getpid();
     (void)atexit(report);
+    (void)at_quick_exit(report);
     weir__heap_start();
     has_teller = (weir__run_switch("WEIR_RUN_STATS", 0) || file_of("WEIR_RUN_JSON") ||
                   weir__trace_is_on() || weir__heap_on || any_learns()) &&
@@ -458,31 +470,12 @@ void weir__report_due(void) {
                  weir__start_thread(tell_at_end, "weir-exit") == 0;
 }
 
-/* By their names at link time: <unistd.h> may have macros of the names. */
-__attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
-__attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
-
-/* Not in a child, of vfork either, which has all of this process's memory. */
-void weir__exit(int status) {
-    if (has_teller && getpid() == served_process && !atomic_load(&has_begun)) {
-        (void)sem_post(&is_ending);
-        if (!comes(&has_told, REPORT_S))
-            weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
-                      "process %ld ends by _exit without what was to be written of it within %d s",
-                      (long)getpid(), REPORT_S);
-    }
-    for (;;)
-        (void)syscall(SYS_exit_group, status);
-}
-
-void weir__exit_too(int status) {
-    weir__exit(status);
-}
-
 /* ---- the process --------------------------------------------------------------------------------- */
 
 /* Programs that this one starts are to go without: takes this library out of the environment. */
 static pid_t own_process;
+
+static void end(void);
 
 static __attribute__((constructor)) void begin(void) {
     static const char own[] = "libweir-preload.so";
@@ -491,6 +484,7 @@ static __attribute__((constructor)) void begin(void) {
     size_t at = 0;
 
     own_process = getpid();
+    (void)at_quick_exit(end);
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
@@ -510,6 +504,22 @@ static __attribute__((constructor)) void begin(void) {
     (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
+/* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in it. */
+static int has_driver(void) {
+    static const char name[] = "/libcuda.so.";
+    int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    size_t found = 0;
+    char text[1024];
+    ssize_t bytes;
+
+    while (found < sizeof name - 1 && (bytes = read(file, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < bytes && found < sizeof name - 1; i++)
+            found = text[i] == name[found] ? found + 1 : text[i] == name[0];
+    if (file >= 0)
+        close(file);
+    return found == sizeof name - 1;
+}
+
 /* What was to be written of a process of which there is nothing; programs that the first one starts are not asked. */
 static void tell_of_nothing(void) {
     static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
@@ -523,19 +533,20 @@ static void tell_of_nothing(void) {
     if (!is_asked || !first || strtol(first, NULL, 10) != (long)getpid())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
-              dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)
-                  ? "asked for no device memory"
-                  : "did not load CUDA, and used no device memory");
+              weir__any_asked() ? "ended in its first request of device memory"
+              : has_driver()    ? "asked for no device memory"
+                                : "did not load CUDA, and used no device memory");
 }
 
-/* A program that took device memory and asked no pool for any is told why it was served nothing.  Why a pool was
- * left or refused was said then; children have their own. */
+/* A program that took device memory and asked no pool for any is told why it was served nothing, once.  Why a pool was
+ * left or refused was said then; children have their own, also of vfork. */
 static __attribute__((destructor)) void end(void) {
+    static atomic_int is_told;
     char text[TEXT_BYTES];
     int at = 0;
 
     if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0 ||
-        weir__any_refused())
+        weir__any_refused() || atomic_exchange(&is_told, 1))
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
@@ -549,4 +560,27 @@ static __attribute__((destructor)) void end(void) {
                   text);
     else
         tell_of_nothing();
+}
+
+/* By their names at link time: <unistd.h> may have macros of the names. */
+__attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
+__attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
+
+/* Not in a child, of vfork either, which has all of this process's memory. */
+void weir__exit(int status) {
+    if (has_teller && getpid() == served_process && !atomic_load(&has_begun)) {
+        (void)sem_post(&is_ending);
+        if (!comes(&has_told, REPORT_S))
+            weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                      "process %ld ends by _exit without what was to be written of it within %d s",
+                      (long)getpid(), REPORT_S);
+    }
+    end();
+    weir__show_remove();
+    for (;;)
+        (void)syscall(SYS_exit_group, status);
+}
+
+void weir__exit_too(int status) {
+    weir__exit(status);
 }

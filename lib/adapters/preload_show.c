@@ -128,8 +128,12 @@ void weir__show_go_on(void) {
     pthread_mutex_unlock(&asking);
 }
 
-void weir__show_end(void) {
+void weir__show_remove(void) {
     weir__segment_remove(&segment);
+}
+
+void weir__show_end(void) {
+    weir__show_remove();
     if (!weir__thread_lock_at_end(&asking))
         return;
     has_ended = 1;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* hangs.c: a program that ends while a thread of it waits for memory in a call of the driver's that does not end.  Its
  * argument is the name of the call.  With a second one, `beside', the program itself asks for memory, of which
- * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device.  A driver that cannot be told so is not hung up. */
+ * there is enough, and whoever sees to it that there is more hangs; with `reset' it resets the device; with
+ * `interrupted' the handler of a signal ends it out of that call.  A driver that cannot be told so is not hung up. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +29,13 @@ static void *wait_for_memory(void *context) {
     CU(cuda.cuCtxSetCurrent(context));
     CU(cuda.cuMemAllocAsync(&block, 512 * MIB, NULL));
     victim_fail("the call has ended");
+}
+
+static void end_at_once(int number) {
+    (void)number;
+    puts("it hangs");
+    fflush(stdout);
+    _exit(7);
 }
 
 int main(int argc, char **argv) {
@@ -63,6 +72,10 @@ int main(int argc, char **argv) {
     (void)usleep(50000); /* for those who look */
     if (argc > 2 && strcmp(argv[2], "reset") == 0)
         CU(reset.reset(0));
+    if (argc > 2 && strcmp(argv[2], "interrupted") == 0) {
+        HOLDS(signal(SIGUSR1, end_at_once) != SIG_ERR && pthread_kill(thread, SIGUSR1) == 0);
+        (void)pause();
+    }
     puts("it hangs");
     return victim_status(argc, argv);
 }

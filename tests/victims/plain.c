@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* plain.c: a program that knows no other memory than cuMemAlloc's. */
+/* plain.c: a program that knows no other memory than cuMemAlloc's; with --context it takes none, and with --children it
+ * has children that end at once. */
 #include "work.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BYTES = 3000000 };
 
@@ -15,6 +19,25 @@ static void *find(const char *name, int version, const char *symbol) {
     return dlsym(library, symbol);
 }
 
+static int is_told(int argc, char **argv, const char *word) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], word) == 0)
+            return 1;
+    return 0;
+}
+
+static void have_children(void) {
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(0);
+    HOLDS(waitpid(child, NULL, 0) == child);
+    child = vfork();
+    if (child == 0)
+        _exit(0);
+    HOLDS(waitpid(child, NULL, 0) == child);
+}
+
 int main(int argc, char **argv) {
     static unsigned char host[BYTES];
     struct cuda cuda;
@@ -24,6 +47,8 @@ int main(int argc, char **argv) {
     HOLDS(library);
     victim_load(&cuda, find, 0);
     victim_start(&cuda);
+    if (is_told(argc, argv, "--context"))
+        return victim_status(argc, argv);
     for (int i = 0; i < 3; i++) {
         CU(cuda.cuMemAlloc(&block[i], BYTES));
         CU(cuda.cuMemsetD8Async(block[i], (unsigned char)(i + 1), BYTES, NULL));
@@ -36,5 +61,7 @@ int main(int argc, char **argv) {
         printf("plain %d\n", i);
     }
     CU(cuda.cuDevicePrimaryCtxRelease(0));
+    if (is_told(argc, argv, "--children"))
+        have_children();
     return victim_status(argc, argv);
 }

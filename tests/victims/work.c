@@ -59,6 +59,10 @@ int victim_status(int argc, char **argv) {
             fflush(stdout);
             _exit(atoi(argv[i + 1]));
         }
+        if (strcmp(argv[i], "--quickly") == 0) {
+            fflush(stdout);
+            quick_exit(atoi(argv[i + 1]));
+        }
     }
     return 0;
 }

@@ -108,7 +108,7 @@ unsigned victim_churn(const struct cuda *cuda, CUstream stream, unsigned seed);
 void victim_graph(const struct cuda *cuda, const char *who, unsigned seed);
 
 /* What main returns: the word behind --status on the command line, else 0.  With that behind --at-once it ends here, by
- * _exit. */
+ * _exit, behind --quickly by quick_exit. */
 int victim_status(int argc, char **argv);
 
 #endif
