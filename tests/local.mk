@@ -193,6 +193,7 @@ victims = \
 	tests/victims/asks \
 	tests/victims/closes \
 	tests/victims/early \
+	tests/victims/ends \
 	tests/victims/fails \
 	tests/victims/fills \
 	tests/victims/forks \
@@ -220,6 +221,8 @@ tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
 tests_victims_early_SOURCES = tests/victims/early.c $(victim_work)
 tests_victims_early_LDADD =
+tests_victims_ends_SOURCES = tests/victims/ends.c $(victim_work)
+tests_victims_ends_LDADD =
 tests_victims_fails_SOURCES = tests/victims/fails.c $(victim_work)
 tests_victims_fails_LDADD =
 tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)

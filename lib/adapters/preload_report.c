@@ -18,6 +18,7 @@
  */
 #include "preload.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
@@ -422,9 +423,10 @@ static void gather_in_time(int wants_figures) {
 }
 
 static pid_t served_process;
-static atomic_int has_begun;
-static sem_t is_ending, has_told; /* of who ends by _exit */
-static int has_teller;            /* who waits for that */
+static atomic_int has_begun;           /* and who comes then waits for the end of it, */
+static _Thread_local int is_reporting; /* but who does it, in the handler of a signal */
+static sem_t is_ending, has_told;      /* of who ends by _exit, and of all of it */
+static atomic_int has_teller;          /* who waits for the former; the semaphores are */
 
 static const char *file_of(const char *variable) {
     const char *path = getenv(variable);
@@ -432,13 +434,28 @@ static const char *file_of(const char *variable) {
     return path && *path ? path : NULL;
 }
 
+static void wait_told(void) {
+    if (comes(&has_told, REPORT_S))
+        (void)sem_post(&has_told); /* for who else waits */
+    else
+        weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
+                  "process %ld ends without what was to be written of it within %d s",
+                  (long)getpid(), REPORT_S);
+}
+
 /* Before the driver goes.  A child has nothing to tell, also one that was made without handlers of fork. */
 static void report(void) {
     const char *path = file_of("WEIR_RUN_JSON");
     int has_text = weir__run_switch("WEIR_RUN_STATS", 0);
 
-    if (weir__drop_in_forked() || getpid() != served_process || atomic_exchange(&has_begun, 1))
+    if (weir__drop_in_forked() || getpid() != served_process)
         return;
+    if (atomic_exchange(&has_begun, 1)) {
+        if (has_teller && !is_reporting)
+            wait_told();
+        return;
+    }
+    is_reporting = 1;
     weir__inside++;
     gather_in_time(path || has_text);
     weir__trace_end();
@@ -449,13 +466,15 @@ static void report(void) {
     if (path)
         report_json(path);
     weir__inside--;
+    is_reporting = 0;
+    if (has_teller)
+        (void)sem_post(&has_told);
 }
 
 static void *tell_at_end(void *unused) {
     while (sem_wait(&is_ending) != 0)
         ;
     report();
-    (void)sem_post(&has_told);
     return unused;
 }
 
@@ -476,6 +495,7 @@ void weir__report_due(void) {
 static pid_t own_process;
 
 static void end(void);
+static void find_next_exits(void);
 
 static __attribute__((constructor)) void begin(void) {
     static const char own[] = "libweir-preload.so";
@@ -485,6 +505,7 @@ static __attribute__((constructor)) void begin(void) {
 
     own_process = getpid();
     (void)at_quick_exit(end);
+    find_next_exits();
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
@@ -545,8 +566,8 @@ static __attribute__((destructor)) void end(void) {
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__served_known() > 0 || getpid() != own_process || unserved(WEIR_UNSERVED_POOL) > 0 ||
-        weir__any_refused() || atomic_exchange(&is_told, 1))
+    if (weir__served_known() > 0 || weir__drop_in_forked() || getpid() != own_process ||
+        unserved(WEIR_UNSERVED_POOL) > 0 || weir__any_refused() || atomic_exchange(&is_told, 1))
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
@@ -566,21 +587,36 @@ static __attribute__((destructor)) void end(void) {
 __attribute__((visibility("default"), noreturn)) void weir__exit(int status) __asm__("_exit");
 __attribute__((visibility("default"), noreturn)) void weir__exit_too(int status) __asm__("_Exit");
 
+/* Those behind this library: libc's, or of another that came before it. */
+static void (*next_exit)(int status), (*next_exit_too)(int status);
+
+static void find_next_exits(void) {
+    void *found = dlsym(RTLD_NEXT, "_exit");
+
+    memcpy(&next_exit, &found, sizeof found);
+    found = dlsym(RTLD_NEXT, "_Exit");
+    memcpy(&next_exit_too, &found, sizeof found);
+}
+
 /* Not in a child, of vfork either, which has all of this process's memory. */
-void weir__exit(int status) {
-    if (has_teller && getpid() == served_process && !atomic_load(&has_begun)) {
-        (void)sem_post(&is_ending);
-        if (!comes(&has_told, REPORT_S))
-            weir__log(WEIR_LOG_ERROR, WEIR_LOG_ERROR,
-                      "process %ld ends by _exit without what was to be written of it within %d s",
-                      (long)getpid(), REPORT_S);
+static _Noreturn void end_at_once(void (*next)(int status), int status) {
+    if (has_teller && !weir__drop_in_forked() && getpid() == served_process && !is_reporting) {
+        if (!atomic_load(&has_begun))
+            (void)sem_post(&is_ending);
+        wait_told();
     }
     end();
     weir__show_remove();
+    if (next)
+        next(status);
     for (;;)
         (void)syscall(SYS_exit_group, status);
 }
 
+void weir__exit(int status) {
+    end_at_once(next_exit, status);
+}
+
 void weir__exit_too(int status) {
-    weir__exit(status);
+    end_at_once(next_exit_too, status);
 }

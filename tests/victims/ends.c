@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* ends.c: a program that two threads end: each by exit or by _exit, as the first two arguments say, the second so many
+ * microseconds after the first as a third one says. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 1000, BLOCKS = 2000 };
+
+static void *library;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void end(const char *how, int status) {
+    if (strcmp(how, "exit") == 0)
+        exit(status);
+    _exit(status);
+}
+
+static void *end_first(void *how) {
+    end(how, 5);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    struct cuda cuda;
+    CUdeviceptr block;
+    pthread_t thread;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library && argc > 3);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    for (int i = 0; i < BLOCKS; i++)
+        CU(cuda.cuMemAllocAsync(&block, BYTES, NULL));
+    HOLDS(pthread_create(&thread, NULL, end_first, argv[1]) == 0);
+    usleep((useconds_t)atoi(argv[3]));
+    end(argv[2], 6);
+}
