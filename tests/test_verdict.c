@@ -460,6 +460,64 @@ START_TEST(a_limit_that_was_set_beside_what_is_left) {
 }
 END_TEST
 
+/* As much as that the device cannot hold, so no limit is the advice. */
+static void refused_by_any_limit(size_t bytes, const char *limit) {
+    weir_verdict v = REFUSED(LIMIT, bytes, A);
+
+    expect_none(&v);
+    MUST_EQ(v.set_limit, 0);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, limit);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   to need less: no setting makes room");
+}
+
+START_TEST(a_limit_that_the_device_cannot_hold) {
+    weir_options options = options_for(_i, 3 * GIB);
+    weir_allocator *other;
+    CUdeviceptr others;
+    weir_verdict v;
+    void *held;
+
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    make(&options);
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");
+    end();
+    if (is(_i, KIND_FIXED)) { /* which has what there is, however much more it is told to have */
+        options.limit = bytes_amount(5 * GIB);
+        make(&options);
+        take(2 * GIB, A);
+        refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 4GiB, of which ");
+        end();
+        return;
+    }
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(3 * GIB)));
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB, of which ");
+    end();
+    options.limit = bytes_amount(512 * MIB); /* beside others */
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    make(&options);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 512MiB, of which 0B is in use");
+    CU(driver->cuMemFree(others));
+    v = verdict_now();
+    expect_setting(&v, 0, "limit", "2304MiB");
+    end();
+    options.limit = bytes_amount(GIB); /* and beside what is idle of theirs */
+    OK(weir_allocator_create(&options, &other));
+    make(&options);
+    OK(weir_alloc(other, 960 * MIB, A, &held));
+    refused_by_any_limit(3 * GIB + 256 * MIB, "limit: the limit of 1GiB, of which ");
+    OK(weir_free(other, held, A));
+    CU(driver->cuCtxSynchronize());
+    v = verdict_now();
+    expect_setting(&v, 0, "limit", "3328MiB");
+    end();
+    OK(weir_allocator_destroy(other));
+}
+END_TEST
+
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
  * packing. */
 START_TEST(more_than_a_limit_that_was_set_later) {
@@ -2090,6 +2148,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_below_another, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_beside_what_is_left, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_the_device_cannot_hold, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);

@@ -88,7 +88,8 @@ typedef struct weir_verdict {
     weir_verdict_group groups[WEIR_VERDICT_GROUPS];
     uint64_t
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
-    /* What to try first: one setting, with those that it has no effect without; none where no setting will do.
+    /* What to try first: one setting, with those that it has no effect without; none where no setting will do, as no
+     * limit does that the device could not hold.
      * A limit, and what to leave, are estimates: under another one the same requests lie in other places.  `ledger` is
      * named where other processes of weir's have as much as is lacking, and were not asked for what of it is idle. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
@@ -109,7 +110,7 @@ typedef struct weir_verdict {
     uint64_t holder_could_give; /* what of that it could give back; both as it said last */
     uint64_t limit_is_set;      /* 1: `limit` is less than options.limit by weir_set_limit */
     /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
-     * any, which forbid it as well.  0: it is not what forbids the request. */
+     * any, which forbid it as well.  0: it is not what forbids the request, or the device could not hold as much. */
     uint64_t set_limit;
 } weir_verdict;
 
