@@ -49,7 +49,7 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 
 /* What of a reserve is idle, as one stream sees it; begins zeroed. */
 struct weir_survey {
-    uint64_t hole;         /* bytes of the largest free piece that it may have, */
+    uint64_t hole; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
     uint64_t hole_at_rest; /* and of the largest that there were if all streams were done */
     uint64_t pending;      /* free bytes that wait for others; of this, by stream: */
     size_t streams;
