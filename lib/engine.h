@@ -91,6 +91,8 @@ struct weir_host {
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
+    /* Fixed: what weir_stats tells, with what lies in caches as idle.  Called without a lock. */
+    void (*figures)(struct weir_host *host, weir_statistics *out);
     /* Fixed: reserve was taken beforehand, so that whoever keeps tables by address makes them now, in place
      * of the first requests. */
     void (*prepare)(struct weir_host *host);

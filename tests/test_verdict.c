@@ -135,6 +135,7 @@ static weir_verdict refused_for(int line, int cause, size_t bytes, CUstream stre
     MUST_EQ(v.largest, r.largest);
     MUST_EQ(v.waited_ns, r.waited_ns);
     MUST_EQ(v.reserve, r.reserve);
+    MUST_EQ(v.in_use, r.in_use);
     MUST_EQ(v.limit, r.limit);
     MUST_EQ(v.device_free, r.device_free);
     return v;
