@@ -2009,12 +2009,18 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to trim the process's other allocators, or to free blocks of theirs:\n");
     v.others = v.siblings;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "the device is full, and others have 10MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "the device has too little left, and others have 10MiB of it");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.others = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");
     v.siblings = 0; /* there are none to trim */
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
+    v.cause = WEIR_VERDICT_GRAPHS;
+    v.graphs = 3 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "the device has too little left, and graphs have 3MiB of it");
+    v.cause = WEIR_VERDICT_OTHERS;
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");

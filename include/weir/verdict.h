@@ -22,8 +22,8 @@ extern "C" {
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
     X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; of a request \
                                  * for more than the limit also what is idle in pieces */     \
-    X(GRAPHS, "graphs")   /* the device is full, and graphs have most of what is not weir's */     \
-    X(OTHERS, "others")   /* the device is full of what is not this allocator's */                 \
+    X(GRAPHS, "graphs")   /* the device lacks room, and graphs have most of what is not weir's */  \
+    X(OTHERS, "others")   /* the device lacks room, for what is not this allocator's */            \
     X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
     X(RESERVE, "reserve") /* of a graph: idle reserve, which cannot serve it, has its room */
 
