@@ -399,11 +399,13 @@ void contest_tell_shortage(const json_t *result, uint64_t live, char *text, size
     }
 }
 
-/* What went wrong, on standard error; 1 if all went well. */
-static int tell_failure(const struct outcome *outcome, const char *what) {
+/* What went wrong, on standard error, and why, unless that is off; 1 if all went well. */
+static int tell_failure(const struct contest *contest, const struct outcome *outcome,
+                        const char *what) {
     json_int_t failed = json_integer_value(json_object_get(outcome->result, "failed"));
     const char *text = json_string_value(
         json_object_get(json_object_get(outcome->result, "verdict"), "text")); /* of the first */
+    int is_off = contest->options.verdict && strcmp(contest->options.verdict, "off") == 0;
     char why[224];
 
     if (outcome->result && failed == 0)
@@ -412,7 +414,7 @@ static int tell_failure(const struct outcome *outcome, const char *what) {
                           sizeof why);
     if (outcome->result)
         fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
-                failed == 1 ? " was" : "s were", why, text ? text : "");
+                failed == 1 ? " was" : "s were", why, text && !is_off ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;
@@ -598,7 +600,7 @@ static int run_one(struct contest *contest, struct progress *progress, struct ou
         outcome->error = strdup(message);
     tell_outcome(outcome, told, sizeof told);
     progress_clear(progress);
-    if (tell_failure(outcome, what)) {
+    if (tell_failure(contest, outcome, what)) {
         progress_done(progress, what, told);
         return 1;
     }

@@ -592,6 +592,10 @@ static size_t fit(const struct weir_host *host, size_t bytes) {
     return host->options.harden == WEIR_HARDEN_OFF ? bytes : weir__harden_fit(host, bytes);
 }
 
+static void figures_of(struct weir_host *host, weir_statistics *out) {
+    weir__stats_read(allocator_of(host), out);
+}
+
 /* The first requests would spend most of their time on it. */
 static void prepare(struct weir_host *host) {
     weir_allocator *a = allocator_of(host);
@@ -881,6 +885,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
         return status;
     a->host.number = atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1;
     a->host.fit = fit;
+    a->host.figures = figures_of;
     a->host.borrow = borrow;
     a->host.prepare = prepare;
     a->host.refused = refused;

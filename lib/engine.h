@@ -49,7 +49,7 @@ enum { WEIR_SURVEY_STREAMS = 16 };
 
 /* What of a reserve is idle, as one stream sees it; begins zeroed. */
 struct weir_survey {
-    uint64_t hole;         /* bytes of the largest free piece that it may have, */
+    uint64_t hole; /* bytes of the largest free piece that it may have (UINT64_MAX: not known), */
     uint64_t hole_at_rest; /* and of the largest that there were if all streams were done */
     uint64_t pending;      /* free bytes that wait for others; of this, by stream: */
     size_t streams;
@@ -91,6 +91,8 @@ struct weir_host {
     uint64_t created_ticks;
     /* Fixed: the most that a program may ask for so that the engine is asked for no more than `bytes`. */
     size_t (*fit)(const struct weir_host *host, size_t bytes);
+    /* Fixed: what weir_stats tells, with what lies in caches as idle.  Called without a lock. */
+    void (*figures)(struct weir_host *host, weir_statistics *out);
     /* Fixed: reserve was taken beforehand, so that whoever keeps tables by address makes them now, in place
      * of the first requests. */
     void (*prepare)(struct weir_host *host);

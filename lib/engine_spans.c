@@ -690,12 +690,14 @@ static size_t spans_largest(void *engine, uint64_t id, uint64_t back) {
     return placed > added ? placed : added;
 }
 
-/* Blocks are the front's, which knows their streams.  What the inner engine has idle is whole units. */
+/* Blocks are the front's, which knows their streams.  How that lies which the inner engine has idle nobody knows. */
 static void spans_survey(void *engine, uint64_t id, struct weir_survey *out) {
     struct spans *s = engine;
 
     weir__lock_take(&s->lock);
     weir__suballoc_tell(&s->blocks, id, out);
+    if (room_in(s, reserve_of(s)) > out->hole)
+        out->hole = UINT64_MAX;
     weir__lock_give(&s->lock);
 }
 

@@ -282,10 +282,13 @@ uint64_t weir__recovery_largest(const struct weir_engine *ops, void *engine, str
 /* In the books, for the thread, and to whoever wants to know. */
 static void refuse(const struct weir_engine *ops, void *engine, struct weir_host *host,
                    weir_status status, size_t asked, weir_stream stream, uint64_t waited_ns) {
+    weir_statistics figures;
     weir_refusal refusal;
 
     atomic_fetch_add_explicit(&host->books->refusals, 1, memory_order_relaxed);
     read_refusal(ops, engine, host, asked, &refusal);
+    host->figures(host, &figures);
+    refusal.in_use = figures.in_use; /* to the engine what lies in caches is, too */
     refusal.waited_ns = waited_ns;
     note_refusal(ops, engine, host, status, stream, &refusal);
     log_refusal(host, status, &refusal);

@@ -154,27 +154,30 @@ static uint64_t graph_memory(struct weir_host *host, CUgraphMem_attribute attrib
     return bytes;
 }
 
-static uint64_t sibling_reserve(weir_allocator *a) {
+/* Of other allocators of the process: their reserve, and of it what is idle. */
+static uint64_t sibling_reserve(const weir_allocator *a, uint64_t *idle) {
     weir_statistics figures;
     struct weir_sibling *s = NULL;
     uint64_t bytes = 0;
 
+    *idle = 0;
     while ((s = weir__siblings_next(&a->sibling, s))) {
         weir__stats_read(s->owner, &figures);
         bytes += figures.reserve;
+        *idle += weir__size_less(figures.reserve, figures.in_use);
     }
     return bytes;
 }
 
 static void read_device(weir_allocator *a, weir_verdict *v) {
     struct weir_host *host = &a->host;
-    uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT);
+    uint64_t used = graph_memory(host, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT), idle;
 
     v->device_total = host->device_total;
     v->device_free = weir__engine_device_free(host);
     v->graphs = graph_memory(host, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
     v->graphs_idle = weir__size_less(v->graphs, used);
-    v->siblings = sibling_reserve(a);
+    v->siblings = sibling_reserve(a, &idle);
     v->others = v->device_free == UINT64_MAX
                     ? UINT64_MAX
                     : weir__size_less(v->device_total,
@@ -189,7 +192,8 @@ static void read_reserve(weir_allocator *a, weir_verdict *v, uint64_t *at_rest) 
     *at_rest = 0;
     v->limit = a->host.limit;
     v->limit_is_set = atomic_load(&a->asked) < a->most;
-    v->is_share = a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share);
+    v->is_share =
+        a->host.options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&a->host.no_share);
     v->weight = v->is_share ? a->host.options.limit.value : 0;
     if (a->host.relimit && v->limit < atomic_load(&a->host.own_limit))
         v->leave = a->host.leave;
@@ -316,14 +320,18 @@ static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t by
     advise(v, setting, text);
 }
 
-/* As much as would have done as things lie, in whole units: another region, or, where the device has no room for one
- * beside what is idle, that once what is idle has gone.  An estimate: under another limit things lie elsewhere. */
-static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
+/* As much as would have done as things lie: another region, or, where the device has no room for one beside what is
+ * idle, that once what is idle has gone.  An estimate: under another limit things lie elsewhere. */
+static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
     int is_room = need <= free_on(v);
 
-    return round_up((is_room ? v->reserve : v->in_use) + need, UNIT);
+    return round_up((is_room ? v->reserve : v->in_use) + need, unit);
+}
+
+static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
+    return round_up(reserve_that_does(a, v), UNIT);
 }
 
 /* Who set the limit is told to set it: the program has more than the options' only beside those. */
@@ -342,13 +350,6 @@ static void advise_leaving(const weir_allocator *a, weir_verdict *v) {
     advise_bytes(v, WEIR_SETTING_LEAVE, leave / UNIT * UNIT);
     if (atomic_load(&a->host.own_limit) < limit)
         advise_limit(a, v, limit);
-}
-
-static void advise_more(const weir_allocator *a, weir_verdict *v) {
-    if (v->leave > 0)
-        advise_leaving(a, v);
-    else
-        advise_limit(a, v, limit_that_does(a, v));
 }
 
 /* Longer by half as much again, and a second at least. */
@@ -432,6 +433,26 @@ static uint64_t reserve_of_others(const struct weir_host *host) {
             sum += entry.reserve; /* what of it is idle they write down when they are asked */
     weir__ledger_close(&ledger);
     return sum;
+}
+
+/* Whatever the limit: what is free, and what others hold idle who would be asked for it; of other processes that is not
+ * known, but it is no more than what they have. */
+static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
+    uint64_t bytes = v->reserve + v->device_free, idle;
+
+    if (v->device_free == UINT64_MAX)
+        return v->device_total;
+    (void)sibling_reserve(a, &idle);
+    bytes += idle + (a->host.neighbours ? reserve_of_others(&a->host) : 0);
+    return weir__size_smaller(bytes, v->device_total);
+}
+
+/* A limit that the device cannot hold is none that does. */
+static void advise_more(const weir_allocator *a, weir_verdict *v) {
+    if (v->leave > 0)
+        advise_leaving(a, v);
+    else if (reserve_that_does(a, v) <= could_have(a, v))
+        advise_limit(a, v, weir__size_smaller(limit_that_does(a, v), v->device_total));
 }
 
 /* Where others may give what is lacking, and were not asked. */

@@ -119,13 +119,13 @@ static void put_cause(struct out *out, const weir_verdict *v) {
         put_limit(out, v);
         return;
     case WEIR_VERDICT_GRAPHS:
-        put(out, "the device is full, and graphs have %s of it", SHOW(v->graphs));
+        put(out, "the device has too little left, and graphs have %s of it", SHOW(v->graphs));
         return;
     case WEIR_VERDICT_OTHERS:
         if (are_siblings(v))
             put(out, "other allocators of this process have %s of the device", SHOW(v->siblings));
         else
-            put(out, "the device is full, and others have %s of it",
+            put(out, "the device has too little left, and others have %s of it",
                 SHOW(v->siblings + (v->others == UINT64_MAX ? 0 : v->others)));
         return;
     case WEIR_VERDICT_IN_USE:

@@ -99,7 +99,7 @@ static weir_verdict verdict_now(void) {
     MUST_EQ(v.device_total, 4 * GIB);
     if (v.pending != UINT64_MAX) {
         MUST_LE(v.pending, v.idle);
-        MUST_LE(v.hole, v.idle);
+        MUST(v.hole <= v.idle || v.hole == UINT64_MAX);
     }
     return v;
 }
@@ -135,6 +135,7 @@ static weir_verdict refused_for(int line, int cause, size_t bytes, CUstream stre
     MUST_EQ(v.largest, r.largest);
     MUST_EQ(v.waited_ns, r.waited_ns);
     MUST_EQ(v.reserve, r.reserve);
+    MUST_EQ(v.in_use, r.in_use);
     MUST_EQ(v.limit, r.limit);
     MUST_EQ(v.device_free, r.device_free);
     return v;
@@ -460,6 +461,64 @@ START_TEST(a_limit_that_was_set_beside_what_is_left) {
 }
 END_TEST
 
+/* As much as that the device cannot hold, so no limit is the advice. */
+static void refused_by_any_limit(size_t bytes, const char *limit) {
+    weir_verdict v = REFUSED(LIMIT, bytes, A);
+
+    expect_none(&v);
+    MUST_EQ(v.set_limit, 0);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, limit);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "try first   to need less: no setting makes room");
+}
+
+START_TEST(a_limit_that_the_device_cannot_hold) {
+    weir_options options = options_for(_i, 3 * GIB);
+    weir_allocator *other;
+    CUdeviceptr others;
+    weir_verdict v;
+    void *held;
+
+    options.ledger = _i % 2 ? WEIR_SWITCH_OFF : WEIR_SWITCH_ON; /* nobody else is there */
+    make(&options);
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 3GiB, of which 2GiB is in use");
+    end();
+    if (is(_i, KIND_FIXED)) { /* which has what there is, however much more it is told to have */
+        options.limit = bytes_amount(5 * GIB);
+        make(&options);
+        take(2 * GIB, A);
+        refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 4GiB, of which ");
+        end();
+        return;
+    }
+    options.limit = (weir_amount){.kind = WEIR_AMOUNT_MAX};
+    make(&options);
+    OK(weir_set_limit(a, bytes_amount(3 * GIB)));
+    take(2 * GIB, A);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB, of which ");
+    end();
+    options.limit = bytes_amount(512 * MIB); /* beside others */
+    CU(driver->cuMemAlloc(&others, 2 * GIB));
+    make(&options);
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the limit of 512MiB, of which 0B is in use");
+    CU(driver->cuMemFree(others));
+    v = verdict_now();
+    expect_setting(&v, 0, "limit", "2304MiB");
+    end();
+    options.limit = bytes_amount(GIB); /* and beside what is idle of theirs */
+    OK(weir_allocator_create(&options, &other));
+    make(&options);
+    OK(weir_alloc(other, 960 * MIB, A, &held));
+    refused_by_any_limit(3 * GIB + 256 * MIB, "limit: the limit of 1GiB, of which ");
+    OK(weir_free(other, held, A));
+    CU(driver->cuCtxSynchronize());
+    v = verdict_now();
+    expect_setting(&v, 0, "limit", "3328MiB");
+    end();
+    OK(weir_allocator_destroy(other));
+}
+END_TEST
+
 /* What is idle above it serves as it lies; in pieces it does not serve a request for more than the limit, with any
  * packing. */
 START_TEST(more_than_a_limit_that_was_set_later) {
@@ -626,6 +685,29 @@ START_TEST(what_is_idle_lies_in_pieces) {
     make_as_told(&options, &v);
     make_holes();
     take(56 * MIB, A);
+    end();
+}
+END_TEST
+
+/* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
+START_TEST(what_is_idle_lies_in_one_piece) {
+    weir_options options = options_for(_i, 512 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_PLATFORM))
+        return; /* nothing is ever idle */
+    if (!is(_i, KIND_FIXED))
+        options.prealloc = bytes_amount(512 * MIB);
+    make(&options);
+    v = REFUSED(LIMIT, 600 * MIB, A);
+    MUST_LE(480 * MIB, v.hole);
+    if (is(_i, KIND_POOL)) {
+        MUST_EQ(v.hole, UINT64_MAX);
+        expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                     "  idle        in one piece not known, waiting for ");
+        expect_words(&v, WEIR_VERDICT_AS_JSON, ",\"hole\":null,");
+    }
+    take(480 * MIB, A);
     end();
 }
 END_TEST
@@ -1927,12 +2009,18 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "to trim the process's other allocators, or to free blocks of theirs:\n");
     v.others = v.siblings;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "the device is full, and others have 10MiB of it");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "the device has too little left, and others have 10MiB of it");
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
     v.others = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "to trim the process's other allocators");
     v.siblings = 0; /* there are none to trim */
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "or to end them (weir info --processes):\n");
+    v.cause = WEIR_VERDICT_GRAPHS;
+    v.graphs = 3 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "the device has too little left, and graphs have 3MiB of it");
+    v.cause = WEIR_VERDICT_OTHERS;
     v.silent_pid = 4711;
     v.silent_reserve = 1 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "process 4711 has 1MiB of it, and does not answer\n");
@@ -2090,6 +2178,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_below_another, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_set_beside_what_is_left, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_that_the_device_cannot_hold, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_a_limit_that_was_set_later, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
@@ -2101,6 +2190,7 @@ int main(void) {
     tcase_add_loop_test(tests, more_than_a_limit_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_many, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_lies_in_one_piece, 0, WORLDS);
     tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
     tcase_add_loop_test(tests, no_limit_would_do, 0, WORLDS);
     tcase_add_loop_test(tests, no_limit_is_in_the_way, 0, WORLDS);

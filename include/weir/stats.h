@@ -136,7 +136,7 @@ typedef struct weir_refusal {
     size_t size;
     uint64_t asked;       /* bytes of the request */
     uint64_t reserve;     /* of the allocator then */
-    uint64_t in_use;      /* of the allocator then */
+    uint64_t in_use;      /* of the allocator then, as weir_stats has it */
     uint64_t limit;       /* UINT64_MAX: none */
     uint64_t device_free; /* on the device then; UINT64_MAX: not known */
     uint64_t device_total;

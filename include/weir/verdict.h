@@ -22,8 +22,8 @@ extern "C" {
     X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
     X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; of a request \
                                  * for more than the limit also what is idle in pieces */     \
-    X(GRAPHS, "graphs")   /* the device is full, and graphs have most of what is not weir's */     \
-    X(OTHERS, "others")   /* the device is full of what is not this allocator's */                 \
+    X(GRAPHS, "graphs")   /* the device lacks room, and graphs have most of what is not weir's */  \
+    X(OTHERS, "others")   /* the device lacks room, for what is not this allocator's */            \
     X(IN_USE, "in-use")   /* the device is full of this allocator's own live blocks */             \
     X(RESERVE, "reserve") /* of a graph: idle reserve, which cannot serve it, has its room */
 
@@ -88,7 +88,8 @@ typedef struct weir_verdict {
     weir_verdict_group groups[WEIR_VERDICT_GROUPS];
     uint64_t
         ungrouped; /* live bytes left out of the groups, for want of host memory to count them */
-    /* What to try first: one setting, with those that it has no effect without; none where no setting will do.
+    /* What to try first: one setting, with those that it has no effect without; none where no setting will do, as no
+     * limit does that the device could not hold.
      * A limit, and what to leave, are estimates: under another one the same requests lie in other places.  `ledger` is
      * named where other processes of weir's have as much as is lacking, and were not asked for what of it is idle. */
     weir_verdict_setting settings[WEIR_VERDICT_SETTINGS];
@@ -109,7 +110,7 @@ typedef struct weir_verdict {
     uint64_t holder_could_give; /* what of that it could give back; both as it said last */
     uint64_t limit_is_set;      /* 1: `limit` is less than options.limit by weir_set_limit */
     /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
-     * any, which forbid it as well.  0: it is not what forbids the request. */
+     * any, which forbid it as well.  0: it is not what forbids the request, or the device could not hold as much. */
     uint64_t set_limit;
 } weir_verdict;
 
@@ -125,7 +126,8 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * numbers, and which frees are done; reads the ledger, which a thread that asks others keeps it from for as long as that
  * takes (a tenth of options.recovery_timeout_ms; all of it while one that was killed is ending); waits for no stream,
  * and changes nothing for any.  Takes some host memory, and without says less (ungrouped).  The pool engine with the
- * front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups.  What was asked
+ * front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups; with it on it tells
+ * no hole where the driver's pool holds more idle than that, as after a preallocation.  What was asked
  * for under capture is of the graph's memory, which no reserve serves: that something is pending, or in pieces, is not
  * blamed for it.  With options.harden sizes are those with their gaps, and what lies on a shelf counts as live.
  * Thread-safe; may be called in options.oom_callback.

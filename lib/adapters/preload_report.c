@@ -293,7 +293,7 @@ static double mebibytes(uint64_t bytes) {
 /* Each line says whose it is: those of several processes may stand between each other. */
 static void report_text(void) {
     long process = (long)getpid();
-    char text[TEXT_BYTES];
+    char text[TEXT_BYTES], refused[40];
     int at = 0, is_incomplete = 0;
 
     for (unsigned i = 0; i < weir__served_known(); i++) {
@@ -308,17 +308,20 @@ static void report_text(void) {
                       s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine);
             continue;
         }
-        weir__log(
-            WEIR_LOG_INFO, WEIR_LOG_INFO,
-            "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from caches, "
-            "%llu free%s; at most "
-            "%.1f MiB requested, %.1f MiB reserved; %llu growth step%s in %.3f ms",
-            process, program_invocation_short_name, s->device_text,
-            s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine, (unsigned long long)f->allocs,
-            weir__plural(f->allocs), (unsigned long long)f->front_hits,
-            (unsigned long long)f->frees, weir__plural(f->frees), mebibytes(f->requested_peak),
-            mebibytes(f->reserve_peak), (unsigned long long)f->growths, weir__plural(f->growths),
-            (double)f->stall_ns / 1e6);
+        refused[0] = '\0';
+        if (f->refusals > 0)
+            snprintf(refused, sizeof refused, ", %llu refused", (unsigned long long)f->refusals);
+        weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO,
+                  "process %ld (%s): %s, %s, engine %s: %llu request%s served, %llu of them from "
+                  "caches%s, %llu free%s; at most %.1f MiB requested, %.1f MiB reserved; %llu "
+                  "growth step%s in %.3f ms",
+                  process, program_invocation_short_name, s->device_text,
+                  s->is_plain ? "cuMemAlloc" : "a memory pool", s->engine,
+                  (unsigned long long)f->allocs, weir__plural(f->allocs),
+                  (unsigned long long)f->front_hits, refused, (unsigned long long)f->frees,
+                  weir__plural(f->frees), mebibytes(f->requested_peak), mebibytes(f->reserve_peak),
+                  (unsigned long long)f->growths, weir__plural(f->growths),
+                  (double)f->stall_ns / 1e6);
     }
     for (int i = 0; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)
