@@ -80,8 +80,7 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     char spelled[WEIR_SPELL_BYTES];
 
     if (v->limit_is_set && v->leave == 0) {
-        put(out, "the program's own limit of %s, of which %s is in use", SHOW(v->limit),
-            SHOW(v->in_use));
+        put(out, "the program's own limit of %s; %s is in use", SHOW(v->limit), SHOW(v->in_use));
     } else if (v->leave > 0) {
         put(out, "--leave keeps %s for others: this process may have %s", SHOW(v->leave),
             SHOW(v->limit));
@@ -392,7 +391,8 @@ static int add_to_file(const char *name, const char *text, size_t length) {
     if (file < 0)
         return errno;
     problem = write_all(file, text, length);
-    (void)close(file);
+    if (close(file) != 0 && problem == 0) /* unreached: where it lies on another machine */
+        problem = errno;                  /* unreached: likewise */
     return problem;
 }
 

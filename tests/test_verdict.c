@@ -495,7 +495,7 @@ START_TEST(a_limit_that_the_device_cannot_hold) {
     make(&options);
     OK(weir_set_limit(a, bytes_amount(3 * GIB)));
     take(2 * GIB, A);
-    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB, of which ");
+    refused_by_any_limit(2 * GIB + 256 * MIB, "limit: the program's own limit of 3GiB; ");
     end();
     options.limit = bytes_amount(512 * MIB); /* beside others */
     CU(driver->cuMemAlloc(&others, 2 * GIB));
@@ -1989,7 +1989,7 @@ START_TEST(each_cause_has_a_sentence) {
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"set_limit\":null");
     v.limit_is_set = 1;
     v.set_limit = (uint64_t)5 << 28;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": the program's own limit of 1GiB, of which ");
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, ": the program's own limit of 1GiB; ");
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
                  "try first   weir_set_limit with 1280MiB (estimate: at least)\n");
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"try\":[],\"set_limit\":1342177280}");

@@ -108,7 +108,7 @@ typedef struct weir_verdict {
     uint64_t holder_pid;
     uint64_t holder_reserve;    /* what it has, and */
     uint64_t holder_could_give; /* what of that it could give back; both as it said last */
-    uint64_t limit_is_set;      /* 1: `limit` is less than options.limit by weir_set_limit */
+    uint64_t limit_is_set; /* 1: weir_set_limit allows less than options.limit; `leave` may, even less */
     /* What weir_set_limit is to be called with, at least, an estimate as a limit is; with the settings, if there are
      * any, which forbid it as well.  0: it is not what forbids the request, or the device could not hold as much. */
     uint64_t set_limit;
