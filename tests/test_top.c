@@ -246,9 +246,9 @@ START_TEST(test_what_is_not_known_is_not_nothing) {
     ck_assert_int_eq(kill(stopped, SIGSTOP), 0);
     ck_assert_int_eq(waitpid(stopped, NULL, WUNTRACED), stopped);
     expect_row(stopped,
-               "      8GiB       1GiB         0B          -        0         0B         0B  a "
+               "      8GiB       1GiB          -          -        0         0B         0B  a "
                "program (stopped, does not answer)",
-               "\"can_give\":null,\"priority\":0,\"was_given\":0,\"gave\":0,\"stopped\":true,"
+               "\"in_use\":null,\"can_give\":null,\"priority\":0,\"was_given\":0,\"gave\":0,\"stopped\":true,"
                "\"answers\":false}");
     end(stopped, SIGKILL);
     snprintf(command, sizeof command, "rm -rf %s", folder);
