@@ -1110,6 +1110,7 @@ START_TEST(test_a_verdict_without_the_ledger) {
         {"", "4 ledger off",
          "to trim the process's other allocators, or to free blocks of theirs:|"},
         {"0", "0 ledger off", "to wait for others, or to end them (weir info "},
+        {"0 ledger off", "0 ledger off", "to wait for others, or to end them (weir info "},
     };
     struct child other, small, needy;
     char wanted[160];
@@ -2306,7 +2307,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(silent, test_a_verdict_beside_a_stopped_one, 0, 2);
     tcase_add_loop_test(silent, test_who_does_not_answer_is_named, 0, 2);
     tcase_add_loop_test(silent, test_a_verdict_beside_living_ones, 0, 3);
-    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 5);
+    tcase_add_loop_test(silent, test_a_verdict_without_the_ledger, 0, 6);
     tcase_add_loop_test(silent, test_a_verdict_beside_one_of_its_own, 0, 2);
     tcase_add_test(silent, test_a_verdict_beside_small_ones);
     tcase_add_test(silent, test_a_verdict_without_what_is_free);
