@@ -121,7 +121,7 @@ struct move {
 };
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
- * step is a `step_part` of it at least.  A request of a `large_part` of it, and of `large_least`, has handles of its own,
+ * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a `large_part` of it, and of `large_least`, has handles of its own,
  * so that all of them are idle when it was freed: `pieces` of one size at most, of about PIECE or more.  Where several
  * streams have memory handles are smaller: what one of them freed last holds the whole handle for the others. */
 struct packing {

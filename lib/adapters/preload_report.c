@@ -5,10 +5,12 @@
  * is called before the driver goes.  What the program frees later than that is not in them.  A line leaves in
  * one write(2), also into a file that several processes write to.
  *
- * Who ends by _exit runs no such function, so that call is exported here, in front of libc's.  It may come from the handler
- * of a signal, in the midst of anything, so all that it does is to post what a thread waits for that is there already,
- * where there is something to tell, and to wait for that a while; and where nothing was served, to say so, without memory
- * and without a lock, and to remove the file that `weir top' reads.  quick_exit has functions of its own, of which those here are two.
+ * Who ends by _exit runs no such function, so that call is exported here, in front of libc's and of any other
+ * library's, which is called then.  It may come from the handler of a signal, in the midst of anything, so all that it
+ * does is to post what a thread waits for that is there already, where there is something to tell, and to wait for that
+ * a while; and where nothing was served, to say so, without memory and without a lock, and to remove the file that
+ * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
+ * its own, of which those here are two.
  *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
