@@ -222,6 +222,21 @@ uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device
     return sum;
 }
 
+uint64_t weir__neighbours_reserve(const struct weir_driver *driver, CUdevice device) {
+    char name[WEIR_UUID_BYTES];
+    struct weir_ledger_entry entry;
+    struct weir_ledger ledger;
+    uint64_t sum = 0;
+
+    if (!weir__neighbours_device(driver, device, name) || weir__ledger_look(&ledger, name) != 0)
+        return 0;
+    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
+        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
+            sum += entry.reserve;
+    weir__ledger_close(&ledger);
+    return sum;
+}
+
 /* ---- giving -------------------------------------------------------------------------------------- */
 
 static uint64_t give(struct weir_neighbours *n, uint64_t bytes) {

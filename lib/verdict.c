@@ -15,13 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "verdict.h"
 
 #include "allocator_internal.h"
 #include "books.h"
-#include "ledger.h"
 #include "neighbours.h"
 #include "recovery.h"
 #include "result.h"
@@ -418,23 +416,6 @@ static void advise_early(const weir_allocator *a, weir_verdict *v) {
         advise_bytes(v, WEIR_SETTING_PREALLOC, bytes);
 }
 
-/* What the processes have that this one would ask if it took part in the ledger. */
-static uint64_t reserve_of_others(const struct weir_host *host) {
-    char name[WEIR_UUID_BYTES];
-    struct weir_ledger_entry entry;
-    struct weir_ledger ledger;
-    uint64_t sum = 0;
-
-    if (!weir__neighbours_device(host->driver, host->device, name) ||
-        weir__ledger_look(&ledger, name) != 0)
-        return 0;
-    for (int slot = 0; slot < WEIR_LEDGER_SLOTS; slot++)
-        if (weir__ledger_read(&ledger, slot, &entry) && entry.pid != (uint64_t)getpid())
-            sum += entry.reserve; /* what of it is idle they write down when they are asked */
-    weir__ledger_close(&ledger);
-    return sum;
-}
-
 /* Whatever the limit: what is free, and what others hold idle who would be asked for it; of other processes that is not
  * known, but it is no more than what they have. */
 static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
@@ -443,7 +424,8 @@ static uint64_t could_have(const weir_allocator *a, const weir_verdict *v) {
     if (v->device_free == UINT64_MAX)
         return v->device_total;
     (void)sibling_reserve(a, &idle);
-    bytes += idle + (a->host.neighbours ? reserve_of_others(&a->host) : 0);
+    bytes +=
+        idle + (a->host.neighbours ? weir__neighbours_reserve(a->host.driver, a->host.device) : 0);
     return weir__size_smaller(bytes, v->device_total);
 }
 
@@ -460,7 +442,8 @@ static void advise_asking(const weir_allocator *a, weir_verdict *v) {
     const weir_options *o = &a->host.options;
     uint64_t lacks = lack_of(a, v);
 
-    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 || reserve_of_others(&a->host) < lacks)
+    if (o->ledger == WEIR_SWITCH_ON || lacks == 0 ||
+        weir__neighbours_reserve(a->host.driver, a->host.device) < lacks)
         return;
     advise(v, WEIR_SETTING_LEDGER, "on");
     if (o->recovery_timeout_ms == UINT32_MAX)
