@@ -53,8 +53,8 @@ struct weir_arena_backing {
     /* Waits for memory that is on its way, in another thread's `grow`; 0: there is none.  NULL: `grow` keeps the lock. */
     int (*await)(struct weir_arena *a);
     /* Takes what a reserve of so many bytes lacks: *got, which was 0.  OK: all of it, though another thread may have
-     * given some back meanwhile. */
-    weir_status (*grow)(struct weir_arena *a, uint64_t reserve, size_t *got);
+     * given some back meanwhile.  `cause`: of the event that it will be. */
+    weir_status (*grow)(struct weir_arena *a, uint64_t reserve, int cause, size_t *got);
     /* Gives idle memory back until at most `keep` bytes are left; all is observed that can be without
      * waiting. */
     weir_status (*shrink)(struct weir_arena *a, size_t keep);

@@ -132,16 +132,19 @@ struct packing {
     /* Times the arena that may be moved without growth, before the next request grows: a load that
      * would need moves for ever is given a little more instead. */
     double patience;
-    size_t prealloc_most; /* of a handle that is taken beforehand */
+    /* A handle that is taken ahead of requests is no larger than this, and if nobody waits for a step of that, no
+     * larger than such a part of all that there will be, or than the least of others: what lies in large ones cannot
+     * move. */
+    size_t ahead_most, prealloc_part;
 };
 
 static const struct packing packings[] = {
     [WEIR_PACKING_FIT] = {1, 8 * MIB, 8 * MIB, 8 * MIB, 4, 2 * MIB, 8 * MIB, 1, SIZE_MAX, 0, 0, 8,
-                          64 * MIB},
+                          64 * MIB, 1},
     [WEIR_PACKING_BALANCED] = {16, 40 * MIB, 256 * MIB, 80 * MIB, 16, 40 * MIB, 256 * MIB, 12,
-                               32 * MIB, 8, 16, 2, 256 * MIB},
+                               32 * MIB, 8, 16, 2, 256 * MIB, 64},
     [WEIR_PACKING_FAST] = {1, SIZE_MAX, SIZE_MAX, SIZE_MAX, 1, 2 * MIB, SIZE_MAX, 1, SIZE_MAX, 0, 0,
-                           0, 4096 * MIB},
+                           0, 4096 * MIB, 1},
 };
 
 struct range {
@@ -1192,10 +1195,19 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     return status;
 }
 
-/* Takes so many bytes for large or for small requests, in as few handles as may be, behind the last of their
- * memory. */
-static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size_t *got) {
-    size_t most = ((const struct range *)a->range)->packing->prealloc_most;
+/* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
+static size_t most_ahead(const struct weir_arena *a, uint64_t reserve, int cause) {
+    const struct packing *p = ((const struct range *)a->range)->packing;
+    size_t part = weir__size_round_down((size_t)reserve / p->prealloc_part, PAGE);
+
+    return cause == WEIR_EVENT_PREALLOC
+               ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)
+               : p->ahead_most;
+}
+
+/* Takes so many bytes for large or for small requests, in handles of up to `most`, behind the last of their memory. */
+static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size_t most,
+                             size_t *got) {
     weir_status status = WEIR_OK;
 
     while (status == WEIR_OK) {
@@ -1220,16 +1232,17 @@ static weir_status grow_kind(struct weir_arena *a, int small, size_t bytes, size
     return status;
 }
 
-static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, size_t *got) {
+static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, int cause, size_t *got) {
     struct weir_driver_scope scope;
     weir_status status = WEIR_OK;
     int result_before = weir__driver_result;
-    size_t lacks, bytes, small, room;
+    size_t lacks, bytes, small, most, room;
     uint64_t at;
     CUresult result;
 
     begin_bringing(a);
     lift_shadows(a, 1);
+    most = most_ahead(a, reserve, cause);
     lacks = (size_t)weir__size_less(reserve, weir__arena_reserve(a));
     bytes = weir__size_round_down(weir__size_smaller(lacks, weir__arena_room(a)), PAGE);
     if (!survey(a, 0)) {
@@ -1242,9 +1255,9 @@ static weir_status mapped_grow(struct weir_arena *a, uint64_t reserve, size_t *g
     if (!find_end(a, 1, &at, &room)) /* all their addresses are in use */
         small = 0;
     if (result == CUDA_SUCCESS) {
-        status = grow_kind(a, 0, bytes - small, got);
+        status = grow_kind(a, 0, bytes - small, most, got);
         if (status == WEIR_OK)
-            status = grow_kind(a, 1, small, got);
+            status = grow_kind(a, 1, small, most, got);
         weir__driver_leave(a->host->driver, &scope);
     } else {
         status = weir__engine_status(a->host, result);
@@ -1461,7 +1474,7 @@ static weir_status mapped_open(struct weir_arena *a) {
     g->base = base;
     g->access = a->host->access;
     a->host->moves = 1;
-    a->host->pace = weir__size_smaller(a->host->pace, 2 * g->packing->prealloc_most);
+    a->host->pace = weir__size_smaller(a->host->pace, 2 * g->packing->ahead_most);
     small = small_part(g);
     placed = weir__suballoc_add_range(&a->blocks, base, g->bytes - small, WEIR_SUBALLOC_COMMON);
     if (placed == WEIR_PLACEMENT_OK)

@@ -159,10 +159,11 @@ static int find_idle(struct weir_arena *a, size_t most, size_t *at) {
     return largest > 0;
 }
 
-static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, size_t *got) {
+static weir_status regions_grow(struct weir_arena *a, uint64_t reserve, int cause, size_t *got) {
     size_t bytes = (size_t)(reserve - weir__arena_reserve(a));
     weir_status status = take_region(a, bytes, GRANULARITY, got);
 
+    (void)cause; /* one region, whatever it is for */
     return status == WEIR_OK && *got < bytes ? weir__engine_refuse(WEIR_E_NO_MEMORY) : status;
 }
 

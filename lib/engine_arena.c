@@ -248,7 +248,7 @@ static weir_status arena_grow(void *engine, uint64_t target, int cause) {
     if (wanted > weir__arena_reserve(a)) {
         bytes = (size_t)(wanted - weir__arena_reserve(a));
         weir__nvtx_push("grow", bytes);
-        status = a->backing->grow(a, wanted, &got);
+        status = a->backing->grow(a, wanted, cause, &got);
         weir__nvtx_pop();
         if (got > 0)
             weir__engine_note(a->host, cause, 0, bytes, got, weir__engine_since(a->host, started),

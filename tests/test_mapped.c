@@ -3,7 +3,7 @@
  *
  * On the device model, without the front: layouts of handles of 8 MiB, as the tightest packing makes them, and of
  * those that large requests have for themselves; then one request, and where it lies, what it took from the device,
- * and which calls it made.  Shadows, and how they go.  What a shortage of the host's memory leaves.
+ * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the host's memory leaves.
  */
 #include "config.h"
 
@@ -393,6 +393,53 @@ START_TEST(small_requests_have_their_part_beforehand) {
 }
 END_TEST
 
+/* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
+ * them, and the reserve stays. */
+START_TEST(what_is_preallocated_moves) {
+    static const struct {
+        int packing;
+        size_t reserve, block, wanted; /* MiB */
+    } cases[] = {{WEIR_PACKING_FIT, 1100, 128, 240}, {WEIR_PACKING_BALANCED, 1100, 128, 240}};
+    enum { BLOCKS = 8 };
+    void *blocks[BLOCKS], *large;
+    uint64_t before;
+
+    begin(cases[_i].packing, 0);
+    OK(weir_preallocate(a, cases[_i].reserve * MIB, NULL));
+    before = reserve();
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = take(cases[_i].block * MIB, A);
+    MUST_EQ(reserve(), before);
+    for (int i = 0; i < BLOCKS; i += 2)
+        give(blocks[i], A);
+    large = take(cases[_i].wanted * MIB, A);
+    MUST_EQ(reserve(), before);
+    give(large, A);
+    for (int i = 1; i < BLOCKS; i += 2)
+        give(blocks[i], A);
+    end();
+}
+END_TEST
+
+/* Many handles take their time: of a large reserve they are as large as they may be, and with the quickest packing
+ * there is one for all, beside that of small requests. */
+START_TEST(what_is_preallocated_comes_in_few_handles) {
+    static const struct {
+        int packing;
+        size_t reserve; /* GiB */
+        uint64_t handles;
+    } cases[] = {
+        {WEIR_PACKING_FIT, 8, 129}, {WEIR_PACKING_BALANCED, 32, 129}, {WEIR_PACKING_FAST, 3, 2}};
+
+    start_model(40 * GIB);
+    begin_with(driver, cases[_i].packing, 0);
+    count_from_here();
+    OK(weir_preallocate(a, cases[_i].reserve * GIB, NULL));
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
+    end();
+}
+END_TEST
+
 /* ---- growth policies -------------------------------------------------------------------------- */
 
 static size_t answer_much(const weir_growth_state *state, void *context) {
@@ -535,6 +582,8 @@ int main(void) {
     tcase_add_test(tests, a_shadow_behind_the_large_addresses_is_none_of_theirs);
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
+    tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
+    tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
     tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
 #ifdef CAN_REFUSE_HOST_MEMORY
     tcase_add_loop_test(tests, without_host_memory_nothing_grows, 0, 3);

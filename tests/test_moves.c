@@ -229,7 +229,7 @@ START_TEST(a_twelfth_has_handles_of_its_own) {
     static const struct {
         size_t reserve, taken, bytes, grows; /* MiB; small requests have 16 of the reserve */
     } cases[] = {{0, 16, 32, 32},    {0, 16, 30, 40},    {616, 590, 50, 50},
-                 {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 258}};
+                 {616, 590, 48, 40}, {256, 16, 256, 32}, {256, 16, 258, 58}}; /* 200 move */
     weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
     void *pin, *small, *large;
     uint64_t before;
@@ -350,10 +350,10 @@ START_TEST(large_steps_are_foretold) {
 }
 END_TEST
 
-/* Preallocated memory comes in the largest handles that the packing takes, smaller ones where the driver has no such,
- * and small requests have none of a single page. */
+/* Preallocated memory comes in handles as large as the packing has it, smaller ones where the driver has no such, and
+ * small requests have none of a single page. */
 START_TEST(what_is_preallocated_comes_in_large_handles) {
-    weir_allocator *a = plain(WEIR_PACKING_BALANCED, 0);
+    weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
     int before;
 
     OK(weir_preallocate(a, 2 * MIB, NULL));
@@ -362,13 +362,12 @@ START_TEST(what_is_preallocated_comes_in_large_handles) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemMap), 0);
     MUST_EQ(reserve(a), 2 * MIB);
     OK(weir_preallocate(a, 2 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate),
-            5); /* three of 256 MiB and one of 240; 16 for small ones */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 17); /* 15 of 64 MiB and one of 48; 16 for small ones */
     MUST_EQ(reserve(a), 2 * MIB + GIB);
     before = weir_last_driver_result();
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
     OK(weir_preallocate(a, 258 * MIB + GIB, NULL));
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 8); /* refused, and two of 128 */
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 26); /* refused, and eight of 32 */
     MUST_EQ(weir_last_driver_result(), before);
     weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 0);
     EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 2 * GIB, NULL));
