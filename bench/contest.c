@@ -102,12 +102,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         take_factor(state, "--pace", argument, &contest->pace);
         return 0;
     case 'j':
-        contest->json_file = argument;
+        contest->json_file = weir_cli_file(state, "--json", argument, 1);
         return 0;
     case TIMELINE_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
-        contest->timeline_file = argument;
+        contest->timeline_file = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
     case SAMPLES_KEY:
         contest->samples = 1;

@@ -49,6 +49,11 @@ int weir_cli_written(void);
  * enough; and where help was asked for, which fails if it cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
 
+/* The value of a flag that names a file: not "", nor "-" unless standard output may be meant.  Else it is wrong usage,
+ * which ends the program. */
+const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
+                          int or_standard);
+
 /* Everything default, nothing from the environment yet.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
 

@@ -329,14 +329,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->dry = 1;
         return 0;
     case 'j':
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--json '%s': expected the name of a file", argument);
-        run->json = argument;
+        run->json = weir_cli_file(state, "--json", argument, 0);
         return 0;
     case HEAP_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--heap-profile '%s': expected the name of a file", argument);
-        run->heap_profile = argument;
+        run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
         return 0;
     case REPORT_KEY:
         if (!*argument)
@@ -344,9 +340,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->report = argument;
         return 0;
     case TRACE_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
-        run->trace = argument;
+        run->trace = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];
