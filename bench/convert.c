@@ -251,7 +251,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 int weir_cmd_convert(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"to", TO_KEY, "FORMAT", 0,
-         "What FROM becomes: rmm or minimalloc if it is a trace of weir's, else weir.", 0},
+         "What FROM becomes; a trace if it is none.  Takes rmm, minimalloc or weir.", 0},
         {0}};
     static const char doc[] =
         "Converts traces of allocations from and to the formats of others.\v"
