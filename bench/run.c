@@ -123,6 +123,13 @@ static int put_json(struct run *run) {
                          : put_file(run, "WEIR_RUN_JSON", run->json);
 }
 
+/* What nobody reads has been told: once is enough for all that the command becomes. */
+static int put_told(struct run *run) {
+    const char *unknown = run->settings.sources.unknown;
+
+    return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
+}
+
 /* The process that the command begins as is this one, unless a report is waited for: it says where there is nothing to
  * say; what else runs in it does not. */
 static int put_first(struct run *run) {
@@ -135,7 +142,8 @@ static int put_first(struct run *run) {
 }
 
 static int put_run(struct run *run) {
-    return put_first(run) || put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
+    return put_first(run) || put_told(run) ||
+           put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||

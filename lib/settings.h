@@ -74,6 +74,8 @@ const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
  * environment was read and nobody said where. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
+    /* Names that draw a warning, with commas between, as many as there is room for. */
+    char unknown[512];
 };
 
 /* In whose place settings are read, which decides what the variables of other programs come to: weir-settings(7),
