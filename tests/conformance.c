@@ -257,6 +257,8 @@ static int is_end_of_options(size_t bytes) {
                                   BEFORE(ledger),        BEFORE(priority),
                                   BEFORE(exportable),    BEFORE(leave),
                                   BEFORE(verdict),       BEFORE(peers)};
+    _Static_assert(sizeof(weir_options) - BEFORE(peers) <= sizeof(uint64_t),
+                   "a field behind peers is named above");
 #undef BEFORE
 
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
