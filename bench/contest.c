@@ -412,7 +412,7 @@ static int tell_failure(const struct contest *contest, const struct outcome *out
                           sizeof why);
     if (outcome->result)
         fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
-                failed == 1 ? " was" : "s were", why, text && !is_off ? text : "");
+                weir__plural_were((uint64_t)failed), why, text && !is_off ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;
@@ -680,7 +680,7 @@ static int write_timelines(const struct contest *contest) {
     }
     if (missing > 0)
         fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
-                missing == 1 ? " is" : "s are");
+                weir__plural_are(missing));
     return 1;
 }
 
