@@ -471,7 +471,8 @@ static int add_timeline(const struct contest *contest, const struct outcome *out
 }
 
 /* What further children tell, before the one that is measured call by call: it alone writes what was learned, so all
- * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in `message`. */
+ * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in
+ * `message`. */
 static json_t *run_others(const struct contest *contest, const struct outcome *outcome,
                           const struct job *measured, json_t **stretches, char *message,
                           size_t message_bytes) {

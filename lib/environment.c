@@ -19,8 +19,8 @@
  * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
- * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which is
- * not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
+ * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which
+ * is not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
  *
  * Work is done on a copy; the caller's options change only when everything parses.
  *
@@ -444,8 +444,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which are
- * not most of them. */
+/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which
+ * are not most of them. */
 static int is_near(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
