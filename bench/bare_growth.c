@@ -5,8 +5,8 @@
  *
  * For 1 GiB, 10 GiB and 75% of the device: cuMemAlloc, one request to an empty pool of the driver, and
  * weir_preallocate of an allocator that has nothing, by engine and kind of arena; one request of all of it;
- * then the first request of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn, since
- * pages that were just released cost more to take again; the median, and the least, in microseconds, as
+ * then the first request of an allocator that preallocates in the background.  Each size and way ROUNDS times in turn,
+ * since pages that were just released cost more to take again; the median, and the least, in microseconds, as
  * an array of JSON, a line each.
  *
  * Must not know: how an engine grows.

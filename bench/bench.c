@@ -172,8 +172,8 @@ int weir_cmd_bench(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
         {"device", 'd', "DEVICE", 0,
-         "cuda, cuda:N, model or model:N.  Default: the GPU if there is one, else the device "
-         "model.",
+         "Which device: if none is named the GPU if there is one, else the device model.  Takes "
+         "cuda, cuda:N, model or model:N.",
          0},
         {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
          "Look for the smallest limit at which each contestant serves each trace, in steps of 32 "

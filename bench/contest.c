@@ -102,12 +102,10 @@ static error_t parse_flag(int key, char *argument, struct argp_state *state) {
         take_factor(state, "--pace", argument, &contest->pace);
         return 0;
     case 'j':
-        contest->json_file = argument;
+        contest->json_file = weir_cli_file(state, "--json", argument, 1);
         return 0;
     case TIMELINE_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
-        contest->timeline_file = argument;
+        contest->timeline_file = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
     case SAMPLES_KEY:
         contest->samples = 1;
@@ -414,7 +412,7 @@ static int tell_failure(const struct contest *contest, const struct outcome *out
                           sizeof why);
     if (outcome->result)
         fprintf(stderr, "weir: %s: %" PRId64 " request%s refused: %s\n%s", what, (int64_t)failed,
-                failed == 1 ? " was" : "s were", why, text && !is_off ? text : "");
+                weir__plural_were((uint64_t)failed), why, text && !is_off ? text : "");
     else if (outcome->error && outcome->error[0])
         fprintf(stderr, "weir: %s: %s\n", what, outcome->error);
     return 0;
@@ -473,7 +471,8 @@ static int add_timeline(const struct contest *contest, const struct outcome *out
 }
 
 /* What further children tell, before the one that is measured call by call: it alone writes what was learned, so all
- * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in `message`. */
+ * begin with the same.  What is logged is its to say, too, and why something was refused.  NULL with the reason in
+ * `message`. */
 static json_t *run_others(const struct contest *contest, const struct outcome *outcome,
                           const struct job *measured, json_t **stretches, char *message,
                           size_t message_bytes) {
@@ -682,7 +681,7 @@ static int write_timelines(const struct contest *contest) {
     }
     if (missing > 0)
         fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
-                missing == 1 ? " is" : "s are");
+                weir__plural_are(missing));
     return 1;
 }
 

@@ -174,21 +174,26 @@ static int write_to(struct conversion *conversion, const struct format *from) {
     return 0;
 }
 
+/* What FROM is decides what the flag may be. */
+static int misuse(const char *why) {
+    (void)fail(command.from, why);
+    return 2;
+}
+
 /* What is of no other format: a trace of weir's, which can become others, or nothing that is known. */
 static int refuse_without_to(struct conversion *conversion) {
+    static const char to_is_missing[] =
+        "this is a trace of weir's; --to says what it is to become, rmm or minimalloc";
     weir_trace_event event;
     weir_status status;
 
     if (weir_trace_reader_create(lines_read, &conversion->lines, &conversion->reader) != WEIR_OK)
         return fail(command.from, "out of memory");
     status = weir_trace_next(conversion->reader, &event);
-    if (status == WEIR_OK)
-        snprintf(conversion->message, sizeof conversion->message,
-                 "this is a trace of weir's; --to says what it is to become, rmm or minimalloc");
-    else
+    if (status != WEIR_OK)
         tape_refuse(conversion->reader, status, 0, conversion->message, sizeof conversion->message);
     weir_trace_reader_destroy(conversion->reader);
-    return fail(command.from, conversion->message);
+    return status == WEIR_OK ? misuse(to_is_missing) : fail(command.from, conversion->message);
 }
 
 static int run(void) {
@@ -207,7 +212,7 @@ static int run(void) {
     else if (from == weirs_own && command.format == weirs_own)
         code = refuse_without_to(&conversion);
     else if (from != weirs_own && command.format != weirs_own)
-        code = fail(command.from, "this is no trace of weir's, which --to needs");
+        code = misuse("this is no trace of weir's, which --to needs");
     else
         code = write_to(&conversion, from);
     lines_close(&conversion.lines);
@@ -246,7 +251,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 int weir_cmd_convert(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"to", TO_KEY, "FORMAT", 0,
-         "What FROM becomes: rmm or minimalloc if it is a trace of weir's, else weir.", 0},
+         "What FROM becomes; a trace if it is none.  Takes rmm, minimalloc or weir.", 0},
         {0}};
     static const char doc[] =
         "Converts traces of allocations from and to the formats of others.\v"

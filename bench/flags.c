@@ -208,6 +208,13 @@ error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned 
     return error;
 }
 
+const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
+                          int or_standard) {
+    if (!*name || (!or_standard && strcmp(name, "-") == 0))
+        argp_error(state, "%s '%s': expected the name of a file", flag, name);
+    return name;
+}
+
 int weir_cli_settings_tell(const char *name, FILE *file) {
     int told = 0;
 

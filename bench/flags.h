@@ -45,9 +45,14 @@ int weir_cli_settings_tell(const char *name, FILE *file);
 /* 1 if standard output has taken all; or 0, with a message printed. */
 int weir_cli_written(void);
 
-/* As argp_parse, which ends the program where an option is none: the option that was meant is told then, if one is close
- * enough; and where help was asked for, which fails if it cannot be written. */
+/* As argp_parse, which ends the program where an option is none: the option that was meant is told then, if one is
+ * close enough; and where help was asked for, which fails if it cannot be written. */
 error_t weir_cli_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input);
+
+/* The value of a flag that names a file: not "", nor "-" unless standard output may be meant.  Else it is wrong usage,
+ * which ends the program. */
+const char *weir_cli_file(struct argp_state *state, const char *flag, const char *name,
+                          int or_standard);
 
 /* Everything default, nothing from the environment yet.  Not thread-safe. */
 void weir_cli_settings_init(struct weir_cli_settings *settings);
@@ -79,8 +84,8 @@ struct weir_cli_device {
     char why_not[256]; /* why there is no GPU, when fell_back */
 };
 
-/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not there
- * yet is told, if its folder is, by who `makes` it. */
+/* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not
+ * there yet is told, if its folder is, by who `makes` it. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
 /* Likewise the file of --verdict or WEIR_VERDICT. */
 int weir_cli_verdict_check(const struct weir_cli_settings *settings);

@@ -435,6 +435,11 @@ static int write_json(const struct info *info, json_t *object) {
 
 /* ------------------------------------------------------------------ command ---- */
 
+/* NULL: standard output. */
+static const char *take_file(struct argp_state *state, const char *flag, const char *name) {
+    return !name || strcmp(name, "-") == 0 ? NULL : weir_cli_file(state, flag, name, 1);
+}
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct info *info = state->input;
 
@@ -447,11 +452,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         return 0;
     case MEASURE_KEY:
         info->measures = 1;
-        info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
+        info->file = take_file(state, "--measure", argument);
         return 0;
     case JSON_KEY:
         info->json = 1;
-        info->file = argument && strcmp(argument, "-") != 0 ? argument : NULL;
+        info->file = take_file(state, "--json", argument);
         return 0;
     case ARGP_KEY_ARG:
         if ((info->json || info->measures) && !info->file)

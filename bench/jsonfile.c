@@ -39,10 +39,6 @@ static int check(const char *flag, const char *path, int is_replaced) {
 
     if (!path || strcmp(path, "-") == 0)
         return 1;
-    if (!*path) {
-        fprintf(stderr, "weir: %s '': expected the name of a file\n", flag);
-        return 0;
-    }
     is_there = stat(path, &status) == 0;
     if (is_there && S_ISDIR(status.st_mode))
         error = EISDIR;

@@ -153,3 +153,7 @@ dist_traces_DATA = \
 	bench/traces/gpt2-train.trace.gz \
 	bench/traces/multistream-infer.trace.gz \
 	bench/traces/resnet50-train.trace.gz
+
+# Of a build outside the source tree: see configure.ac.
+distclean-local:
+	test ! -h bench/traces || rm -f bench/traces

@@ -5,8 +5,8 @@
  * a pair in it, an access the call's own cost.  What takes a cost for each handle and one for each GiB is a line
  * through the medians by size, each counted by its share (the small ones are what a program makes most of).
  *
- * What was not measured stands as the built-in profile has it, and is told so in the file.  Points of a curve behind the
- * last that was measured are the built-in ones', as many times as large as the last one came out.
+ * What was not measured stands as the built-in profile has it, and is told so in the file.  Points of a curve behind
+ * the last that was measured are the built-in ones', as many times as large as the last one came out.
  */
 #include "measure.h"
 

@@ -116,7 +116,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         take_count(state, "--repeat", argument, 1000, &micro->rounds);
         return 0;
     case 'j':
-        micro->json_file = argument;
+        micro->json_file = weir_cli_file(state, "--json", argument, 1);
         return 0;
     case 'd':
         weir_cli_settings_set(&micro->settings, WEIR_SETTING_DEVICE, argument);

@@ -4,8 +4,8 @@
  *     phases DEVICE FILE NUMBER OF PHASES PEAK   phases by turns: process NUMBER (from 0) of so many
  *     phases DEVICE cost                         what a hit and a growth step take
  *
- * The processes take turns by FILE.  Whose turn it is holds a peak of PEAK thousandths of the device, in blocks of mixed
- * sizes, and gives it back; the others hold a fiftieth of that meanwhile.  So what lives at one time fits, but
+ * The processes take turns by FILE.  Whose turn it is holds a peak of PEAK thousandths of the device, in blocks of
+ * mixed sizes, and gives it back; the others hold a fiftieth of that meanwhile.  So what lives at one time fits, but
  * not what all have held once.  Settings are the environment's.  Writes one line of figures.
  *
  * Must not know: who compares the lines.

@@ -464,13 +464,11 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
 
     switch (key) {
     case 'o':
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--output '%s': expected the name of a file", argument);
+        record.path = weir_cli_file(state, "--output", argument, 0);
         if (!sink_can(argument))
             argp_error(state,
                        "--output '%s': this weir was built without zstd; expected a name in .gz",
                        argument);
-        record.path = argument;
         return 0;
     case SYNC_KEY:
         record.marks_at_sync = 1;

@@ -123,6 +123,13 @@ static int put_json(struct run *run) {
                          : put_file(run, "WEIR_RUN_JSON", run->json);
 }
 
+/* What nobody reads has been told: once is enough for all that the command becomes. */
+static int put_told(struct run *run) {
+    const char *unknown = run->settings.sources.unknown;
+
+    return *unknown && put(run, "WEIR_RUN_TOLD", unknown);
+}
+
 /* The process that the command begins as is this one, unless a report is waited for: it says where there is nothing to
  * say; what else runs in it does not. */
 static int put_first(struct run *run) {
@@ -135,7 +142,8 @@ static int put_first(struct run *run) {
 }
 
 static int put_run(struct run *run) {
-    return put_first(run) || put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
+    return put_first(run) || put_told(run) ||
+           put(run, "WEIR_RUN_CHILDREN", run->no_children ? "0" : "1") ||
            (run->stats && put(run, "WEIR_RUN_STATS", "1")) ||
            (run->serve_malloc && put(run, "WEIR_RUN_SERVE_MALLOC", "1")) ||
            (run->no_top && put(run, "WEIR_RUN_TOP", "0")) ||
@@ -329,14 +337,10 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->dry = 1;
         return 0;
     case 'j':
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--json '%s': expected the name of a file", argument);
-        run->json = argument;
+        run->json = weir_cli_file(state, "--json", argument, 0);
         return 0;
     case HEAP_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--heap-profile '%s': expected the name of a file", argument);
-        run->heap_profile = argument;
+        run->heap_profile = weir_cli_file(state, "--heap-profile", argument, 0);
         return 0;
     case REPORT_KEY:
         if (!*argument)
@@ -344,9 +348,7 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
         run->report = argument;
         return 0;
     case TRACE_KEY:
-        if (!*argument || strcmp(argument, "-") == 0)
-            argp_error(state, "--trace-events '%s': expected the name of a file", argument);
-        run->trace = argument;
+        run->trace = weir_cli_file(state, "--trace-events", argument, 0);
         return 0;
     case ARGP_KEY_ARG: /* the rest is the command's, whatever it looks like */
         run->command = &state->argv[state->next - 1];

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* shipped.c: see shipped.h.
  *
- * A build knows where traces will be installed, but not where its sources will lie when it runs, nor
- * whether what was installed is moved; so the program looks upward from where it lies, in a source tree
- * for bench/traces, in another for share/weir/traces.
+ * A build knows where traces will be installed, but not whether what was installed is moved; so the program looks
+ * upward from where it lies, in a tree of sources or of a build for bench/traces, in another for share/weir/traces.
  */
 #include "shipped.h"
 
@@ -20,7 +19,7 @@
 
 static const char ending[] = ".trace.gz";
 
-/* build/weir, build/.libs/weir and a build tree inside another one: four levels will do. */
+/* weir and .libs/weir of a build, bin/weir of what was installed: two levels will do. */
 static int find_upward(char *folder, size_t bytes) {
     static const char *const places[] = {"bench/traces", "share/weir/traces"};
     char path[PATH_MAX];
@@ -29,7 +28,7 @@ static int find_upward(char *folder, size_t bytes) {
     if (length <= 0)
         return 0;
     path[length] = '\0';
-    for (int level = 0; level < 4; level++) {
+    for (int level = 0; level < 2; level++) {
         char *slash = strrchr(path, '/');
 
         if (!slash)

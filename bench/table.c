@@ -257,7 +257,7 @@ static void print_row(FILE *file, const struct contest *contest, const struct gr
         fprintf(file, "  %zu of %zu failed", failures, group->count);
     if (median_integer(group, "failed", NULL, &failed) && failed)
         fprintf(file, "\n  %-14s %" PRIu64 " request%s refused", "", failed,
-                failed == 1 ? " was" : "s were");
+                weir__plural_were(failed));
     fputc('\n', file);
 }
 

@@ -3,8 +3,8 @@
  *
  * The parent reads and checks a trace once and writes it, as an array of fixed-size operations, to an
  * unlinked temporary file; each child maps that file.  Ids of blocks become dense indices (an index
- * is used again after the free), ids of streams become indices from 0, and stand beside them.  Times become gaps, apart from
- * the operations, so that a replay which does not need them does not read them.
+ * is used again after the free), ids of streams become indices from 0, and stand beside them.  Times become gaps, apart
+ * from the operations, so that a replay which does not need them does not read them.
  *
  * Must not know: drivers, contestants, what a gap stands for.
  */

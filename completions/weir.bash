@@ -29,69 +29,26 @@ _weir_flags() { # COMMAND
     esac
 }
 
+# Words, or FILE, or nothing where only the user knows; it fails where the next word is no value.
 _weir_values() { # COMMAND FLAG
     case $1$2 in
+    bench--json | bench-j | bench--limit-sweep= | bench--report | bench--trace-events | bench--profile | bench--verdict | info--json= | info--measure= | info--profile | info--verdict | record--output | record-o | replay--json | replay-j | replay--report | replay--trace-events | replay--profile | replay--verdict | report--output | report-o | run--heap-profile | run--json | run-j | run--report | run--trace-events | run--profile | run--verdict) echo 'FILE' ;;
+    bench--busy | bench-b | bench--iterations | bench-i | bench--pace | bench-p | bench--repeat | bench-r | bench--threads | bench--decay | bench--event-ring | bench--front-cache | bench--front-idle | bench--headroom | bench--leave | bench--limit | bench--peers | bench--prealloc | bench--prealloc-deadline | bench--prealloc-min | bench--priority | bench--recovery-timeout | bench--release-threshold | info--decay | info--event-ring | info--front-cache | info--front-idle | info--headroom | info--leave | info--limit | info--peers | info--prealloc | info--prealloc-deadline | info--prealloc-min | info--priority | info--recovery-timeout | info--release-threshold | record--limit | record--mark-at-nvtx | replay--busy | replay-b | replay--explain= | replay--iterations | replay-i | replay--pace | replay-p | replay--repeat | replay-r | replay--decay | replay--event-ring | replay--front-cache | replay--front-idle | replay--headroom | replay--leave | replay--limit | replay--peers | replay--prealloc | replay--prealloc-deadline | replay--prealloc-min | replay--priority | replay--recovery-timeout | replay--release-threshold | run--decay | run--event-ring | run--front-cache | run--front-idle | run--headroom | run--leave | run--limit | run--peers | run--prealloc | run--prealloc-deadline | run--prealloc-min | run--priority | run--recovery-timeout | run--release-threshold | top--interval | top-i | top--pid | top-p) echo '' ;;
     bench--contestant | bench-c) echo 'driver driver-keep platform pool pool-prealloc arena-fixed arena-grow arena-mapped arena-fit arena-fast driver-primed pool-unchecked arena-vouched pool-learned arena-learned pool-headroom arena-headroom' ;;
+    bench--device | bench-d | info--device | replay--device) echo 'cuda model' ;;
     bench--scenario) echo 'pair churn threads streams producer-consumer steal lifecycle' ;;
     bench--subject) echo 'loop driver pool arena pool-bound arena-bound malloc mimalloc tcmalloc' ;;
-    bench--arena) echo 'fixed regions mapped' ;;
-    bench--engine) echo 'pool arena platform' ;;
-    bench--export) echo 'on off' ;;
-    bench--front) echo 'on off' ;;
-    bench--growth) echo 'exact step geometric remaining bfc' ;;
-    bench--harden) echo 'off poison guard zero-stream zero-always' ;;
-    bench--internal-dependencies) echo 'on off' ;;
-    bench--latency) echo 'on off' ;;
-    bench--ledger) echo 'on off' ;;
-    bench--log) echo 'none error warning info debug' ;;
-    bench--packing) echo 'fit balanced fast' ;;
-    bench--prealloc-at) echo 'create first' ;;
-    bench--prealloc-mode) echo 'foreground background' ;;
-    bench--stream-checks) echo 'on off' ;;
-    info--arena) echo 'fixed regions mapped' ;;
-    info--device) echo 'cuda model' ;;
-    info--engine) echo 'pool arena platform' ;;
-    info--export) echo 'on off' ;;
-    info--front) echo 'on off' ;;
-    info--growth) echo 'exact step geometric remaining bfc' ;;
-    info--harden) echo 'off poison guard zero-stream zero-always' ;;
-    info--internal-dependencies) echo 'on off' ;;
-    info--latency) echo 'on off' ;;
-    info--ledger) echo 'on off' ;;
-    info--log) echo 'none error warning info debug' ;;
-    info--packing) echo 'fit balanced fast' ;;
-    info--prealloc-at) echo 'create first' ;;
-    info--prealloc-mode) echo 'foreground background' ;;
-    info--stream-checks) echo 'on off' ;;
-    replay--arena) echo 'fixed regions mapped' ;;
-    replay--device) echo 'cuda model' ;;
-    replay--engine) echo 'pool arena platform' ;;
-    replay--export) echo 'on off' ;;
-    replay--front) echo 'on off' ;;
-    replay--growth) echo 'exact step geometric remaining bfc' ;;
-    replay--harden) echo 'off poison guard zero-stream zero-always' ;;
-    replay--internal-dependencies) echo 'on off' ;;
-    replay--latency) echo 'on off' ;;
-    replay--ledger) echo 'on off' ;;
-    replay--log) echo 'none error warning info debug' ;;
-    replay--packing) echo 'fit balanced fast' ;;
-    replay--prealloc-at) echo 'create first' ;;
-    replay--prealloc-mode) echo 'foreground background' ;;
-    replay--stream-checks) echo 'on off' ;;
-    run--arena) echo 'fixed regions mapped' ;;
-    run--engine) echo 'pool arena platform' ;;
-    run--export) echo 'on off' ;;
-    run--front) echo 'on off' ;;
-    run--growth) echo 'exact step geometric remaining bfc' ;;
-    run--harden) echo 'off poison guard zero-stream zero-always' ;;
-    run--internal-dependencies) echo 'on off' ;;
-    run--latency) echo 'on off' ;;
-    run--ledger) echo 'on off' ;;
-    run--log) echo 'none error warning info debug' ;;
-    run--packing) echo 'fit balanced fast' ;;
-    run--prealloc-at) echo 'create first' ;;
-    run--prealloc-mode) echo 'foreground background' ;;
-    run--stream-checks) echo 'on off' ;;
+    bench--arena | info--arena | replay--arena | run--arena) echo 'fixed regions mapped' ;;
+    bench--engine | info--engine | replay--engine | run--engine) echo 'pool arena platform' ;;
+    bench--export | bench--front | bench--internal-dependencies | bench--latency | bench--ledger | bench--stream-checks | info--export | info--front | info--internal-dependencies | info--latency | info--ledger | info--stream-checks | replay--export | replay--front | replay--internal-dependencies | replay--latency | replay--ledger | replay--stream-checks | run--export | run--front | run--internal-dependencies | run--latency | run--ledger | run--stream-checks) echo 'on off' ;;
+    bench--growth | info--growth | replay--growth | run--growth) echo 'exact step geometric remaining bfc' ;;
+    bench--harden | info--harden | replay--harden | run--harden) echo 'off poison guard zero-stream zero-always' ;;
+    bench--log | info--log | replay--log | run--log) echo 'none error warning info debug' ;;
+    bench--packing | info--packing | replay--packing | run--packing) echo 'fit balanced fast' ;;
+    bench--prealloc-at | info--prealloc-at | replay--prealloc-at | run--prealloc-at) echo 'create first' ;;
+    bench--prealloc-mode | info--prealloc-mode | replay--prealloc-mode | run--prealloc-mode) echo 'foreground background' ;;
+    convert--to) echo 'rmm minimalloc weir' ;;
+    *) return 1 ;;
     esac
 }
 
@@ -103,14 +60,16 @@ _weir() {
         mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top help --help --version' -- "$word")
         return
     fi
-    # `=' is a word of its own where COMP_WORDBREAKS has it
-    if [ "$word" = = ]; then
+    # `=' and `:' are words of their own where COMP_WORDBREAKS has them
+    if [ "$word" = : ] || [ "$before" = : ]; then
+        flag=:
+    elif [ "$word" = = ]; then
         flag=$before word=
     elif [ "$before" = = ]; then
         flag=${COMP_WORDS[COMP_CWORD - 2]}
     elif [[ $word == --*=* ]]; then
         flag=${word%%=*} word=${word#*=}
-    elif [[ $before == -* && $word != -* && -n $(_weir_values "$command" "$before") ]]; then
+    elif [[ $before == -* && $word != -* ]] && _weir_values "$command" "$before" >/dev/null; then
         flag=$before
     fi
     case $command in
@@ -118,8 +77,8 @@ _weir() {
         for ((i = 2; i < COMP_CWORD; i++)); do
             case ${COMP_WORDS[i]} in
             --) ((i++)); break ;;
-            -* | =) ;;
-            *) [[ ${COMP_WORDS[i - 1]} == = || " $(_weir_flags "$command") " == *" ${COMP_WORDS[i - 1]}= "* ]] || break ;;
+            -* | = | :) ;;
+            *) [[ ${COMP_WORDS[i - 1]} == [=:] ]] || _weir_values "$command" "${COMP_WORDS[i - 1]}" >/dev/null || break ;;
             esac
         done
         if ((i < COMP_CWORD)) || [[ $i -eq $COMP_CWORD && $word != -* && -z $flag ]]; then
@@ -134,18 +93,22 @@ _weir() {
     esac
     case $command in
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict ledger priority leave peers export' -- "$word")
+        case $word in
+        W*) values='WEIR_DEVICE WEIR_ENGINE WEIR_ARENA WEIR_PACKING WEIR_PREALLOC WEIR_PREALLOC_AT WEIR_PREALLOC_MIN WEIR_PREALLOC_DEADLINE WEIR_PREALLOC_MODE WEIR_HEADROOM WEIR_GROWTH WEIR_LIMIT WEIR_RELEASE_THRESHOLD WEIR_RECOVERY_TIMEOUT WEIR_EVENT_RING WEIR_LATENCY WEIR_LOG WEIR_FRONT WEIR_FRONT_CACHE WEIR_FRONT_IDLE WEIR_STREAM_CHECKS WEIR_HARDEN WEIR_PROFILE WEIR_DECAY WEIR_INTERNAL_DEPENDENCIES WEIR_VERDICT WEIR_LEDGER WEIR_PRIORITY WEIR_LEAVE WEIR_PEERS WEIR_EXPORT' ;;
+        *) values='bench convert info record replay report run top settings device engine arena packing prealloc prealloc-at prealloc-min prealloc-deadline prealloc-mode headroom growth limit release-threshold recovery-timeout event-ring latency log front front-cache front-idle stream-checks harden profile decay internal-dependencies verdict ledger priority leave peers export' ;;
+        esac
+        mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         return
         ;;
     esac
     if [ -n "$flag" ]; then
-        values=$(_weir_values "$command" "$flag")
-        if [ -n "$values" ]; then
-            mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
-        else
+        values=$(_weir_values "$command" "$flag" || _weir_values "$command" "$flag=")
+        if [ "$values" = FILE ]; then
             mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        else
+            mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         fi
-    elif [[ $word == -* ]]; then
+    elif [[ $word == -* || $command == @(info|top) ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$(_weir_flags "$command")" -- "$word")
         [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
     else

@@ -31,12 +31,12 @@
  * On a modelled device time is virtual and one clock for all threads, and a real thread would make
  * figures depend on the scheduler.  There turns are played aside, by the first request of the engine
  * after the time has come that they are due, before it if it would grow the reserve; what they take is not charged to
- * it.  So a turn comes at the end of the pause before it rather than at once, the first after a rest when a thread would
- * have woken and made its step, and nobody waits for the driver beside it.
+ * it.  So a turn comes at the end of the pause before it rather than at once, the first after a rest when a thread
+ * would have woken and made its step, and nobody waits for the driver beside it.
  *
  * At the end of the process the driver goes while the thread may be about to call it.  So `stepping` is
- * held during each turn, of any allocator, but while others are asked, and no turn begins after the process has begun to exit, which
- * waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
+ * held during each turn, of any allocator, but while others are asked, and no turn begins after the process has begun
+ * to exit, which waits for one under way for a second: it may be in a call that never ends.  A child of fork has no
  * thread, and every public call there ends before it could miss it.
  *
  * Locks: `turning`, under it `stepping`, under that whatever a growth step takes; `lock` is innermost.

@@ -1743,8 +1743,8 @@ static void give_above(weir_allocator *a) {
     a->stayed_after = calls;
 }
 
-/* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has promised
- * more. */
+/* What was preallocated is kept no further than a share that it is, or that is the limit, unless the program has
+ * promised more. */
 static void lower_floor(weir_allocator *a, uint64_t weights) {
     struct weir_host *host = &a->host;
     const weir_amount *prealloc = &host->options.prealloc;

@@ -69,7 +69,8 @@ weir_status weir__allocator_create(const weir_options *options, weir_allocator *
                                    char *message, size_t message_bytes);
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
- * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be right. */
+ * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be
+ * right. */
 weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
                                       weir_allocator **allocator, char *message,
                                       size_t message_bytes);

@@ -50,7 +50,8 @@ struct weir_arena_backing {
     void (*close)(struct weir_arena *a);
     /* Makes room for a request that does not fit: with OK it does.  *grew as of an engine's alloc. */
     weir_status (*make_room)(struct weir_arena *a, const struct weir_arena_request *r, int *grew);
-    /* Waits for memory that is on its way, in another thread's `grow`; 0: there is none.  NULL: `grow` keeps the lock. */
+    /* Waits for memory that is on its way, in another thread's `grow`; 0: there is none.  NULL: `grow` keeps the
+     * lock. */
     int (*await)(struct weir_arena *a);
     /* Takes what a reserve of so many bytes lacks: *got, which was 0.  OK: all of it, though another thread may have
      * given some back meanwhile.  `cause`: of the event that it will be. */

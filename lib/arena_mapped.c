@@ -14,8 +14,8 @@
  * leaves its place only when it lies in free memory whose last uses the host has seen done.  To see that of
  * the caller's own stream, an event is recorded there if it is idle, and asked about.
  * What is free for the stream but was not seen done moves all the same, since a handle may be mapped at two
- * places ("Virtual aliasing" in the CUDA programming guide): it is mapped at its new one, where that stream alone may use
- * it, in its order, and its old one stays mapped, a shadow in which nothing is placed, until its uses were
+ * places ("Virtual aliasing" in the CUDA programming guide): it is mapped at its new one, where that stream alone may
+ * use it, in its order, and its old one stays mapped, a shadow in which nothing is placed, until its uses were
  * seen done.  Under internal_dependencies what others freed moves like that, too, behind a wait of the stream.
  *
  * Costs (H200, driver 580): 35 us to make and map a handle of up to 64 MiB, 45 us up to 256 MiB, 90 us for
@@ -121,9 +121,10 @@ struct move {
 };
 
 /* Sizes follow what the arena has: handles are no larger than a `unit_part` of it, within bounds, and a
- * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a `large_part` of it, and of `large_least`, has handles of its own,
- * so that all of them are idle when it was freed: `pieces` of one size at most, of about PIECE or more.  Where several
- * streams have memory handles are smaller: what one of them freed last holds the whole handle for the others. */
+ * step is a `step_part` of it at least; a policy that wants a larger one has it as one handle.  A request of a
+ * `large_part` of it, and of `large_least`, has handles of its own, so that all of them are idle when it was freed:
+ * `pieces` of one size at most, of about PIECE or more.  Where several streams have memory handles are smaller: what
+ * one of them freed last holds the whole handle for the others. */
 struct packing {
     size_t unit_part, unit_least, unit_most, unit_most_several;
     size_t step_part, step_least, step_most;
@@ -603,7 +604,8 @@ static void try_hole(const struct range *g, size_t i, size_t bytes, struct windo
             .base = p->base + before, .end = p->base + before + bytes, bytes, CLEAN};
 }
 
-/* For a request with handles of its own: the window that lacks least of those that begin with a handle, or in a hole. */
+/* For a request with handles of its own: the window that lacks least of those that begin with a handle, or in a
+ * hole. */
 static void find_own(const struct range *g, size_t bytes, int what, struct window *best) {
     for (size_t i = 0; i < g->small_pieces; i++)
         if (g->pieces[i].what == HOLE)

@@ -28,8 +28,8 @@ CUresult weir__async_take(struct weir_host *host, CUmemoryPool pool, size_t byte
 CUresult weir__async_give(struct weir_host *host, CUdeviceptr block, weir_stream stream);
 
 /* As an engine's free.  With uses it is ordered behind all of those streams on a stream of its own, so that no stream
- * of the caller's ever waits for another.  E_NOT_OWNED: the driver knows no such block; E_CAPTURE: nor does the graph, or
- * there are uses. */
+ * of the caller's ever waits for another.  E_NOT_OWNED: the driver knows no such block; E_CAPTURE: nor does the graph,
+ * or there are uses. */
 weir_status weir__async_free(struct weir_async *async, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 

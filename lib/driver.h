@@ -154,8 +154,8 @@ static inline void weir__driver_unrelax(const struct weir_driver *driver,
     driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Which device it is, as nvidia-smi has it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  Where the driver does not tell, all
- * of it is 0. */
+/* Which device it is, as nvidia-smi has it: "GPU-01234567-89ab-cdef-0123-456789abcdef".  Where the driver does not
+ * tell, all of it is 0. */
 enum { WEIR_UUID_BYTES = 41 };
 CUresult weir__driver_uuid(const struct weir_driver *driver, CUdevice device,
                            char text[WEIR_UUID_BYTES]);

@@ -23,8 +23,8 @@
  *
  * Frees are async.h's.
  *
- * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken under
- * it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
+ * Locks: `growing` is held while the reserve is raised, trimmed or unwound; the books' lock and `sizing` are taken
+ * under it, and a growth callback runs there.  The hit path takes no lock, but `growing` by a try where the
  * release threshold is finite.
  *
  * Without the pool figures (driver 11.2) sizes are kept in a table, and the reserve is estimated as
@@ -375,8 +375,8 @@ static uint64_t raise_reserve(struct pool *p, uint64_t target, CUresult *why) {
     return reserve;
 }
 
-/* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller holds
- * `growing`, is in the driver's scope, and has figures. */
+/* Has the next trim see what is done, up to `most` bytes, or until the driver grows, since no unit is.  The caller
+ * holds `growing`, is in the driver's scope, and has figures. */
 static void let_trim_see(struct pool *p, uint64_t most) {
     uint64_t reserve = read_reserve(p), now = reserve;
 

@@ -31,8 +31,8 @@
  *                there: then idle regions are cut, whatever their size.
  *   Growth.      Last.
  * Requests of up to 512 KiB have regions of their own, unless there is no memory for another: a small
- * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region serves: it holds
- * the sizes of now.  No choice depends on an address, so the same requests take the same memory on
+ * block that stays in the corner of a large region would keep it from ever being idle.  Among equals the newest region
+ * serves: it holds the sizes of now.  No choice depends on an address, so the same requests take the same memory on
  * every machine.
  *
  * Stream order.  The inner engine orders a region for the stream that it was asked for on: until the

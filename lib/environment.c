@@ -4,8 +4,8 @@
  * Three passes.  First weir's own variables, one per row of the option table.  Below them, unless
  * WEIR_COMPAT=0, the variables that users of TensorFlow, XLA and JAX already set: all are read
  * before any is applied, since what one of them means depends on others.  Last, names that look like
- * a known one but are not draw a warning, once per process and name; setting a variable that nobody
- * reads is how a preallocation comes to be "ignored".
+ * a known one but are not draw a warning, once per process and name, and not below a `weir run' that
+ * has given it; setting a variable that nobody reads is how a preallocation comes to be "ignored".
  *
  * What the compatibility variables make of the preallocation, first match:
  *     TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N    N bytes, N = 0 none
@@ -19,8 +19,8 @@
  * so none of this touches it.
  *
  * That is for a program that makes an allocator of its own.  Where weir stands in a user's place (settings.h), the
- * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which is
- * not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
+ * variables are still those of the frameworks: what names an allocator says where a framework takes its memory, which
+ * is not of which engine weir has it, and what a framework preallocates itself is not to be taken a second time.
  *
  * Work is done on a copy; the caller's options change only when everything parses.
  *
@@ -73,7 +73,7 @@ static const char *const part_names[] = {
     "WEIR_RECORD_PROCESS",  "WEIR_RECORD_RANGES", "WEIR_RECORD_SYNCS",     "WEIR_RUN_CHILDREN",
     "WEIR_RUN_FIRST",       "WEIR_RUN_FOLDER",    "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_JSON",
     "WEIR_RUN_PREALLOC_OF", "WEIR_RUN_SAMPLES",   "WEIR_RUN_SERVE_MALLOC", "WEIR_RUN_STATS",
-    "WEIR_RUN_TOP",         "WEIR_RUN_TRACE",     "WEIR_RUN_VERBOSE"};
+    "WEIR_RUN_TOLD",        "WEIR_RUN_TOP",       "WEIR_RUN_TRACE",        "WEIR_RUN_VERBOSE"};
 #define PART_NAMES (sizeof part_names / sizeof part_names[0])
 
 /* Of these the switches, which the preload library reads: by then what is none has been refused here. */
@@ -444,8 +444,8 @@ static void compare_name(struct likeness *likeness, const char *name, size_t len
     likeness->prefix = prefix;
 }
 
-/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which are
- * not most of them. */
+/* A known name with something behind it, a third of the `letters` behind `start` at least, or two letters off, which
+ * are not most of them. */
 static int is_near(const struct likeness *likeness, size_t start, size_t length) {
     size_t letters = length - start;
 
@@ -453,7 +453,26 @@ static int is_near(const struct likeness *likeness, size_t start, size_t length)
            (likeness->distance <= FURTHEST_LIKENESS && likeness->distance * 2 < letters);
 }
 
-static void warn_own(const struct reading *reading, const char *name, size_t length) {
+static int is_listed(const char *list, const char *name, size_t length) {
+    while (list && (strncmp(list, name, length) != 0 || (list[length] && list[length] != ','))) {
+        list = strchr(list, ',');
+        if (list)
+            list++;
+    }
+    return list != NULL;
+}
+
+/* A name that nobody reads; 1 if this is the place to say so. */
+static int note_unknown(struct reading *reading, const char *name, size_t length) {
+    char *unknown = reading->sources.unknown;
+    size_t used = strlen(unknown);
+
+    if (used + 1 + length < sizeof reading->sources.unknown)
+        snprintf(unknown + used, length + 2, "%s%s", used ? "," : "", name);
+    return !is_listed(getenv("WEIR_RUN_TOLD"), name, length) && first_warning(reading, name);
+}
+
+static void warn_own(struct reading *reading, const char *name, size_t length) {
     struct likeness likeness = {NULL, 0, 0, 0};
 
     if (strncmp(name, TEST_PREFIX, strlen(TEST_PREFIX)) == 0)
@@ -463,7 +482,7 @@ static void warn_own(const struct reading *reading, const char *name, size_t len
         compare_name(&likeness, name, length, part_names[i]);
     for (int i = 0; i < WEIR_SETTING_COUNT; i++)
         compare_name(&likeness, name, length, weir__setting_row((enum weir_setting)i)->variable);
-    if (likeness.is_known || !first_warning(reading, name))
+    if (likeness.is_known || !note_unknown(reading, name, length))
         return;
     if (is_near(&likeness, OWN_START, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
@@ -476,21 +495,22 @@ static void warn_own(const struct reading *reading, const char *name, size_t len
                   name);
 }
 
-static void warn_look_alike(const struct reading *reading, const char *name, size_t length) {
+static void warn_look_alike(struct reading *reading, const char *name, size_t length) {
     struct likeness likeness = {NULL, 0, 0, 0};
 
     for (size_t i = 0; i < COMPAT_NAMES; i++)
         if (length + FURTHEST_LIKENESS >= strlen(compat_names[i]))
             compare_name(&likeness, name, length, compat_names[i]);
     if (likeness.name && !likeness.is_known && is_near(&likeness, 0, length) &&
-        first_warning(reading, name))
+        note_unknown(reading, name, length))
         weir__log(warning_threshold(reading), WEIR_LOG_WARNING,
                   "%s is read by nobody and is ignored; did you mean %s?", name, likeness.name);
 }
 
-static void warn_unknown(const struct reading *reading, int compat_on) {
+static void warn_unknown(struct reading *reading, int compat_on) {
     char name[LONGEST_NAME + 1];
 
+    reading->sources.unknown[0] = '\0';
     for (char **entry = environ; entry && *entry; entry++) {
         size_t length = strcspn(*entry, "=");
 

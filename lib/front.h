@@ -32,8 +32,8 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
 
 /* The same of a block whose last use is over, on every stream. */
 weir_status weir__front_free_done(struct weir_front *f, CUdeviceptr block);
-/* Reserve was taken beforehand there, or will come there: makes the tables that its first blocks would have to, of the first `most`
- * bytes. */
+/* Reserve was taken beforehand there, or will come there: makes the tables that its first blocks would have to, of the
+ * first `most` bytes. */
 void weir__front_prepare(struct weir_front *f, const struct weir_extent *extents, size_t count,
                          size_t most);
 

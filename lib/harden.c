@@ -18,7 +18,8 @@
  *
  * Verifying copies to the host and waits for the stream; where the driver refuses that wait, for the device, at once or
  * before anything else is verified: as long as the copy is under way nobody else has its block or the buffer.  Streams
- * that a block was noted to be used on are waited for by its stream, on the device.  A shelf goes by the stream's id: handles come again.
+ * that a block was noted to be used on are waited for by its stream, on the device.  A shelf goes by the stream's id:
+ * handles come again.
  *
  * Capture.  A block that is requested there is the graph's: no gaps and no poison, but it is zeroed, by a
  * node of the graph, at each launch.  One that is freed there goes down as it is, unverified, since a

@@ -79,8 +79,8 @@ struct weir_ledger {
 int weir__ledger_open(struct weir_ledger *l, const char *device);
 /* Only to look: 0; -1: there is none. */
 int weir__ledger_look(struct weir_ledger *l, const char *device);
-/* Gives the slot up for good; the last one takes the file with it, as does who only looked at one that nobody has a slot
- * in.  What is called afterwards does nothing. */
+/* Gives the slot up for good; the last one takes the file with it, as does who only looked at one that nobody has a
+ * slot in.  What is called afterwards does nothing. */
 void weir__ledger_leave(struct weir_ledger *l);
 /* Visits the names of the devices that have a ledger. */
 void weir__ledger_each(void (*visit)(const char *device, void *context), void *context);
@@ -90,8 +90,8 @@ void weir__ledger_close(struct weir_ledger *l);
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry);
 /* 1: that slot is of a process that lives, and its entry is copied. */
 int weir__ledger_read(struct weir_ledger *l, int slot, struct weir_ledger_entry *out);
-/* Visits the entries of those who have lost their slots and are still about to end, so that the device may not have their
- * memory back yet; under the ledger's lock.  Not those of another namespace of pids. */
+/* Visits the entries of those who have lost their slots and are still about to end, so that the device may not have
+ * their memory back yet; under the ledger's lock.  Not those of another namespace of pids. */
 void weir__ledger_ending(struct weir_ledger *l,
                          void (*visit)(int slot, const struct weir_ledger_entry *entry,
                                        void *context),

@@ -105,8 +105,8 @@ int weir__neighbours_any(struct weir_neighbours *n);
 uint64_t weir__neighbours_weights(struct weir_neighbours *n);
 /* The same of a device on which this process does not take part, as a look at the ledger tells; `most' at most. */
 uint64_t weir__neighbours_look(const struct weir_driver *driver, CUdevice device, uint64_t most);
-/* What other processes have of the device, by its ledger; 0 where there is none.  What of it is idle they write down only
- * when they are asked. */
+/* What other processes have of the device, by its ledger; 0 where there is none.  What of it is idle they write down
+ * only when they are asked. */
 uint64_t weir__neighbours_reserve(const struct weir_driver *driver, CUdevice device);
 
 /* The name that a device has in ledgers.  0: nobody else has memory of it, or it has no name. */

@@ -28,7 +28,8 @@ void weir__nodes_open(struct weir_nodes *nodes, struct weir_host *host);
 void weir__nodes_close(struct weir_nodes *nodes);
 
 /* A node of the graph that the stream is being captured into.  E_CAPTURE: the driver has no memory of graphs (before
- * 11.4), or the device no pools, or such requests are the driver's (drop_in.h); the capture stays as valid as it was. */
+ * 11.4), or the device no pools, or such requests are the driver's (drop_in.h); the capture stays as valid as it
+ * was. */
 weir_status weir__nodes_alloc(struct weir_nodes *nodes, size_t bytes, weir_stream stream,
                               CUdeviceptr *block);
 
@@ -39,8 +40,8 @@ int weir__nodes_has(struct weir_nodes *nodes, CUdeviceptr block);
 weir_status weir__nodes_free(struct weir_nodes *nodes, CUdeviceptr block, weir_stream stream,
                              struct weir_use_list *uses);
 
-/* As an engine's, of nodes to come: what a graph has keeps what it was captured with.  Cannot fail: a pool that cannot go
- * now goes at the next request. */
+/* As an engine's, of nodes to come: what a graph has keeps what it was captured with.  Cannot fail: a pool that cannot
+ * go now goes at the next request. */
 void weir__nodes_allow(struct weir_nodes *nodes, const CUmemAccessDesc *access);
 
 size_t weir__nodes_host_bytes(struct weir_nodes *nodes);

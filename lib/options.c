@@ -1250,9 +1250,11 @@ static void fill_defaults(weir_options *options) {
 
 /* ---------------------------------------------------------- a caller's struct ---- */
 
-/* Some version of the struct was, or will be, so long: fields are added at its end, so each one's beginning is an end that
- * it had, and no other place is.  Most fields are a setting's. */
+/* Some version of the struct was, or will be, so long: fields are added at its end, so each one's beginning is an end
+ * that it had, and no other place is.  Most fields are a setting's. */
 static int is_size(size_t bytes) {
+    _Static_assert(sizeof(weir_options) - AT(peers) <= sizeof(uint64_t),
+                   "a field behind peers, if it is no setting's, is named below");
     if (bytes >= sizeof(weir_options))
         return bytes <= LARGEST_SIZE;
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)

@@ -107,8 +107,8 @@ static int is_our_turn(struct weir_priming *p) {
     int log = p->host->options.log, got;
     char name[WEIR_UUID_BYTES] = "";
 
-    /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing to
-     * the driver. */
+    /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing
+     * to the driver. */
     if (p->lock.file < 0)
         (void)weir__driver_uuid(p->host->driver, p->host->device, name);
     got = weir__process_lock_try(&p->lock, name);

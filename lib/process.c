@@ -157,7 +157,7 @@ static void leave_to_preload(weir_options *options) {
     weir__log(
         options->log, WEIR_LOG_INFO,
         "libweir-preload.so is in this process: reserve and limit are those of its allocator");
-    sources = (struct weir_sources){{NULL}};
+    sources = (struct weir_sources){.of = {NULL}};
     options->engine = WEIR_ENGINE_POOL;
     options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
     options->prealloc_min = options->limit = options->headroom = options->headroom_high =
@@ -175,7 +175,7 @@ static weir_status read_environment(weir_options *options, struct place *place) 
     weir_status status;
 
     weir_options_init(options);
-    sources = (struct weir_sources){{NULL}};
+    sources = (struct weir_sources){.of = {NULL}};
     status = weir__choice_options(options, &sources, message, sizeof message);
     if (status == WEIR_OK)
         status =

@@ -14,9 +14,10 @@
  *      one that was killed is not gone yet.
  *   6. where engines did not ask the driver since it says that it has too little (engine.h): one try that asks.
  * None of them is for a graph's request, on a stream that is being captured.
- * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that it
- * refused all the same goes back before them, and after each try from there on.  Before all of them a limit that depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free skips 1 to 3.
- * Then the status stands, and the figures of the refusal are kept for the thread.
+ * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
+ * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
+ * depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free
+ * skips 1 to 3.  Then the status stands, and the figures of the refusal are kept for the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
  */
@@ -178,9 +179,9 @@ static uint64_t lack_of(const weir_refusal *now, const struct weir_host *host, s
     return weir__size_less(bytes, now->reserve - now->in_use + usable(host, now->device_free));
 }
 
-/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone: until
- * when those who have left unseen are waited for, 0 while somebody was there.  To find that out may have taken longer: who is not heard of is
- * waited for, and may be killed meanwhile. */
+/* Nobody has given: is there nobody who may?  `room` is what others may keep, `lacks` what they must give; *alone:
+ * until when those who have left unseen are waited for, 0 while somebody was there.  To find that out may have taken
+ * longer: who is not heard of is waited for, and may be killed meanwhile. */
 static int nobody_will(const struct weir_answers *answers, uint64_t room, uint64_t lacks,
                        uint64_t now, uint64_t *alone) {
     if (answers->kept != UINT64_MAX) {

@@ -27,8 +27,8 @@ int weir__replace_begin(struct weir_replacement *r, const char *path, mode_t mod
 /* With `why' not 0 what was written beside goes, and what was there stays; 0, or errno. */
 int weir__replace_end(struct weir_replacement *r, int why, int is_durable);
 
-/* Both in one.  A new file has that mode, less the umask; one in place of another the other's, as far as that mode goes.
- * `is_durable': it is on the disk when this returns.  0, or errno. */
+/* Both in one.  A new file has that mode, less the umask; one in place of another the other's, as far as that mode
+ * goes.  `is_durable': it is on the disk when this returns.  0, or errno. */
 int weir__replace_file(const char *path, mode_t mode, int is_durable, const void *bytes,
                        size_t count);
 

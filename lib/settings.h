@@ -74,6 +74,8 @@ const struct weir_setting_row *weir__setting_row(enum weir_setting setting);
  * environment was read and nobody said where. */
 struct weir_sources {
     const char *of[WEIR_SETTING_COUNT]; /* static text; NULL: default */
+    /* Names that draw a warning, with commas between, as many as there is room for. */
+    char unknown[512];
 };
 
 /* In whose place settings are read, which decides what the variables of other programs come to: weir-settings(7),
@@ -81,8 +83,8 @@ struct weir_sources {
 enum weir_place {
     WEIR_PLACE_OWN, /* a program makes an allocator for itself: all of them count */
     /* Weir stands in a user's place, as below a program that knows nothing of it.  No variable that says where a
-     * framework takes its memory names an engine, but a kind of arena does; and what one would preallocate counts where that framework is told to
-     * ask CUDA's memory pools, */
+     * framework takes its memory names an engine, but a kind of arena does; and what one would preallocate counts where
+     * that framework is told to ask CUDA's memory pools, */
     WEIR_PLACE_USER,
     WEIR_PLACE_TELLS /* or is told nothing, and will be told to */
 };

@@ -62,6 +62,15 @@ static inline const char *weir__plural(uint64_t count) {
     return count == 1 ? "" : "s";
 }
 
+/* "1 step" is missing, "2 steps" are: what such a word ends with, and the verb. */
+static inline const char *weir__plural_are(uint64_t count) {
+    return count == 1 ? " is" : "s are";
+}
+
+static inline const char *weir__plural_were(uint64_t count) {
+    return count == 1 ? " was" : "s were";
+}
+
 enum { WEIR_DISTANT = 96 };
 /* Letters to insert, remove or change to make one name of the other, whatever the case; WEIR_DISTANT if one is longer
  * than that.  `a' need not end. */

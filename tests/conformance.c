@@ -3,8 +3,8 @@
  *
  * WEIR_TEST_DEVICE=model (the default) or cuda chooses the device; the tests are the same, and go
  * over every engine, with the front and without.  They call weir as a user does, and the driver table
- * for what a user does with CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual time) is
- * in test_engines.c.
+ * for what a user does with CUDA itself: streams, fills, copies back.  What only the model can show (faults, virtual
+ * time) is in test_engines.c.
  *
  * Stream order is tested with data.  Every block carries a pattern that is read back before it is
  * freed, and its last use is a late one: a fill that stands behind long work when weir_free is
@@ -257,6 +257,8 @@ static int is_end_of_options(size_t bytes) {
                                   BEFORE(ledger),        BEFORE(priority),
                                   BEFORE(exportable),    BEFORE(leave),
                                   BEFORE(verdict),       BEFORE(peers)};
+    _Static_assert(sizeof(weir_options) - BEFORE(peers) <= sizeof(uint64_t),
+                   "a field behind peers is named above");
 #undef BEFORE
 
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)

@@ -1046,8 +1046,8 @@ START_TEST(the_legacy_stream_is_behind_blocking_ones) {
 }
 END_TEST
 
-/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that waits
- * for that. */
+/* A non-blocking stream that has nothing but a wait is at work until what it waits for is done, and so is one that
+ * waits for that. */
 START_TEST(who_waits_is_at_work) {
     CUevent first, second;
 

@@ -509,8 +509,8 @@ static CUstream handle(unsigned stream) {
     return w.streams[stream].handle;
 }
 
-/* What `stream` is given next comes after all that `other` was given; both are plain.  CUDA itself sees to that where the
- * one is blocking and the other the legacy default stream, which does not end. */
+/* What `stream` is given next comes after all that `other` was given; both are plain.  CUDA itself sees to that where
+ * the one is blocking and the other the legacy default stream, which does not end. */
 static void follow(unsigned stream, unsigned other) {
     if (stream == other || (w.streams[stream].blocks && w.streams[other].is_default))
         return;

@@ -557,8 +557,8 @@ START_TEST(it_begins_with_the_allocator) {
 }
 END_TEST
 
-/* A request for more than is idle waits for one handle, though several are idle elsewhere; where the arena fits tightly,
- * they move. */
+/* A request for more than is idle waits for one handle, though several are idle elsewhere; where the arena fits
+ * tightly, they move. */
 START_TEST(what_is_larger_waits_for_one_handle) {
     weir_options options = options_for(MAPPED, 512 * MIB, 0);
     uint64_t made, moved;

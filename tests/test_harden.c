@@ -738,8 +738,8 @@ START_TEST(each_driver_call_fails_once) {
 }
 END_TEST
 
-/* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next, and
- * as long as the device cannot be waited for either, it stays refused, in a capture too. */
+/* A free that is refused as its look at the gaps is under way leaves nothing of that to whoever has the memory next,
+ * and as long as the device cannot be waited for either, it stays refused, in a capture too. */
 START_TEST(a_look_that_nobody_waited_for) {
     CUgraph graph;
     void *block;

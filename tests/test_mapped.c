@@ -299,7 +299,8 @@ static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment,
                        : driver->cuMemAddressReserve(base, bytes, alignment, at, flags);
 }
 
-/* Behind all memory of large requests, in a handle of its own: small ones have `small` bytes of what is preallocated. */
+/* Behind all memory of large requests, in a handle of its own: small ones have `small` bytes of what is
+ * preallocated. */
 static void *take_at_the_end(size_t bytes, size_t small) {
     void *block;
     uint64_t before = reserve() + bytes + small;

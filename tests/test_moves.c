@@ -288,8 +288,8 @@ START_TEST(a_step_ends_at_the_limit) {
 }
 END_TEST
 
-/* Before the reserve grows each event is asked about twice: as a request that did not fit looks around, and when all are
- * asked about. */
+/* Before the reserve grows each event is asked about twice: as a request that did not fit looks around, and when all
+ * are asked about. */
 START_TEST(who_grows_asks_about_events_twice) {
     weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
     void *pin = take(a, 4 * MIB, A), *block = take(a, 4 * MIB, B), *other;
@@ -403,7 +403,8 @@ END_TEST
 
 /* ---- giving back ----------------------------------------------------------------------------- */
 
-/* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are blocks. */
+/* A reserve of 2 MiB for small requests and handles of 22, 6 and 8 MiB for others, of which the first two are
+ * blocks. */
 static weir_allocator *of_four_handles(void **block, void **pin) {
     weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
 
@@ -532,8 +533,8 @@ START_TEST(behind_the_last_address_is_nothing) {
 }
 END_TEST
 
-/* What the driver keeps mapped at the first of the addresses of small requests, where those of others end, is gone round
- * by small ones alone. */
+/* What the driver keeps mapped at the first of the addresses of small requests, where those of others end, is gone
+ * round by small ones alone. */
 START_TEST(behind_the_end_begins_another_part) {
     uint64_t all = device_free();
     weir_allocator *a = plain(WEIR_PACKING_FIT, 0);
@@ -579,8 +580,8 @@ START_TEST(without_host_memory_nothing_has_changed) {
 }
 END_TEST
 
-/* Where nothing is to be had a verdict says so, also if the host has no memory for all the pieces that were cut since the
- * refusal. */
+/* Where nothing is to be had a verdict says so, also if the host has no memory for all the pieces that were cut since
+ * the refusal. */
 START_TEST(without_host_memory_a_verdict_promises_nothing) {
     enum { PIECES = 32 };
     weir_allocator *a = plain(WEIR_PACKING_FIT, PIECES * 2 * MIB);

@@ -302,8 +302,8 @@ static void open_as_a_program(void) {
     must(0); /* it is not admitted */
 }
 
-/* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work" FILE
- * LOW PEAK behind that. */
+/* child KIND [OPTION VALUE]...; KIND "none", "program": without an allocator, the latter with a context; with "work"
+ * FILE LOW PEAK behind that. */
 static int be_child(int count, char **words) {
     weir_options options = options_of(atoi(words[0]), "model", CAPACITY);
     char line[256], message[640];
@@ -1021,8 +1021,8 @@ START_TEST(test_nobody_waits_long_for_a_stopped_one) {
 }
 END_TEST
 
-/* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent the
- * advice to who came first is to preallocate, and to who did not to wait. */
+/* Why it was refused names who has what it lacks, and no setting that would not have helped; but where nobody is silent
+ * the advice to who came first is to preallocate, and to who did not to wait. */
 START_TEST(test_a_verdict_beside_a_stopped_one) {
     struct child stopped, needy;
     char wanted[160];
@@ -1060,8 +1060,8 @@ START_TEST(test_a_verdict_beside_a_stopped_one) {
 }
 END_TEST
 
-/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked; where
- * nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
+/* Of several that answer the one that has most is named, with what it could give: nothing more, where it was asked;
+ * where nobody was, since no wait is wanted, a wait is what to try, if that is enough. */
 START_TEST(test_a_verdict_beside_living_ones) {
     static const struct {
         const char *words, *request, *has, *advice;

@@ -1335,7 +1335,7 @@ static void assert_shown(enum weir_setting setting, const char *expected) {
 
 START_TEST(test_own_variable) {
     enum weir_setting setting = own_variables[_i].setting;
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
 
     ck_assert_uint_eq(COUNT(own_variables), WEIR_SETTING_COUNT);
     set_variable(own_variables[_i].variable, own_variables[_i].value);
@@ -1354,7 +1354,7 @@ END_TEST
 
 START_TEST(test_what_is_set_stays) {
     enum weir_setting setting = own_variables[_i].setting;
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
 
     ck_assert_int_eq(
         weir__option_set(&options, setting, NULL, own_variables[_i].other_text, NULL, 0), WEIR_OK);
@@ -1376,7 +1376,7 @@ static int is_file(int setting) {
 
 START_TEST(test_bad_own_variable) {
     weir_options before;
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
     const struct weir_setting_row *row = weir__setting_row((enum weir_setting)_i);
 
     set_variable("WEIR_ENGINE", "arena"); /* must not be applied either */
@@ -1462,7 +1462,7 @@ static const char *source_name(char source) {
 }
 
 START_TEST(test_preallocation_by_compatibility) {
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
     int some = strcmp(truth[_i].prealloc, "0") != 0;
     weir_options completed;
 
@@ -1508,7 +1508,7 @@ START_TEST(test_preallocation_by_compatibility) {
 END_TEST
 
 START_TEST(test_own_variable_beats_compatibility) {
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
 
     set_row(_i);
     set_variable("WEIR_PREALLOC", "3GiB");
@@ -1634,7 +1634,7 @@ START_TEST(test_fractions) {
 
     for (size_t n = 0; n < COUNT(names); n++)
         for (size_t i = 0; i < COUNT(cases); i++) {
-            struct weir_sources sources = {{NULL}};
+            struct weir_sources sources = {.of = {NULL}};
 
             setup();
             set_variable(names[n], cases[i].value);
@@ -1771,7 +1771,7 @@ static const struct {
 };
 
 START_TEST(test_engine_by_compatibility) {
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
     const char *name = engine_truth[_i].source == 'x'   ? "XLA_PYTHON_CLIENT_ALLOCATOR"
                        : engine_truth[_i].source == 't' ? "TF_GPU_ALLOCATOR"
                                                         : "TF_FORCE_GPU_ALLOW_GROWTH";
@@ -1845,7 +1845,7 @@ static const struct {
 };
 
 START_TEST(test_compatibility_in_a_users_place) {
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
 
     set_variable("XLA_PYTHON_CLIENT_ALLOCATOR", place_truth[_i].x);
     set_variable("TF_GPU_ALLOCATOR", place_truth[_i].t);
@@ -2032,6 +2032,7 @@ START_TEST(test_no_false_alarm) {
                                         "WEIR_RUN_SAMPLES",
                                         "WEIR_RUN_SERVE_MALLOC",
                                         "WEIR_RUN_STATS",
+                                        "WEIR_RUN_TOLD",
                                         "WEIR_RUN_TOP",
                                         "WEIR_RUN_TRACE",
                                         "WEIR_RUN_VERBOSE",
@@ -2059,6 +2060,49 @@ START_TEST(test_own_warnings_survive_without_compatibility) {
     ck_assert_str_eq(warnings_of_a_reading(1), "");
     set_variable("WEIR_PREALOC", "1");
     assert_contains(warnings_of_a_reading(1), "WEIR_PREALOC");
+}
+END_TEST
+
+/* What `weir run' has told is told once, whatever the program below it becomes. */
+START_TEST(test_told_above) {
+    static const struct {
+        const char *told, *name;
+        int warns;
+    } cases[] = {{"WEIR_PREALOC", "WEIR_PREALOC", 0},
+                 {"TF_GPU_ALOCATOR,WEIR_LIMT,WEIR_PREALOC", "WEIR_LIMT", 0},
+                 {"TF_GPU_ALOCATOR,WEIR_LIMT,WEIR_PREALOC", "TF_GPU_ALOCATOR", 0},
+                 {"WEIR_LIMTS,WEIR_LIM,MYWEIR_LIMT", "WEIR_LIMT", 1},
+                 {"", "WEIR_LIMT", 1}};
+    struct weir_sources sources = {.of = {NULL}};
+
+    set_variable("WEIR_RUN_TOLD", cases[_i].told);
+    set_variable(cases[_i].name, "1");
+    ck_assert_int_eq(warnings_of_a_reading(1)[0] != '\0', cases[_i].warns);
+    for (int i = 0; i < 2; i++) { /* a run within that one hands it on */
+        ck_assert_int_eq(weir__options_from_env(&options, &sources, read_in, 1, message, 0),
+                         WEIR_OK);
+        ck_assert_str_eq(sources.unknown, cases[_i].name);
+    }
+}
+END_TEST
+
+/* Those that there is no room for are told again below, but none is cut. */
+START_TEST(test_more_unknown_names_than_room) {
+    struct weir_sources sources = {.of = {NULL}};
+    char name[64], *rest = sources.unknown;
+    int count = 0;
+
+    for (int i = 10; i < 50; i++) {
+        snprintf(name, sizeof name, "WEIR_NOBODY_READS_THIS_%d", i);
+        set_variable(name, "1");
+    }
+    set_variable("WEIR_LOG", "none");
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, read_in, 1, message, 0), WEIR_OK);
+    for (const char *one = strtok_r(rest, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
+        ck_assert_uint_eq(strlen(one), strlen(name));
+        count++;
+    }
+    ck_assert_int_eq(count, (int)(sizeof sources.unknown / (strlen(name) + 1)));
 }
 END_TEST
 
@@ -2179,6 +2223,8 @@ static TCase *environment_tests(void) {
     tcase_add_test(tests, test_known_variables_draw_no_warning);
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);
+    tcase_add_loop_test(tests, test_told_above, 0, 5);
+    tcase_add_test(tests, test_more_unknown_names_than_room);
     tcase_add_test(tests, test_log_level_below_warnings);
     tcase_add_test(tests, test_engines_that_weir_has_not);
     return tests;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* test_share.c: blocks that another process uses (weir/share.h), within one process and between two.
  *
- * The other process is this program again: with WEIR_TEST_SHARE in its environment it imports what it inherits, says so,
- * and does what that says.
+ * The other process is this program again: with WEIR_TEST_SHARE in its environment it imports what it inherits, says
+ * so, and does what that says.
  */
 #include "allocator_internal.h"
 #include "model_device.h"

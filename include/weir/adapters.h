@@ -12,8 +12,8 @@
  * Errors.  An interface that knows a status gets one.  Where it has none, a request that is refused is told
  * in one line on standard error, which names what was asked, the reserve, the limit and what the device has
  * free, and answers NULL; what a framework makes of NULL stands with each.  A free that weir refuses, which is
- * a mistake of the program's, is told likewise.  Of each kind and status the first in the process is told, as frameworks
- * ask again; WEIR_VERDICT (weir-settings(7)) tells more, and of each cause.  Why there is no
+ * a mistake of the program's, is told likewise.  Of each kind and status the first in the process is told, as
+ * frameworks ask again; WEIR_VERDICT (weir-settings(7)) tells more, and of each cause.  Why there is no
  * allocator at all, since a variable does not parse or the device does not have what is asked, once
  * (weir_default_allocator).
  *

@@ -79,8 +79,8 @@ WEIR_API weir_status weir_allocator_destroy(weir_allocator *allocator);
  * pools (weir-settings(7), COMPATIBILITY).  Where the environment names neither engine nor arena, nor sets a release
  * threshold or WEIR_EXPORT=on, it is a mapped arena, or where the device cannot map, the pool engine; the same beside
  * libweir-preload.so, which serves that pool.  WEIR_ARENA alone names the arena engine.  Statuses
- * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line on
- * standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
+ * as weir_allocator_create, and E_PARSE for a bad variable.  Why there is none, and which variables are set, is a line
+ * on standard error, once for each bad variable and for each other status, unless WEIR_LOG is none. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_default_allocator(weir_allocator **allocator);
 
 /* The same for device number `device`, of the driver that the environment names: one allocator for each
@@ -276,8 +276,8 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
  * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
  * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
  * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off and nothing is wanted, or there is no reserve (platform engine; a pool
- * of driver 11.2) or it is fixed; else as weir_trim. */
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off and nothing is wanted, or there is no reserve (platform
+ * engine; a pool of driver 11.2) or it is fixed; else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Memory is low elsewhere: another library of the process, or another program, wants so many bytes of the

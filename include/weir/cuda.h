@@ -12,10 +12,11 @@
  * may be freed here, ours not there.
  *
  * Blocks come from the process's allocator of the stream's device (weir_stream_allocator), so WEIR_ variables
- * set it up (with none a mapped arena where the device can map), and the other calls of weir/allocator.h (weir_use, weir_stats, weir_trim) work on the same one.
- * Where the process sees one device that is found by a load; where it sees several the driver is asked
- * for the stream's context at each request, some tens of ns, and a free looks for the block without a driver
- * call.  A program that knows its device saves that: weir_device_allocator once, then weir_alloc and weir_free.
+ * set it up (with none a mapped arena where the device can map), and the other calls of weir/allocator.h (weir_use,
+ * weir_stats, weir_trim) work on the same one.  Where the process sees one device that is found by a load; where it
+ * sees several the driver is asked for the stream's context at each request, some tens of ns, and a free looks for the
+ * block without a driver call.  A program that knows its device saves that: weir_device_allocator once, then weir_alloc
+ * and weir_free.
  *
  * This header needs the CUDA toolkit's headers, 11.2 or later; the library does not, and nothing
  * here calls the CUDA runtime, but with WEIR_OVERRIDE for blocks that are not weir's.  Not part of weir/weir.h.

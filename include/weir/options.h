@@ -173,8 +173,8 @@ typedef int (*weir_oom_function)(const weir_oom *oom, void *data);
 
 /* Settings of one allocator.  Set `size` by weir_options_init; every zero field means "default".
  * New fields are added at the end.  A `size` that no version had, as one that ends within a field, is
- * E_INVALID to whoever takes the struct, and nothing of it is read.  The library copies what it needs: pointers in here need only
- * live until the call returns, but growth_context and oom_callback_data until the allocator is
+ * E_INVALID to whoever takes the struct, and nothing of it is read.  The library copies what it needs: pointers in here
+ * need only live until the call returns, but growth_context and oom_callback_data until the allocator is
  * destroyed. */
 typedef struct weir_options {
     size_t size; /* bytes of this struct as the caller was compiled */
@@ -269,12 +269,12 @@ typedef struct weir_options {
     /* Growth ahead of demand: weir_allocator_create grows the reserve to `headroom`, as far as the device has
      * it, and a thread of the allocator's own grows it on: when less than `headroom` of the
      * reserve is idle, in steps of about a tenth of a millisecond, with pauses between that are the
-     * shorter the less there is, until `headroom_high` is.  Idle is what lies in no live block and in no cache of a stream, less what
-     * proved useless: as much as was idle when a request of fewer bytes had to grow the reserve all the
-     * same.  In a mapped arena the last piece of what is idle also grows by up to a quarter of the largest
+     * shorter the less there is, until `headroom_high` is.  Idle is what lies in no live block and in no cache of a
+     * stream, less what proved useless: as much as was idle when a request of fewer bytes had to grow the reserve all
+     * the same.  In a mapped arena the last piece of what is idle also grows by up to a quarter of the largest
      * request so far, or of `headroom_high`, if it would hold one of these then, no piece does, and no more than
-     * `headroom_high` is idle then.  It leaves a 64th of the device to requests and to other programs, and where the device or
-     * the limit has no more it tries again later, at most every 2.5 s.  On the device model, whose time
+     * `headroom_high` is idle then.  It leaves a 64th of the device to requests and to other programs, and where the
+     * device or the limit has no more it tries again later, at most every 2.5 s.  On the device model, whose time
      * is virtual, its steps are played between the calls.
      * BYTES, OF_TOTAL or OF_FREE.  Default: none; of headroom_high: twice headroom.  More hides more growth
      * and leaves less to others.  For the pool engine and the arenas that grow. */
@@ -342,8 +342,8 @@ typedef struct weir_options {
     /* Where to tell why a request was refused, as weir_verdict_text writes it: "stderr", or a file that it is added
      * to (as lines of JSON if its name ends with .json), at most 1023 bytes, from the folder that the process is
      * in then.  NULL or "off": nowhere.  Told in the refused call itself, with what weir_last_verdict takes:
-     * the allocator's first refusal of each cause, of its first 16 refusals.  What such a file does not take (it cannot be
-     * opened, no space left) goes to standard error, behind a line that says why. */
+     * the allocator's first refusal of each cause, of its first 16 refusals.  What such a file does not take (it cannot
+     * be opened, no space left) goes to standard error, behind a line that says why. */
     const char *verdict;
 
     /* Other devices whose work may use the blocks, now and whatever the reserve grows by: a list of their

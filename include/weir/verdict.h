@@ -123,11 +123,11 @@ enum { WEIR_VERDICT_AS_TEXT = 0, WEIR_VERDICT_AS_JSON = 1 };
  * smaller of both sizes is filled in, and out->size tells how much.  The caller owns the struct; nothing in
  * it need be freed.
  * Goes through all blocks of the allocator, under its locks (about 10 ns a block), asks the driver for two or three
- * numbers, and which frees are done; reads the ledger, which a thread that asks others keeps it from for as long as that
- * takes (a tenth of options.recovery_timeout_ms; all of it while one that was killed is ending); waits for no stream,
- * and changes nothing for any.  Takes some host memory, and without says less (ungrouped).  The pool engine with the
- * front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups; with it on it tells
- * no hole where the driver's pool holds more idle than that, as after a preallocation.  What was asked
+ * numbers, and which frees are done; reads the ledger, which a thread that asks others keeps it from for as long as
+ * that takes (a tenth of options.recovery_timeout_ms; all of it while one that was killed is ending); waits for no
+ * stream, and changes nothing for any.  Takes some host memory, and without says less (ungrouped).  The pool engine
+ * with the front off, which leaves blocks to the driver, tells neither holes, nor what is pending, nor groups; with it
+ * on it tells no hole where the driver's pool holds more idle than that, as after a preallocation.  What was asked
  * for under capture is of the graph's memory, which no reserve serves: that something is pending, or in pieces, is not
  * blamed for it.  With options.harden sizes are those with their gaps, and what lies on a shelf counts as live.
  * Thread-safe; may be called in options.oom_callback.

@@ -10,7 +10,8 @@
  *            its behalf, goes to the driver (interpose.h)
  *
  * Pools stand in lists that are only added to, served in a table of which places are only taken, or taken over from
- * what was lost, so that both are read without a lock.  Neither is ever freed.  Functions are called inside unless they say otherwise.
+ * what was lost, so that both are read without a lock.  Neither is ever freed.  Functions are called inside unless they
+ * say otherwise.
  *
  * Must not know: how an allocator works; how a call gets here.
  */

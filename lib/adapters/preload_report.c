@@ -530,7 +530,8 @@ static __attribute__((constructor)) void begin(void) {
     (void)(at > 0 ? setenv("LD_PRELOAD", others, 1) : unsetenv("LD_PRELOAD"));
 }
 
-/* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in it. */
+/* Without asking the dynamic linker, in whose midst this may be.  A slash begins the name, and stands nowhere else in
+ * it. */
 static int has_driver(void) {
     static const char name[] = "/libcuda.so.";
     int file = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);

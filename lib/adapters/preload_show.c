@@ -8,8 +8,8 @@
  * A child of fork has neither the thread nor the segment's memory, and weir serves it nothing: so it shows
  * nothing.  A program that is executed begins anew, in the same file.
  *
- * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a context,
- * waits for that; for no longer than a second.
+ * Locks: `asking' is held while the driver may be asked for figures, so that whoever takes the driver away, or a
+ * context, waits for that; for no longer than a second.
  *
  * Must not know: what others make of the figures.
  */

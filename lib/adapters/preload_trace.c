@@ -241,7 +241,7 @@ void weir__trace_end(void) {
                   strerror(errno));
     else if (missing > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: %llu step%s missing", path,
-                  (unsigned long long)missing, missing == 1 ? " is" : "s are");
+                  (unsigned long long)missing, weir__plural_are(missing));
     if (path[0] && weir__served_known() > MOST)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "%s: only the first %d pools are in it", path,
                   MOST);

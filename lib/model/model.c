@@ -8,8 +8,8 @@
  * measurement, a reset, a fork) leads to the slow path.  The gate takes no lock on the fast path.
  *
  * The clock is one counter of nanoseconds that every call of every thread advances, at the latest
- * when that thread looks at it.  So calls of several threads take as long together as one after the other; this is how the real
- * driver's lock behaves for most calls, but not for the five that scale, and waiting for that lock
+ * when that thread looks at it.  So calls of several threads take as long together as one after the other; this is how
+ * the real driver's lock behaves for most calls, but not for the five that scale, and waiting for that lock
  * costs more on the real one than the model charges.
  *
  * Must not know: what an entry does; anything above driver.h.

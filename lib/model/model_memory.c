@@ -7,11 +7,12 @@
  * bit for each 512 bytes; a page goes when its last block goes.
  *
  * Facts played here (measured on the device of the profile): cuMemFree waits for all work of the
- * device, of which pools take no notice, but for a block of a pool it waits for nothing; 0 bytes is an invalid value; both kinds
- * of block may be freed by both calls; pages are 2 MiB of physical memory.
+ * device, of which pools take no notice, but for a block of a pool it waits for nothing; 0 bytes is an invalid value;
+ * both kinds of block may be freed by both calls; pages are 2 MiB of physical memory.
  *
  * Copies and fills happen at once on host memory, only within one live block or within mappings
- * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen when the graph is launched.
+ * (model_virtual.c) that allow it, and charge their stream with the time they would take; under capture they happen
+ * when the graph is launched.
  *
  * Must not know: how a pool places its blocks; what a capture does.
  */

@@ -11,9 +11,9 @@
  * cuMemFree for the host, but where it waits for the device.  From then on the driver vouches for it.
  *
  * cuMemUnmap takes effect at once and waits for nothing, so that the host must have seen all uses done of
- * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes access away.
- * Memory that is mapped again begins without an owner.  Bytes go by address; who uses memory that is mapped
- * elsewhere as well must be behind its users there, too, who stay its owners at that place.
+ * the bytes that it takes, fills and copies too, which are nobody's otherwise; likewise cuMemSetAccess where it takes
+ * access away.  Memory that is mapped again begins without an owner.  Bytes go by address; who uses memory that is
+ * mapped elsewhere as well must be behind its users there, too, who stay its owners at that place.
  *
  * The first fault is kept, in words, with what both sides knew.
  *

@@ -308,7 +308,8 @@ const char *weir__model_graph_check(int device, uint64_t *physical);
 CUmemAccess_flags weir__model_step_access(const struct model_step *step);
 void weir__model_step_run(const struct model_step *step, const struct model_stream *stream);
 /* How memory of a device is mapped where the host, which plays the device, may use it.  What can be written can be read
- * (Linux, on x86-64 and 64-bit Arm); as this does not say so, Valgrind does not go through gigabytes for pointers to what leaks. */
+ * (Linux, on x86-64 and 64-bit Arm); as this does not say so, Valgrind does not go through gigabytes for pointers to
+ * what leaks. */
 enum { MODEL_ACCESSIBLE = PROT_WRITE };
 /* Whole pages of the device's size, aligned to it, or NULL. */
 char *weir__model_map_pages(size_t bytes, int protection);

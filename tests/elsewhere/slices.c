@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* slices.c: of a suite of Check's one slice of several, so that processors may share it.
  *
- * WEIR_TEST_SLICE=2/16 leaves every 16th test in, from the third on; a loop's iterations count each for itself.  Without
- * it all are.  The suites know nothing of it: tests/elsewhere/bundle links this into them, with --wrap.  Who adds up the
- * slices finds in their first lines how many tests each has, of how many.
+ * WEIR_TEST_SLICE=2/16 leaves every 16th test in, from the third on; a loop's iterations count each for itself.
+ * Without it all are.  The suites know nothing of it: tests/elsewhere/bundle links this into them, with --wrap.  Who
+ * adds up the slices finds in their first lines how many tests each has, of how many.
  */
 #include <check.h>
 #include <stdio.h>

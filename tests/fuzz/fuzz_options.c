@@ -297,7 +297,7 @@ static char *take_variable(struct fuzz_bytes *in) {
 
 static void read_environment(struct fuzz_bytes *in) {
     char *variables[MOST_VARIABLES + 1] = {NULL}, **before_fuzz = environ;
-    struct weir_sources sources = {{NULL}};
+    struct weir_sources sources = {.of = {NULL}};
     struct reply reply = make_reply(in);
     weir_options options, before;
     enum weir_place place;

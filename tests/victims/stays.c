@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
- * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself anew, t is refused. */
+ * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself
+ * anew, t is refused. */
 #include "work.h"
 
 #include <dlfcn.h>
