@@ -673,18 +673,23 @@ static void learn(weir_allocator *a, const weir_options *given) {
         host->threshold = a->prealloc;
 }
 
+/* NULL: the reserve can be told. */
+static const char *why_not_told(const struct weir_host *host) {
+    switch (host->options.engine) {
+    case WEIR_ENGINE_PLATFORM:
+        return "the platform engine has no reserve";
+    case WEIR_ENGINE_ARENA:
+        return NULL;
+    default:
+        return host->driver->capabilities & WEIR_CAP_POOL_FIGURES
+                   ? NULL
+                   : "the driver (before 11.3) does not tell what its pool has";
+    }
+}
+
 /* The reserve can be told, and is not fixed. */
 static int can_shrink(const struct weir_host *host) {
-    const weir_options *o = &host->options;
-
-    switch (o->engine) {
-    case WEIR_ENGINE_PLATFORM:
-        return 0;
-    case WEIR_ENGINE_ARENA:
-        return o->arena != WEIR_ARENA_FIXED;
-    default:
-        return (host->driver->capabilities & WEIR_CAP_POOL_FIGURES) != 0;
-    }
+    return !why_not_told(host) && !is_fixed(&host->options);
 }
 
 /* What is preallocated raises the floor when it has been. */
@@ -1404,6 +1409,17 @@ weir_status weir_block_range(weir_allocator *a, const void *address, void **bloc
     return WEIR_OK;
 }
 
+/* For another reason than that there is no more.  What the driver answered is in the log by then. */
+static weir_status cannot_preallocate(const weir_allocator *a, weir_status status) {
+    const char *reason = why_not_told(&a->host);
+    char why[160];
+
+    if (status != WEIR_E_DRIVER && status != WEIR_E_DEVICE_LOST)
+        weir__log(a->host.options.log, WEIR_LOG_ERROR, "weir_preallocate: %s",
+                  reason ? reason : why_not(&a->host, status, why, sizeof why));
+    return status;
+}
+
 weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = gate(a);
@@ -1413,15 +1429,18 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
     if (a->host.relimit)
         (void)a->host.relimit(&a->host);
     status = a->ops->grow(a->engine, bytes, WEIR_EVENT_PREALLOC);
+    if (status != WEIR_OK && !is_refusal(status))
+        return cannot_preallocate(a, status);
     if (status == WEIR_OK) {
         weir__decay_raise(&a->promised, bytes);
         weir__decay_raise_floor(&a->host.decay, bytes);
         prepare(&a->host);
     }
-    if (reserve && (status == WEIR_OK || status == WEIR_E_LIMIT || status == WEIR_E_NO_MEMORY)) {
-        a->ops->figures(a->engine, &figures);
+    a->ops->figures(a->engine, &figures);
+    if (status != WEIR_OK)
+        weir__priming_tell(&a->priming, bytes, figures.reserve);
+    if (reserve)
         *reserve = (size_t)figures.reserve;
-    }
     return status;
 }
 

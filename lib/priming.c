@@ -199,9 +199,9 @@ static uint64_t unit_of(const struct weir_priming *p) {
     return p->ops->least_limit ? p->ops->least_limit : PAGE;
 }
 
-/* Why there is no more than that, as a person reads it. */
-static void show_cause(const struct weir_priming *p, uint64_t reserve, int late, char *text,
-                       size_t text_bytes) {
+/* Why there is no more than that, as a person reads it.  `apart': what was to stay of the device, of a share. */
+static void show_cause(const struct weir_priming *p, uint64_t reserve, uint64_t apart, int late,
+                       char *text, size_t text_bytes) {
     const struct weir_host *host = p->host;
     int is_share = host->options.limit.kind == WEIR_AMOUNT_SHARE && !atomic_load(&host->no_share);
     uint64_t limit = host->limit, device_free;
@@ -224,9 +224,8 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, int late,
     device_free = weir__engine_device_free(p->host);
     if (device_free == UINT64_MAX || device_free < unit_of(p))
         return;
-    if (host->options.prealloc.kind == WEIR_AMOUNT_SHARE &&
-        weir__size_less(device_free, host->apart) < unit_of(p)) {
-        weir__bytes_show(host->apart, bytes, sizeof bytes);
+    if (weir__size_less(device_free, apart) < unit_of(p)) {
+        weir__bytes_show(apart, bytes, sizeof bytes);
         snprintf(text, text_bytes, "a share leaves %s of the device", bytes);
         return;
     }
@@ -234,15 +233,24 @@ static void show_cause(const struct weir_priming *p, uint64_t reserve, int late,
     snprintf(text, text_bytes, "the driver refused more, with %s free", bytes);
 }
 
+static uint64_t apart_of(const struct weir_priming *p) {
+    return p->host->options.prealloc.kind == WEIR_AMOUNT_SHARE ? p->host->apart : 0;
+}
+
 /* Less is there than was asked. */
-static void tell(const struct weir_priming *p, uint64_t reserve, int late) {
+static void tell(const struct weir_priming *p, uint64_t target, uint64_t reserve, uint64_t apart,
+                 int late) {
     char asked[32], kept[32], cause[CAUSE_BYTES];
 
-    weir__bytes_show(p->target, asked, sizeof asked);
+    weir__bytes_show(target, asked, sizeof asked);
     weir__bytes_show(reserve, kept, sizeof kept);
-    show_cause(p, reserve, late, cause, sizeof cause);
+    show_cause(p, reserve, apart, late, cause, sizeof cause);
     weir__log(p->host->options.log, WEIR_LOG_WARNING,
               "preallocation: asked %s, got and kept %s; %s", asked, kept, cause);
+}
+
+void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve) {
+    tell(p, asked, reserve, 0, 0);
 }
 
 static int is_too_little(weir_status status) {
@@ -263,7 +271,7 @@ static weir_status too_little(struct weir_priming *p, weir_status status, uint64
         if (status == WEIR_OK && !late) /* what is free now, of which prealloc is a part */
             snprintf(cause, sizeof cause, "no more was asked");
         else
-            show_cause(p, figures->reserve, late, cause, sizeof cause);
+            show_cause(p, figures->reserve, apart_of(p), late, cause, sizeof cause);
         snprintf(
             text, text_bytes,
             "preallocation: asked %s, at least %s, got %s; %s: set prealloc-min to that or less",
@@ -329,7 +337,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
         return status;
     if (status == WEIR_OK && !late)
         return WEIR_OK;
-    tell(p, after.reserve, late);
+    tell(p, p->target, after.reserve, apart_of(p), late);
     if (after.reserve == 0 && !late)
         return status;
     weir__set_driver_result(result_before); /* partial success is success */
@@ -342,7 +350,7 @@ static uint64_t over(struct weir_priming *p, uint64_t reserve, int late) {
     p->host->prepare(p->host);
     note(p, reserve, 1);
     if (reserve < p->target)
-        tell(p, reserve, late);
+        tell(p, p->target, reserve, apart_of(p), late);
     end(p);
     return 0;
 }

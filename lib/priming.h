@@ -32,6 +32,10 @@ void weir__priming_close(struct weir_priming *p);
  * else why not, with `text` saying what there is. */
 weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_t text_bytes);
 
+/* A call of the program's asked for so much, and no more than `reserve` is there: the log says so, and why.  From any
+ * thread. */
+void weir__priming_tell(const struct weir_priming *p, uint64_t asked, uint64_t reserve);
+
 /* The same in turns, each of at most one step of the host's pace.  Nanoseconds until the next; 0: it is
  * over. */
 uint64_t weir__priming_turn(struct weir_priming *p);

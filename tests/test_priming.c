@@ -246,6 +246,72 @@ START_TEST(what_stands_against_more_is_named) {
 }
 END_TEST
 
+/* What a call of the program's gets is told likewise; nothing is held back for others, as of a preallocated share. */
+START_TEST(what_a_call_gets_is_told) {
+    int way = _i % WAYS, cause = _i / WAYS;
+    const char *const causes[] = {"; leave keeps for others 3GiB", "; the limit is 1GiB",
+                                  strchr(end_of_device(way), ';')};
+    weir_options options = options_for(way, 0);
+    weir_allocator *a;
+    char expected[128], kept[32];
+    size_t reserve = 0;
+
+    (void)leave(4 * GIB);
+    if (cause == 0)
+        options.leave = bytes_amount(3 * GIB);
+    if (cause == 2) {
+        options.prealloc = (weir_amount){.value = 1000000, .kind = WEIR_AMOUNT_SHARE};
+        options.prealloc_at = WEIR_PREALLOC_AT_FIRST;
+        options.ledger = WEIR_SWITCH_OFF;
+    }
+    a = make_on(driver, &options);
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    if (cause == 1)
+        OK(weir_set_limit(a, bytes_amount(GIB)));
+    ck_assert(!log_has("preallocation"));
+    EXPECT(cause == 2 ? WEIR_E_NO_MEMORY : WEIR_E_LIMIT, weir_preallocate(a, 8 * GIB, &reserve));
+    weir__bytes_show(reserve, kept, sizeof kept);
+    snprintf(expected, sizeof expected,
+             "weir: warning: preallocation: asked 8GiB, got and kept %s%s", kept, causes[cause]);
+    ck_assert_msg(log_has(expected), "not %s: %s", expected, logged);
+    destroy(a);
+}
+END_TEST
+
+/* Where there is no reserve, or it cannot be told, or the host has no memory. */
+START_TEST(why_a_call_gets_nothing_is_told) {
+    weir_options options = options_for(POOL_ALONE, 0);
+    struct weir_driver old = *driver;
+    weir_allocator *a;
+
+    old.capabilities &= ~(unsigned)WEIR_CAP_POOL_FIGURES;
+    a = make_on(&old, &options);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
+    ck_assert_msg(log_has("weir: error: weir_preallocate: the driver (before 11.3) does not tell"),
+                  "%s", logged);
+    destroy(a);
+    options.engine = WEIR_ENGINE_PLATFORM;
+    a = make_on(driver, &options);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, MIB, NULL));
+    ck_assert_msg(log_has("weir: error: weir_preallocate: the platform engine has no reserve"),
+                  "%s", logged);
+    destroy(a);
+    options = options_for(MAPPED, 0);
+    a = make_on(driver, &options);
+    weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_NOT_SUPPORTED, 1);
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_preallocate(a, 64 * MIB, NULL));
+    weir__model_faults_clear();
+    ck_assert_msg(log_has("weir_preallocate: not supported by this driver or engine: the driver "
+                          "answered CUDA_ERROR_NOT_SUPPORTED"),
+                  "%s", logged);
+    weir__model_fail(WEIR_ENTRY_cuMemCreate, 1, CUDA_ERROR_UNKNOWN, 1);
+    EXPECT(WEIR_E_DRIVER, weir_preallocate(a, 64 * MIB, NULL));
+    weir__model_faults_clear();
+    MUST(lines() == 1); /* what it answered */
+    destroy(a);
+}
+END_TEST
+
 /* Of settings that both stand against it, the one that it met; a share is one too. */
 START_TEST(which_limit_it_was_is_named) {
     weir_options options = options_for(_i, 5 * GIB);
@@ -1077,6 +1143,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, before_the_deadline_the_device_may_end, 0, WAYS);
     tcase_add_loop_test(tests, a_device_that_does_not_tell_again_what_is_free, 0, WAYS);
     tcase_add_loop_test(tests, what_stands_against_more_is_named, 0, 12 * WAYS);
+    tcase_add_loop_test(tests, what_a_call_gets_is_told, 0, 3 * WAYS);
+    tcase_add_test(tests, why_a_call_gets_nothing_is_told);
     tcase_add_loop_test(tests, which_limit_it_was_is_named, 0, WAYS);
     tcase_add_loop_test(tests, a_share_that_the_driver_refuses, 0, WAYS);
     tcase_add_loop_test(tests, what_a_variable_asks_is_held_to_the_limit, 0, 2);

@@ -212,7 +212,8 @@ WEIR_API weir_status weir_unbind(weir_allocator *allocator, weir_stream stream);
 
 /* Grows the reserve now until it is at least `bytes`, and writes what it is then to *reserve (may be
  * NULL).  Blocks for as long as the driver takes.
- * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so;
+ * OK: reserve >= bytes; E_LIMIT, E_NO_MEMORY: it grew as far as it could and stays so, and the log (a warning, as
+ * of options.prealloc) tells how far, and why no further;
  * E_NOT_SUPPORTED: the platform engine has no reserve, nor has a pool of driver 11.2 one that can be
  * told; E_HOST_MEMORY; E_DRIVER: it may have grown; E_DEVICE_LOST, E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocator, size_t bytes,
