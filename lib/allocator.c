@@ -977,10 +977,14 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
 }
 
 /* A call that cannot be: one line about it. */
-static __attribute__((noinline, cold)) weir_status misuse(const weir_allocator *a,
-                                                          weir_status status, const char *what) {
-    weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, weir_status_message(status));
+static __attribute__((noinline, cold)) weir_status
+misuse_since(const weir_allocator *a, weir_status status, const char *what, const char *why) {
+    weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, why);
     return weir__engine_refuse(status);
+}
+
+static weir_status misuse(const weir_allocator *a, weir_status status, const char *what) {
+    return misuse_since(a, status, what, weir_status_message(status));
 }
 
 static int has_blocks(const weir_allocator *a) {
@@ -1457,6 +1461,19 @@ weir_status weir_pool(weir_allocator *a, struct CUmemPoolHandle_st **pool) {
     return WEIR_OK;
 }
 
+static int is_wrong_access(const weir_allocator *a, int device, int access, char *why,
+                           size_t bytes) {
+    if (device < 0)
+        snprintf(why, bytes, "device %d: devices are numbered from 0", device);
+    else if (access != WEIR_ACCESS_NONE && access != WEIR_ACCESS_READ &&
+             access != WEIR_ACCESS_READ_WRITE)
+        snprintf(why, bytes, "access %d: expected WEIR_ACCESS_NONE, _READ or _READ_WRITE", access);
+    else if (device == a->host.device && access != WEIR_ACCESS_READ_WRITE)
+        snprintf(why, bytes, "access %d: expected WEIR_ACCESS_READ_WRITE for its own device %d",
+                 access, device);
+    return why[0] != '\0';
+}
+
 weir_status weir_set_access(weir_allocator *a, int device, int access) {
     CUmemAccessDesc change = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                               .flags = (CUmemAccess_flags)access};
@@ -1466,23 +1483,20 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
 
     if (status != WEIR_OK)
         return status;
-    if (device < 0 || (access != WEIR_ACCESS_NONE && access != WEIR_ACCESS_READ &&
-                       access != WEIR_ACCESS_READ_WRITE))
-        return misuse(a, WEIR_E_INVALID, "weir_set_access");
+    if (is_wrong_access(a, device, access, why, sizeof why))
+        return misuse_since(a, WEIR_E_INVALID, "weir_set_access", why);
     status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
     if (status == WEIR_OK && !weir__options_can_open(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
         snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
     }
     if (status != WEIR_OK) {
-        weir__log(a->host.options.log, WEIR_LOG_ERROR, "weir_set_access: %s", why);
-        return result == CUDA_SUCCESS ? weir__engine_refuse(status)
-                                      : weir__engine_status(&a->host, result);
+        (void)misuse_since(a, status, "weir_set_access", why);
+        return result == CUDA_SUCCESS ? status : weir__engine_status(&a->host, result);
     }
-    change.location.id = device;
     if (device == a->host.device) /* nobody can take that */
-        return access == WEIR_ACCESS_READ_WRITE ? WEIR_OK
-                                                : misuse(a, WEIR_E_INVALID, "weir_set_access");
+        return WEIR_OK;
+    change.location.id = device;
     return a->ops->allow(a->engine, &change);
 }
 
@@ -1554,14 +1568,16 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     const struct message nobody = {NULL, 0};
     struct weir_device_memory memory;
     weir_status status = gate(a);
+    char why[160];
     uint64_t bytes;
 
     if (status != WEIR_OK)
         return status;
-    if (limit.kind < WEIR_AMOUNT_DEFAULT || limit.kind > WEIR_AMOUNT_MAX)
-        return misuse(a, WEIR_E_INVALID, "weir_set_limit");
+    if (weir__limit_check(&limit, why, sizeof why) != WEIR_OK)
+        return misuse_since(a, WEIR_E_INVALID, "weir_set_limit", why);
     if (is_fixed(&a->host.options))
-        return misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit");
+        return misuse_since(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
+                            "the limit of a fixed arena is its size");
     status = read_memory(&a->host, &memory, &nobody);
     if (status != WEIR_OK)
         return status;

@@ -1462,10 +1462,31 @@ static int engine_serves_others(const weir_options *filled, char *message, size_
     return 1;
 }
 
+static int is_in_range(const struct row *row, const weir_options *options, char *message,
+                       size_t message_bytes) {
+    struct weir_problem problem;
+
+    if (row->kind->check(row, options, &problem))
+        return 1;
+    if (message && message_bytes > 0)
+        snprintf(message, message_bytes, "%s: %s; expected %s", row->text.name, problem.text,
+                 row->text.accepts);
+    return 0;
+}
+
+/* With nothing the reserve grows no more. */
+weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
+    static const struct row row = {.text = {.name = "limit", .accepts = SIZE_ACCEPTS},
+                                   .kind = &amount_kind,
+                                   .offset = AT(limit)};
+    const weir_options options = {.limit = *limit};
+
+    return is_in_range(&row, &options, message, message_bytes) ? WEIR_OK : WEIR_E_INVALID;
+}
+
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes) {
     static const weir_options defaults = {.size = sizeof defaults};
-    struct weir_problem problem;
     weir_options work;
 
     no_message(message, message_bytes);
@@ -1481,12 +1502,8 @@ weir_status weir__options_complete(const weir_options *options, weir_options *ou
         return refuse(WEIR_E_INVALID, message, message_bytes,
                       "oom_callback_data: it is set without oom_callback; expected NULL");
     for (size_t i = 0; i < WEIR_SETTING_COUNT; i++)
-        if (!rows[i].kind->check(&rows[i], &work, &problem)) {
-            if (message && message_bytes > 0)
-                snprintf(message, message_bytes, "%s: %s; expected %s", rows[i].text.name,
-                         problem.text, rows[i].text.accepts);
+        if (!is_in_range(&rows[i], &work, message, message_bytes))
             return WEIR_E_INVALID;
-        }
     /* What hardening finds is for somebody to read. */
     if (work.log == WEIR_LOG_DEFAULT && work.harden & ~(uint64_t)WEIR_HARDEN_OFF)
         work.log = WEIR_LOG_ERROR;

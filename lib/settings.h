@@ -126,6 +126,9 @@ void weir__options_give(const weir_options *from, weir_options *options);
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
+/* A limit that is set later: as that of the options, but it may be 0, and is no share.  E_INVALID, with a message. */
+weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
+
 /* 1 if an engine of these options, which are completed, can open its memory to peers; and why not. */
 int weir__options_can_open(const weir_options *options);
 #define WEIR_NOT_OPENED                                                                            \

@@ -5,6 +5,7 @@
 
 #include "allocator_internal.h"
 #include "every_kind.h"
+#include "logged.h"
 #include "model_device.h"
 
 static weir_allocator *a;
@@ -247,6 +248,54 @@ START_TEST(mistakes_are_told) {
         EXPECT(WEIR_E_DRIVER, weir_set_limit(a, bytes_amount(64 * MIB)));
     }
     give(take(900 * MIB)); /* nothing changed */
+    end();
+}
+END_TEST
+
+/* As of options.limit. */
+START_TEST(what_is_wrong_with_a_limit_is_told) {
+    static const struct {
+        weir_amount limit;
+        const char *why;
+    } wrong[] = {
+        {{2000000, WEIR_AMOUNT_OF_TOTAL, 0}, "it is more than 100%"},
+        {{1000001, WEIR_AMOUNT_OF_FREE, 0}, "it is more than 100%"},
+        {{1, WEIR_AMOUNT_OF_IN_USE, 0}, "it is a share of what is in use, which does not do here"},
+        {{1, WEIR_AMOUNT_DEFAULT, 0}, "it has a value but no kind"},
+        {{1, WEIR_AMOUNT_BYTES, 1}, "its reserved field is not 0"},
+        {{1, WEIR_AMOUNT_SHARE + 1, 0}, "there is no amount of kind 7"},
+        {{1, WEIR_AMOUNT_SHARE, 0}, "it is a share among processes, which does not do here"},
+    };
+    weir_options options = options_of(KIND_POOL, "model", 0);
+    char as_option[320], expected[400];
+    weir_allocator *none_made = NULL;
+
+    catch_log();
+    start_model(8 * GIB);
+    options.log = WEIR_LOG_ERROR;
+    OK(weir_allocator_create(&options, &a));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        EXPECT(WEIR_E_INVALID, weir_set_limit(a, wrong[i].limit));
+        snprintf(expected, sizeof expected,
+                 "weir: error: weir_set_limit: limit: %s; expected a size (4GiB, 512MB, 75%%, "
+                 "90%%free, max)\n",
+                 wrong[i].why);
+        MUST(lines() == 1);
+        ck_assert_str_eq(logged, expected);
+        if (wrong[i].limit.kind == WEIR_AMOUNT_SHARE)
+            continue;
+        options.limit = wrong[i].limit;
+        EXPECT(WEIR_E_INVALID, weir__allocator_create_on(driver, &options, &none_made, as_option,
+                                                         sizeof as_option));
+        snprintf(expected, sizeof expected, "limit: %s; expected ", wrong[i].why);
+        MUST(strncmp(as_option, expected, strlen(expected)) == 0);
+    }
+    end();
+    options = options_of(KIND_FIXED, "model", GIB);
+    options.log = WEIR_LOG_ERROR;
+    OK(weir_allocator_create(&options, &a));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_set_limit(a, bytes_amount(GIB)));
+    MUST(lines() == 1 && strstr(logged, "weir_set_limit: the limit of a fixed arena is its size"));
     end();
 }
 END_TEST
@@ -663,6 +712,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
+    tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);
     tcase_add_loop_test(tests, less_than_there_is, 0, WORLDS * 2);
     tcase_add_loop_test(tests, room_for_others, 0, WORLDS);
     tcase_add_loop_test(tests, room_for_others_that_is_not_told, 0, WORLDS);

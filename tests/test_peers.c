@@ -247,15 +247,25 @@ START_TEST(lists_that_fit_every_device) {
 END_TEST
 
 START_TEST(what_cannot_be_set) {
+    static const struct {
+        int device, access;
+        const char *why;
+    } wrong[] = {
+        {-1, WEIR_ACCESS_NONE, "weir_set_access: device -1: devices are numbered from 0\n"},
+        {1, 2, "weir_set_access: access 2: expected WEIR_ACCESS_NONE, _READ or _READ_WRITE\n"},
+        {0, WEIR_ACCESS_NONE, "access 0: expected WEIR_ACCESS_READ_WRITE for its own device 0\n"},
+        {0, WEIR_ACCESS_READ, "access 1: expected WEIR_ACCESS_READ_WRITE for its own device 0\n"},
+    };
     void *block;
 
     make(_i, "1");
     block = take(5000);
     EXPECT(WEIR_E_INVALID, weir_set_access(NULL, 1, WEIR_ACCESS_NONE));
-    EXPECT(WEIR_E_INVALID, weir_set_access(a, -1, WEIR_ACCESS_NONE));
-    EXPECT(WEIR_E_INVALID, weir_set_access(a, 1, 2));
-    EXPECT(WEIR_E_INVALID, weir_set_access(a, 0, WEIR_ACCESS_NONE));
-    EXPECT(WEIR_E_INVALID, weir_set_access(a, 0, WEIR_ACCESS_READ));
+    (void)lines();
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        EXPECT(WEIR_E_INVALID, weir_set_access(a, wrong[i].device, wrong[i].access));
+        MUST(lines() == 1 && strstr(logged, wrong[i].why));
+    }
     OK(weir_set_access(a, 0, WEIR_ACCESS_READ_WRITE));
     (void)lines();
     EXPECT(WEIR_E_NO_DEVICE, weir_set_access(a, 3, WEIR_ACCESS_READ_WRITE));
