@@ -976,15 +976,17 @@ weir_status weir_allocator_create(const weir_options *options, weir_allocator **
     return weir__allocator_create(options, allocator, NULL, 0);
 }
 
-/* A call that cannot be: one line about it. */
-static __attribute__((noinline, cold)) weir_status
-misuse_since(const weir_allocator *a, weir_status status, const char *what, const char *why) {
-    weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, why);
+__attribute__((noinline, cold)) weir_status weir__allocator_misuse(const weir_allocator *a,
+                                                                   weir_status status,
+                                                                   const char *what,
+                                                                   const char *why) {
+    if (a)
+        weir__log(a->host.options.log, WEIR_LOG_ERROR, "%s: %s", what, why);
     return weir__engine_refuse(status);
 }
 
 static weir_status misuse(const weir_allocator *a, weir_status status, const char *what) {
-    return misuse_since(a, status, what, weir_status_message(status));
+    return weir__allocator_misuse(a, status, what, weir_status_message(status));
 }
 
 static int has_blocks(const weir_allocator *a) {
@@ -1484,14 +1486,14 @@ weir_status weir_set_access(weir_allocator *a, int device, int access) {
     if (status != WEIR_OK)
         return status;
     if (is_wrong_access(a, device, access, why, sizeof why))
-        return misuse_since(a, WEIR_E_INVALID, "weir_set_access", why);
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_access", why);
     status = weir__peers_check(a->host.driver, a->host.device, device, &result, why, sizeof why);
     if (status == WEIR_OK && !weir__options_can_open(&a->host.options)) {
         status = WEIR_E_NOT_SUPPORTED;
         snprintf(why, sizeof why, "%s", WEIR_NOT_OPENED);
     }
     if (status != WEIR_OK) {
-        (void)misuse_since(a, status, "weir_set_access", why);
+        (void)weir__allocator_misuse(a, status, "weir_set_access", why);
         return result == CUDA_SUCCESS ? status : weir__engine_status(&a->host, result);
     }
     if (device == a->host.device) /* nobody can take that */
@@ -1574,10 +1576,10 @@ weir_status weir_set_limit(weir_allocator *a, weir_amount limit) {
     if (status != WEIR_OK)
         return status;
     if (weir__limit_check(&limit, why, sizeof why) != WEIR_OK)
-        return misuse_since(a, WEIR_E_INVALID, "weir_set_limit", why);
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_set_limit", why);
     if (is_fixed(&a->host.options))
-        return misuse_since(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
-                            "the limit of a fixed arena is its size");
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_set_limit",
+                                      "the limit of a fixed arena is its size");
     status = read_memory(&a->host, &memory, &nobody);
     if (status != WEIR_OK)
         return status;

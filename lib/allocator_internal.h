@@ -81,6 +81,11 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
 weir_status weir__allocator_check_on(const struct weir_driver *driver, const weir_options *options,
                                      uint64_t *prealloc, char *message, size_t message_bytes);
 
+/* A call that cannot be: one line about it, if there is an allocator and so a log, and that status, in which the driver
+ * had no part. */
+weir_status weir__allocator_misuse(const weir_allocator *a, weir_status status, const char *what,
+                                   const char *why);
+
 /* 1 if a live block starts there, as far as it can be told. */
 int weir__allocator_is_live(const weir_allocator *a, CUdeviceptr block);
 

@@ -114,7 +114,7 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
     if (status != WEIR_OK)
         return status;
     if (!files)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_export", "files is NULL");
     loans = fcntl(a->exports->loans.given, F_DUPFD_CLOEXEC, 0);
     if (loans < 0)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
@@ -174,8 +174,8 @@ static weir_status offer(weir_allocator *a, CUdeviceptr block, struct weir_handl
     weir_status status = WEIR_OK;
 
     if (weir__map_get(&e->places, block, &place))
-        status = weir__loans_is_over(&e->loans, (uint32_t)place - 1) ? withdraw(a, block)
-                                                                       : WEIR_E_BUSY;
+        status =
+            weir__loans_is_over(&e->loans, (uint32_t)place - 1) ? withdraw(a, block) : WEIR_E_BUSY;
     if (status == WEIR_OK)
         status = weir__loans_offer(&e->loans, &h->place, &h->life);
     if (status != WEIR_OK)
@@ -197,7 +197,8 @@ weir_status weir_share(weir_allocator *a, void *block, weir_stream stream, weir_
     if (status != WEIR_OK)
         return status;
     if (!block || !handle)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_share",
+                                      block ? "handle is NULL" : "block is NULL");
     if (!weir__allocator_is_live(a, at))
         return weir__engine_refuse(WEIR_E_NOT_OWNED);
     memset(&h, 0, sizeof h);

@@ -11,12 +11,17 @@
 
 #include "allocator_internal.h"
 
+static weir_status wrong(const weir_allocator *a, const char *call, const char *why) {
+    return weir__allocator_misuse(a, WEIR_E_INVALID, call, why);
+}
+
 /* Copies the smaller of both sizes and says how much; every public struct starts with its size. */
-static weir_status hand_out(void *out, const void *from, size_t from_bytes) {
+static weir_status hand_out(const weir_allocator *a, const char *call, void *out, const void *from,
+                            size_t from_bytes) {
     size_t bytes = *(const size_t *)out;
 
     if (bytes < sizeof bytes)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return wrong(a, call, "out->size is not set; expected sizeof(*out)");
     if (bytes > from_bytes)
         bytes = from_bytes;
     memcpy(out, from, bytes);
@@ -40,11 +45,11 @@ weir_status weir_stats(weir_allocator *a, weir_statistics *out) {
     weir_statistics figures;
 
     if (!a || !out)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return wrong(a, "weir_stats", "out is NULL");
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     weir__stats_read(a, &figures);
-    return hand_out(out, &figures, sizeof figures);
+    return hand_out(a, "weir_stats", out, &figures, sizeof figures);
 }
 
 weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) {
@@ -52,7 +57,8 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
     weir_latency figures = {.size = sizeof figures};
 
     if (!a || !out || operation < 0 || operation >= WEIR_OPERATION_COUNT)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return wrong(a, "weir_latencies",
+                     out ? "operation: expected 0 for alloc, 1 for free" : "out is NULL");
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     if (!a->books.latency)
@@ -65,13 +71,16 @@ weir_status weir_latencies(weir_allocator *a, int operation, weir_latency *out) 
     figures.p999_ns = weir__histogram_quantile(h, 0.999);
     figures.max_ns = atomic_load(&h->max);
     figures.total_ns = atomic_load(&h->sum);
-    return hand_out(out, &figures, sizeof figures);
+    return hand_out(a, "weir_latencies", out, &figures, sizeof figures);
 }
 
 weir_status weir_events(weir_allocator *a, uint64_t after, weir_event *events, size_t event_bytes,
                         size_t capacity, size_t *count) {
     if (!a || (!events && capacity > 0) || event_bytes == 0 || !count)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return wrong(a, "weir_events",
+                     event_bytes == 0 ? "event_bytes is 0; expected sizeof(weir_event)"
+                     : count          ? "events is NULL"
+                                      : "count is NULL");
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     *count = weir__books_events(&a->books, after, events, event_bytes, capacity);

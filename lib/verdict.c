@@ -512,7 +512,9 @@ weir_status weir_last_verdict(weir_allocator *a, weir_verdict *out) {
     size_t bytes;
 
     if (!a || !out || out->size < sizeof out->size)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_last_verdict",
+                                      out ? "out->size is not set; expected sizeof(*out)"
+                                          : "out is NULL");
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     weir__refusal_get(&refused);

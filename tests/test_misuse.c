@@ -43,6 +43,13 @@ static int is_bare_pool(int world) {
         expect_lines(__LINE__, 1);                                                                 \
     } while (0)
 
+/* What is wrong with an argument, by its name. */
+#define WRONG(call, why)                                                                           \
+    do {                                                                                           \
+        MISUSE(WEIR_E_INVALID, call);                                                              \
+        ck_assert_str_eq(logged, "weir: error: " why "\n");                                        \
+    } while (0)
+
 /* ---- witnesses ------------------------------------------------------------------------------- */
 
 static const size_t sizes[] = {1, 512, 3000, 20000, 70000, 300000, 512 * KIB, 600000, MIB, 3 * MIB};
@@ -592,6 +599,7 @@ END_TEST
 
 START_TEST(null_arguments) {
     weir_statistics stats = {.size = 0};
+    weir_verdict verdict = {.size = 0};
     weir_latency latency = {.size = sizeof latency};
     weir_event event;
     size_t bytes = 77;
@@ -621,16 +629,22 @@ START_TEST(null_arguments) {
     EXPECT(WEIR_E_INVALID, weir_set_access(NULL, 0, WEIR_ACCESS_READ_WRITE));
     EXPECT(WEIR_E_INVALID, weir_profile_save(NULL, "/nonexistent/profile"));
     EXPECT(WEIR_E_INVALID, weir_stats(NULL, &stats));
-    EXPECT(WEIR_E_INVALID, weir_stats(a, NULL));
-    EXPECT(WEIR_E_INVALID, weir_stats(a, &stats));
+    WRONG(weir_stats(a, NULL), "weir_stats: out is NULL");
+    WRONG(weir_stats(a, &stats), "weir_stats: out->size is not set; expected sizeof(*out)");
     EXPECT(WEIR_E_INVALID, weir_latencies(NULL, 0, &latency));
-    EXPECT(WEIR_E_INVALID, weir_latencies(a, 0, NULL));
-    EXPECT(WEIR_E_INVALID, weir_latencies(a, 2, &latency));
-    EXPECT(WEIR_E_INVALID, weir_latencies(a, -1, &latency));
+    WRONG(weir_latencies(a, 0, NULL), "weir_latencies: out is NULL");
+    WRONG(weir_latencies(a, 2, &latency),
+          "weir_latencies: operation: expected 0 for alloc, 1 for free");
+    WRONG(weir_latencies(a, -1, &latency),
+          "weir_latencies: operation: expected 0 for alloc, 1 for free");
     EXPECT(WEIR_E_INVALID, weir_events(NULL, 0, &event, sizeof event, 1, &bytes));
-    EXPECT(WEIR_E_INVALID, weir_events(a, 0, NULL, sizeof event, 1, &bytes));
-    EXPECT(WEIR_E_INVALID, weir_events(a, 0, &event, 0, 1, &bytes));
-    EXPECT(WEIR_E_INVALID, weir_events(a, 0, &event, sizeof event, 1, NULL));
+    WRONG(weir_events(a, 0, NULL, sizeof event, 1, &bytes), "weir_events: events is NULL");
+    WRONG(weir_events(a, 0, &event, 0, 1, &bytes),
+          "weir_events: event_bytes is 0; expected sizeof(weir_event)");
+    WRONG(weir_events(a, 0, &event, sizeof event, 1, NULL), "weir_events: count is NULL");
+    WRONG(weir_last_verdict(a, NULL), "weir_last_verdict: out is NULL");
+    WRONG(weir_last_verdict(a, &verdict),
+          "weir_last_verdict: out->size is not set; expected sizeof(*out)");
     EXPECT(WEIR_E_INVALID, weir_last_refusal(NULL));
     EXPECT(WEIR_E_INVALID, weir_allocator_create(NULL, NULL));
     EXPECT(WEIR_E_INVALID, weir_default_allocator(NULL));

@@ -197,9 +197,12 @@ START_TEST(only_what_is_done_is_shared) {
     busy(A, 5 * MS);
     EXPECT(WEIR_E_BUSY, weir_share(a, block, A, &handle));
     CU(driver->cuStreamSynchronize(A));
-    EXPECT(WEIR_E_INVALID, weir_share(a, NULL, A, &handle));
     EXPECT(WEIR_E_INVALID, weir_share(NULL, block, A, &handle));
+    (void)lines();
+    EXPECT(WEIR_E_INVALID, weir_share(a, NULL, A, &handle));
+    MUST(lines() == 1 && strstr(logged, "weir_share: block is NULL"));
     EXPECT(WEIR_E_INVALID, weir_share(a, block, A, NULL));
+    MUST(lines() == 1 && strstr(logged, "weir_share: handle is NULL"));
     EXPECT(WEIR_E_NOT_OWNED, weir_share(a, (void *)(uintptr_t)4096, A, &handle));
     OK(weir_share(a, block, A, &handle));
     OK(weir_free(a, block, A));
@@ -740,6 +743,7 @@ START_TEST(a_child_and_a_lost_device) {
     block = take(BYTES);
     handle = share(block);
     EXPECT(WEIR_E_INVALID, weir_export(a, NULL));
+    MUST(lines() == 1 && strstr(logged, "weir_export: files is NULL"));
     child = fork();
     if (child == 0)
         _exit(weir_export(a, files) != WEIR_E_FORKED ||

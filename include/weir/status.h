@@ -21,7 +21,8 @@ extern "C" {
  *   OK                 Done.
  *   E_INVALID          An argument is wrong: NULL where a pointer is needed, an option out of its
  *                      range, an options struct from a newer library with set fields that this one
- *                      does not know.  Nothing was done.  The log line names the argument.
+ *                      does not know.  Nothing was done.  The log of the allocator, if there is one,
+ *                      names the argument.
  *   E_NO_MEMORY        The device cannot hold what was asked, after the out-of-memory ladder
  *                      (weir_last_refusal tells the figures).  Everything else keeps working.
  *   E_HOST_MEMORY      malloc failed.  Nothing was done: a block that was to be freed is still live.
