@@ -952,19 +952,15 @@ weir_status weir__allocator_create(const weir_options *options, weir_allocator *
     int ordinal;
 
     if (!allocator)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return cannot(&to, weir__options_log(options), weir__engine_refuse(WEIR_E_INVALID),
+                      "weir_allocator_create: allocator is NULL");
     if (weir__driver_forked())
         return weir__engine_refuse(WEIR_E_FORKED);
     status = weir__options_complete(options, &completed, why, sizeof why);
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, &name, &ordinal, why, sizeof why);
-    if (status != WEIR_OK) {
-        int has_log = options->size >= offsetof(weir_options, log) + sizeof options->log &&
-                      options->log <= WEIR_LOG_DEBUG;
-
-        return cannot(&to, has_log ? options->log : WEIR_LOG_NONE, weir__engine_refuse(status),
-                      "%s", why);
-    }
+    if (status != WEIR_OK)
+        return cannot(&to, weir__options_log(options), weir__engine_refuse(status), "%s", why);
     driver = weir__driver_open(name, &failure);
     if (!driver)
         return cannot(&to, completed.log, weir__engine_refuse(WEIR_E_NO_DEVICE), "%s",

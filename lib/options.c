@@ -1474,6 +1474,13 @@ static int is_in_range(const struct row *row, const weir_options *options, char 
     return 0;
 }
 
+int weir__options_log(const weir_options *options) {
+    return options && options->size >= AT(log) + sizeof options->log &&
+                   options->log <= WEIR_LOG_DEBUG
+               ? options->log
+               : WEIR_LOG_NONE;
+}
+
 /* With nothing the reserve grows no more. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes) {
     static const struct row row = {.text = {.name = "limit", .accepts = SIZE_ACCEPTS},

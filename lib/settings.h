@@ -126,6 +126,9 @@ void weir__options_give(const weir_options *from, weir_options *options);
 weir_status weir__options_complete(const weir_options *options, weir_options *out, char *message,
                                    size_t message_bytes);
 
+/* The log level of a caller's struct in which something may be wrong; NONE: not even that can be told. */
+int weir__options_log(const weir_options *options);
+
 /* A limit that is set later: as that of the options, but it may be 0, and is no share.  E_INVALID, with a message. */
 weir_status weir__limit_check(const weir_amount *limit, char *message, size_t message_bytes);
 

@@ -13,26 +13,45 @@
 #include "settings.h"
 #include "text.h"
 
-/* The driver that the options name, without a device's number.  OK, or why not. */
-static weir_status driver_of(const weir_options *options, const char **name, int *log) {
+static int is_wrong(const int *devices, size_t count, char *text, size_t text_bytes) {
+    if (count == 0 || count > WEIR_MOST_DEVICES) {
+        snprintf(text, text_bytes, "%zu devices: expected 1 to %d", count, WEIR_MOST_DEVICES);
+        return 1;
+    }
+    for (size_t i = 0; devices && i < count; i++) {
+        size_t before = 0;
+
+        while (devices[before] != devices[i])
+            before++;
+        if (before == i && devices[i] >= 0)
+            continue;
+        snprintf(text, text_bytes, "device %d: %s", devices[i],
+                 before < i ? "it is named twice" : "devices are numbered from 0");
+        return 1;
+    }
+    return 0;
+}
+
+/* The driver that the options name, without a device's number, and what their log is.  OK, or why not. */
+static weir_status look_at(const weir_options *options, const int *devices, size_t count,
+                           weir_allocator **allocators, const char **name, int *log) {
     weir_options completed;
     char message[320];
     int ordinal;
     weir_status status = weir__options_complete(options, &completed, message, sizeof message);
 
-    *log = status == WEIR_OK ? completed.log : WEIR_LOG_NONE;
+    *log = status == WEIR_OK ? completed.log : weir__options_log(options);
     if (status == WEIR_OK)
         status = weir__device_parse(completed.device, name, &ordinal, message, sizeof message);
+    if (!allocators) {
+        status = WEIR_E_INVALID;
+        snprintf(message, sizeof message, "allocators is NULL");
+    } else if (is_wrong(devices, count, message, sizeof message)) {
+        status = WEIR_E_INVALID;
+    }
     if (status != WEIR_OK)
-        weir__log(*log, WEIR_LOG_ERROR, "%s", message);
+        weir__log(*log, WEIR_LOG_ERROR, "weir_allocators_create: %s", message);
     return status;
-}
-
-static int is_twice(const int *devices, size_t i) {
-    for (size_t before = 0; before < i; before++)
-        if (devices[before] == devices[i])
-            return 1;
-    return 0;
 }
 
 /* The last first, after a failure, which stays the thread's.  Nobody ever had a block, so that only a wait for the
@@ -54,9 +73,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
     weir_status status;
     int log = WEIR_LOG_NONE;
 
-    if (!allocators || count == 0 || count > WEIR_MOST_DEVICES)
-        return weir__without_driver(WEIR_E_INVALID);
-    status = driver_of(options, &name, &log);
+    status = look_at(options, devices, count, allocators, &name, &log);
     if (status != WEIR_OK)
         return weir__without_driver(status);
     weir_options_init(&own);
@@ -68,9 +85,7 @@ weir_status weir_allocators_create(const weir_options *options, const int *devic
 
         snprintf(text, sizeof text, "%s:%d", name, device);
         own.device = text;
-        status = device < 0 || (devices && is_twice(devices, i))
-                     ? weir__without_driver(WEIR_E_INVALID)
-                     : weir_allocator_create(&own, &made[i]);
+        status = weir_allocator_create(&own, &made[i]);
         if (status != WEIR_OK) {
             weir__log(log, WEIR_LOG_ERROR, "no allocator for %zu device%s: %s: %s", count,
                       weir__plural(count), text, weir_status_message(status));

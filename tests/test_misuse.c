@@ -660,6 +660,7 @@ START_TEST(options_that_cannot_be) {
     weir_options options = options_of_world(0);
     weir_allocator *made = NULL;
 
+    WRONG(weir_allocator_create(&options, NULL), "weir_allocator_create: allocator is NULL");
     options.device = "moddel";
     MISUSE(WEIR_E_INVALID, weir_allocator_create(&options, &made));
     options.device =

@@ -530,23 +530,34 @@ END_TEST
 
 START_TEST(all_of_them_or_none) {
     static const int twice[] = {0, 1, 0}, negative[] = {0, -1}, none_there[] = {0, 1, 3};
+    static const int none_twice[] = {3, 0, 3};
     static const struct {
         const int *devices;
         size_t count;
         weir_status status;
-    } wrong[] = {{twice, 3, WEIR_E_INVALID},        {negative, 2, WEIR_E_INVALID},
-                 {none_there, 3, WEIR_E_NO_DEVICE}, {NULL, 4, WEIR_E_NO_DEVICE},
-                 {NULL, 0, WEIR_E_INVALID},         {NULL, WEIR_MOST_DEVICES + 1, WEIR_E_INVALID}};
+        const char *why;
+    } wrong[] = {
+        {twice, 3, WEIR_E_INVALID, "weir_allocators_create: device 0: it is named twice\n"},
+        {none_twice, 3, WEIR_E_INVALID, "weir_allocators_create: device 3: it is named twice\n"},
+        {negative, 2, WEIR_E_INVALID, "device -1: devices are numbered from 0\n"},
+        {none_there, 3, WEIR_E_NO_DEVICE, "there are 3 devices, numbered from 0\n"},
+        {NULL, 4, WEIR_E_NO_DEVICE, "there are 3 devices, numbered from 0\n"},
+        {NULL, 0, WEIR_E_INVALID, "weir_allocators_create: 0 devices: expected 1 to 64\n"},
+        {NULL, WEIR_MOST_DEVICES + 1, WEIR_E_INVALID, "65 devices: expected 1 to 64\n"},
+    };
     weir_options options = options_for(_i, NULL);
     weir_allocator *all[3] = {NULL};
     uint64_t k = 0, met = 1;
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        (void)lines();
         EXPECT(wrong[i].status,
                weir_allocators_create(&options, wrong[i].devices, wrong[i].count, all));
         MUST(!all[0]);
+        MUST(lines() > 0 && strstr(logged, wrong[i].why));
     }
     EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, NULL));
+    MUST(lines() == 1 && strstr(logged, "weir_allocators_create: allocators is NULL\n"));
     options.prealloc = (weir_amount){.value = 64 * MIB, .kind = WEIR_AMOUNT_BYTES};
     while (met > 0) {
         weir_status status;
@@ -609,7 +620,9 @@ START_TEST(options_that_make_none_of_them) {
     EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, all));
     options.device = "model";
     options.engine = 77;
+    (void)lines();
     EXPECT(WEIR_E_INVALID, weir_allocators_create(&options, NULL, 1, all));
+    MUST(lines() == 1 && strstr(logged, "weir_allocators_create: engine: there is no value 77"));
     if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
         EXPECT(WEIR_E_NO_DEVICE, weir_allocators_create(NULL, NULL, 1, all));
     options = options_for(0, NULL);
