@@ -79,6 +79,14 @@ static void ask_all(void *unused) {
             weir__stats_read(learner(device), &figures);
 }
 
+/* Takes no lock of weir's. */
+static void ask_driver(void *unused) {
+    (void)unused;
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            (void)weir__engine_device_free(&learner(device)->host);
+}
+
 static void save_all(void *unused) {
     (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
@@ -87,13 +95,16 @@ static void save_all(void *unused) {
 }
 
 /* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
- * call of it that never ends, with an allocator's lock. */
+ * call of it that never ends, or wait for whoever reads its log, with an allocator's lock. */
 static void save_at_exit(void) {
     if (weir__driver_forked())
         return;
     if (!weir__thread_in_time(ask_all, NULL, ANSWER_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
-                  "no answer from the driver within %d s: the process ends without its profile",
+                  "%s within %d s: the process ends without its profile",
+                  weir__thread_in_time(ask_driver, NULL, ANSWER_S)
+                      ? "an allocator's lock, which a thread holds, was not to be had"
+                      : "no answer from the driver",
                   ANSWER_S);
     else if (!weir__thread_in_time(save_all, NULL, SAVE_S)) /* unreached: a disk that hangs */
         weir__log(settings.log, WEIR_LOG_WARNING,
