@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* thread.h: threads of weir's own.
  *
+ * Those that wait for work are there until who began them ends them.  They do not look whether they are the last of the
+ * process: the driver's own threads, which wait likewise, are seen to keep it all the same.
+ *
  * Must not know: what they do.
  */
 #ifndef WEIR_THREAD_H

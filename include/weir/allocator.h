@@ -10,6 +10,12 @@
  * All functions are thread-safe on one allocator; none may be called from a signal handler or from
  * a host function that runs on a stream.  None leaves another CUDA context current than it found.
  *
+ * Threads of weir's own (one for each device that processes share, see options.ledger; one of an allocator with
+ * headroom, or that preallocates in the background) take no signals, and last until the allocators that they are for
+ * are destroyed, or the process exits.  So a process whose main thread calls pthread_exit beside one of these does not
+ * end with the program's last thread, nor does SIGTERM end it then: end it by exit(), or destroy the allocators first.
+ * The driver's own threads may keep it as well.
+ *
  * Beside what is listed with it, a function that asks the driver answers E_NO_MEMORY where the driver
  * says that it is out of memory itself, and E_DEVICE_LOST where it says that the device is lost.
  */
