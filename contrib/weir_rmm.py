@@ -8,9 +8,11 @@ pool_resource()      RMM allocates from weir's CUDA pool itself: no call of Pyth
                      names none: so it comes before anything else that has the process use weir.
 callback_resource()  every request and free is weir's, in the order of RMM's stream, through Python: a few
                      microseconds a call, so best below a pool of RMM's.  A refusal is std::bad_alloc, a MemoryError.
+                     A free with another size than was asked for is done, and the first is told on standard error.
 """
 
 import os
+import sys
 
 import rmm
 import weir_ctypes
@@ -38,11 +40,19 @@ def _handle(stream):
 
 def callback_resource(device=0):
     weir = weir_ctypes.Allocator(device)
+    sizes, told = {}, []
 
     def allocate(size, stream):
-        return weir.alloc(size, _handle(stream))
+        block = weir.alloc(size, _handle(stream))
+        sizes[block] = size
+        return block
 
     def deallocate(block, size, stream):
+        asked = sizes.pop(block, size)  # before another has the block
         weir.free(block, _handle(stream))
+        if size != asked and not told:  # RMM has no answer to an error here
+            told.append(block)
+            print(f"weir: error: weir_rmm: free of {block:#x} with {size} bytes, which was asked for with {asked} "
+                  "(of more like it nothing is told)", file=sys.stderr)
 
     return rmm.mr.CallbackMemoryResource(allocate, deallocate)
