@@ -291,6 +291,37 @@ START_TEST(a_shadow_behind_the_large_addresses_is_none_of_theirs) {
 }
 END_TEST
 
+/* What is preallocated comes behind them, for small requests too, which have none of their memory idle while it shows
+ * there alone. */
+START_TEST(what_is_preallocated_goes_round_shadows) {
+    enum { SMALL = 4 };
+    void *small[SMALL], *behind[SMALL], *moved, *large;
+
+    begin(WEIR_PACKING_FIT, 0);
+    for (int i = 0; i < SMALL; i++)
+        small[i] = take(512 * KIB, A);
+    busy(A, 5 * MS);
+    for (int i = 0; i < SMALL; i++)
+        give(small[i], A);
+    moved = take(2 * MIB, A);
+    MUST_EQ(reserve(), 2 * MIB);
+    OK(weir_preallocate(a, 34 * MIB, NULL));
+    MUST_EQ(reserve(), 34 * MIB);
+    count_from_here();
+    large = take(30 * MIB, B);
+    for (int i = 0; i < SMALL; i++) {
+        behind[i] = take(512 * KIB, B);
+        MUST_LE(2, mib_above(behind[i], small[0]));
+    }
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    for (int i = 0; i < SMALL; i++)
+        give(behind[i], B);
+    give(large, B);
+    give(moved, A);
+    end();
+}
+END_TEST
+
 /* ---- the end of the addresses ---------------------------------------------------------------- */
 
 static CUresult few_addresses(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr at,
@@ -607,6 +638,7 @@ int main(void) {
     tcase_add_test(tests, large_requests_grow_in_their_place);
     tcase_add_test(tests, shadows_go_one_by_one);
     tcase_add_test(tests, a_shadow_behind_the_large_addresses_is_none_of_theirs);
+    tcase_add_test(tests, what_is_preallocated_goes_round_shadows);
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
     tcase_add_test(tests, the_first_handle_is_no_requests);
