@@ -23,6 +23,7 @@
  */
 #include "recovery.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #include "ledger.h"
@@ -111,11 +112,13 @@ static weir_status try_again(const struct weir_engine *ops, void *engine, struct
     return settled(ops, engine, ops->alloc(engine, bytes, stream, 0, 1, block, grew));
 }
 
-/* Rung 3: 1 if there may be room that was not there before. */
-static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host) {
+/* Rung 3: 1 if there may be room that was not there before.  For more than the limit there never is: only what is idle
+ * where it lies serves that. */
+static int give_back(const struct weir_engine *ops, void *engine, const struct weir_host *host,
+                     size_t bytes) {
     size_t released = 0;
 
-    if (ops->trim_waits && deadline_ns(host) == 0)
+    if (bytes > host->limit || (ops->trim_waits && deadline_ns(host) == 0))
         return 0;
     return ops->trim(engine, 0, WEIR_EVENT_RECOVERY, &released) == WEIR_OK &&
            (released > 0 || ops->trim_waits);
@@ -246,6 +249,7 @@ static weir_status ask_neighbours(const struct weir_engine *ops, void *engine,
 
 static void log_refusal(const struct weir_host *host, weir_status status, const weir_refusal *r) {
     char asked[32], reserve[32], in_use[32], device_free[32] = "not known", largest[32];
+    char bytes[32], limit[48] = "";
 
     if (host->hushed)
         return;
@@ -255,11 +259,14 @@ static void log_refusal(const struct weir_host *host, weir_status status, const 
     if (r->device_free != UINT64_MAX)
         weir__bytes_show(r->device_free, device_free, sizeof device_free);
     weir__bytes_show(r->largest, largest, sizeof largest);
-    weir__log(
-        host->options.log, WEIR_LOG_WARNING,
-        "%s: asked %s, reserve %s, in use %s, free on the device %s; at least %s can be had at "
-        "once",
-        weir_status_message(status), asked, reserve, in_use, device_free, largest);
+    if (status == WEIR_E_LIMIT) {
+        weir__bytes_show(r->limit, bytes, sizeof bytes);
+        snprintf(limit, sizeof limit, "limit %s, ", bytes);
+    }
+    weir__log(host->options.log, WEIR_LOG_WARNING,
+              "%s: asked %s, %sreserve %s, in use %s, free on the device %s; at least %s can be "
+              "had at once",
+              weir_status_message(status), asked, limit, reserve, in_use, device_free, largest);
 }
 
 /* Who was refused, and what the stream could have had. */
@@ -305,7 +312,7 @@ static weir_status climb(const struct weir_engine *ops, void *engine, struct wei
     read_refusal(ops, engine, host, bytes, &refusal);
     if (is_refusal(status) && could_fit(&refusal)) {
         status = wait_for_frees(ops, engine, host, status, bytes, stream, block, grew, again);
-        if (is_refusal(status) && give_back(ops, engine, host)) {
+        if (is_refusal(status) && give_back(ops, engine, host, bytes)) {
             *again = 1;
             status = ops->alloc(engine, bytes, stream, 0, 1, block, grew);
         }

@@ -860,8 +860,9 @@ static void ask_where_the_driver_does_not_tell(void) {
 
 START_TEST(a_refusal_is_logged) {
     log_warnings(KIND_FIXED, 64 * MIB);
-    expect_logged(ask_for_too_much, "limit is reached: asked 65MiB, reserve 64MiB, in use 0B, free "
-                                    "on the device 3.94GiB; at least 64MiB can be had at once");
+    expect_logged(ask_for_too_much,
+                  "limit is reached: asked 65MiB, limit 64MiB, reserve 64MiB, in use 0B, "
+                  "free on the device 3.94GiB; at least 64MiB can be had at once");
     expect_logged(ask_where_the_driver_does_not_tell, ", free on the device not known; at least ");
     logging.log = WEIR_LOG_ERROR;
     expect_logged(ask_for_too_much, "");

@@ -206,6 +206,29 @@ START_TEST(a_piece_above_it_serves) {
 }
 END_TEST
 
+/* For more than it what goes back is of no use: a refusal leaves what was preallocated where it is. */
+START_TEST(a_refusal_of_more_gives_nothing_back) {
+    void *block = NULL;
+    weir_status status;
+
+    if (is_fixed(_i) || worlds[_i].kind == KIND_PLATFORM)
+        return;
+    begin(_i, GIB);
+    OK(weir_preallocate(a, 512 * MIB, NULL));
+    OK(weir_set_limit(a, bytes_amount(128 * MIB)));
+    status = weir_alloc(a, 300 * MIB, A, &block);
+    MUST(status == WEIR_OK || status == WEIR_E_LIMIT);
+    MUST(status == WEIR_OK || worlds[_i].kind == KIND_POOL); /* the driver alone knows its pieces */
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    if (status == WEIR_OK)
+        give(block);
+    block = take(100 * MIB);
+    MUST_EQ(stats_of(a).reserve, 512 * MIB);
+    give(block);
+    end();
+}
+END_TEST
+
 START_TEST(as_a_share_of_the_device) {
     weir_refusal refusal = {.size = sizeof refusal};
 
@@ -710,6 +733,7 @@ int main(void) {
     tcase_add_loop_test(tests, never_past_that_of_the_options, 0, WORLDS);
     tcase_add_loop_test(tests, a_reserve_above_it_serves_and_does_not_rise, 0, WORLDS);
     tcase_add_loop_test(tests, a_piece_above_it_serves, 0, WORLDS);
+    tcase_add_loop_test(tests, a_refusal_of_more_gives_nothing_back, 0, WORLDS);
     tcase_add_loop_test(tests, as_a_share_of_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, mistakes_are_told, 0, WORLDS);
     tcase_add_test(tests, what_is_wrong_with_a_limit_is_told);

@@ -230,9 +230,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * answers E_LIMIT; one that is under way goes by what was before.  It may be less than is in use, or 0: nothing is
  * given back, since that may have to wait for the device, and the program knows when it can (weir_trim first, or
  * after).  A reserve that is above it stays and serves, one piece that is idle also a request for more than the limit
- * (not the driver's pool, with the front off), but does not rise; only with a share or options.leave does what is idle
- * above it go, when processes come or go.  The pool and the platform engine's regions count by 32 MiB: less is
- * nothing.  While it is below options.limit, the pool engine asks the driver twice
+ * (of the pool engine one that has served before, with the front on), but does not rise; only with a share or
+ * options.leave does what is idle above it go, when processes come or go.  The pool and the platform engine's regions
+ * count by 32 MiB: less is nothing.  While it is below options.limit, the pool engine asks the driver twice
  * more at each request, and the driver may have to grow before the engine sees that a block that would fit
  * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
  * E_INVALID: NULL, or an amount that options.limit would not take either, or a SHARE: the log says what is wrong with
