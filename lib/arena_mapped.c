@@ -133,9 +133,9 @@ struct packing {
     /* Times the arena that may be moved without growth, before the next request grows: a load that
      * would need moves for ever is given a little more instead. */
     double patience;
-    /* A handle that is taken ahead of requests is no larger than this, and if nobody waits for a step of that, no
-     * larger than such a part of all that there will be, or than the least of others: what lies in large ones cannot
-     * move. */
+    /* A handle that is taken ahead of requests is no larger than this, and one that is preallocated, but in the
+     * background, no larger than such a part of what there is behind the step, or than the least of others: what lies
+     * in large ones cannot move. */
     size_t ahead_most, prealloc_part;
 };
 
@@ -1444,21 +1444,61 @@ static weir_status check_device(struct weir_host *host) {
 }
 
 /* The first handle of a process takes a third of a millisecond more than later ones (H200, driver 580), and that is no
- * request's to wait for: one comes, and goes, as if it had not been, unless the driver does not take it back.  What it
- * has against it, the first request will hear. */
-static void make_first_handle(struct weir_arena *a) {
+ * request's to wait for: one comes, and goes, as if it had not been, unless the driver does not take it back.  What the
+ * driver has against it, the first request will hear, but that the device is lost. */
+static weir_status make_first_handle(struct weir_arena *a) {
+    struct range *g = a->range;
+    struct move m = {.to = {.base = g->base, .bytes = PAGE}};
     int result_before = weir__driver_result;
-    size_t got = 0;
+    struct weir_driver_scope scope;
+    weir_status status;
 
-    weir__lock_take(&a->lock);
-    (void)mapped_grow(a, PAGE, WEIR_EVENT_PREALLOC, &got);
-    (void)mapped_shrink(a, 0);
-    a->reserve_peak = weir__arena_reserve(a);
+    if (weir__arena_room(a) < PAGE || !make_place(g, 0, 1) ||
+        weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
+        return WEIR_OK;
+    status = make_and_map(a, &m);
+    if (m.is_mapped)
+        unmap_or_keep(a, &m);
+    if (m.in_hand)
+        release_handle(a, m.to);
+    weir__driver_leave(a->host->driver, &scope);
+    weir__arena_grown(a);
     if (a->reserve_peak > 0)
         weir__engine_note(a->host, WEIR_EVENT_PREALLOC, 0, PAGE, a->reserve_peak, 0,
                           a->reserve_peak);
-    weir__lock_give(&a->lock);
+    if (status == WEIR_E_DEVICE_LOST)
+        return status;
     weir__set_driver_result(result_before);
+    return WEIR_OK;
+}
+
+static void mapped_close(struct weir_arena *a) {
+    struct range *g = a->range;
+    const struct weir_driver *driver = a->host->driver;
+    struct weir_driver_scope scope;
+
+    weir__nvtx_unname(g->base);
+    if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < g->handle_count; i++) {
+            (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
+            (void)driver->cuMemRelease(g->handles[i].handle);
+        }
+        for (size_t i = 0; i < g->shadow_count; i++) {
+            if (g->shadows[i].base != NOWHERE)
+                (void)driver->cuMemUnmap(g->shadows[i].base, g->shadows[i].bytes);
+            if (g->shadows[i].last)
+                (void)driver->cuMemRelease(g->shadows[i].handle);
+        }
+        (void)driver->cuMemAddressFree(g->base, g->bytes);
+        weir__driver_leave(driver, &scope);
+    }
+    pthread_mutex_destroy(&g->bringing);
+    free(g->handles);
+    free(g->shadows);
+    free(g->pieces);
+    free(g->spares);
+    free(g->moves);
+    free(g);
 }
 
 static weir_status mapped_open(struct weir_arena *a) {
@@ -1508,37 +1548,10 @@ static weir_status mapped_open(struct weir_arena *a) {
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->host->device, base, g->bytes);
     a->range = g;
-    make_first_handle(a);
-    return WEIR_OK;
-}
-
-static void mapped_close(struct weir_arena *a) {
-    struct range *g = a->range;
-    const struct weir_driver *driver = a->host->driver;
-    struct weir_driver_scope scope;
-
-    weir__nvtx_unname(g->base);
-    if (weir__driver_enter(driver, a->host->context, &scope) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < g->handle_count; i++) {
-            (void)driver->cuMemUnmap(g->handles[i].base, g->handles[i].bytes);
-            (void)driver->cuMemRelease(g->handles[i].handle);
-        }
-        for (size_t i = 0; i < g->shadow_count; i++) {
-            if (g->shadows[i].base != NOWHERE)
-                (void)driver->cuMemUnmap(g->shadows[i].base, g->shadows[i].bytes);
-            if (g->shadows[i].last)
-                (void)driver->cuMemRelease(g->shadows[i].handle);
-        }
-        (void)driver->cuMemAddressFree(g->base, g->bytes);
-        weir__driver_leave(driver, &scope);
-    }
-    pthread_mutex_destroy(&g->bringing);
-    free(g->handles);
-    free(g->shadows);
-    free(g->pieces);
-    free(g->spares);
-    free(g->moves);
-    free(g);
+    status = make_first_handle(a);
+    if (status != WEIR_OK)
+        mapped_close(a);
+    return status;
 }
 
 const struct weir_arena_backing weir__arena_mapped = {

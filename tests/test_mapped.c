@@ -3,7 +3,8 @@
  *
  * On the device model, without the front: layouts of handles of 8 MiB, as the tightest packing makes them, and of
  * those that large requests have for themselves; then one request, and where it lies, what it took from the device,
- * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the host's memory leaves.
+ * and which calls it made.  Shadows, and how they go.  What was preallocated, and how it moves.  What a shortage of the
+ * host's memory leaves.
  */
 #include "config.h"
 
@@ -425,6 +426,29 @@ START_TEST(small_requests_have_their_part_beforehand) {
 }
 END_TEST
 
+/* What is fatal is told at once, of each call that it may be; the rest is left to the first request. */
+START_TEST(a_device_that_is_lost_as_it_begins) {
+    static const int entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
+                                  WEIR_ENTRY_cuMemSetAccess};
+    weir_options options = options_of(KIND_MAPPED, "model", 0);
+    int is_fatal = _i % 2;
+    weir_status status;
+
+    start_model(4 * GIB);
+    weir__model_fail(entries[_i / 2], 1,
+                     is_fatal ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_OUT_OF_MEMORY, 0);
+    status = weir__allocator_create_on(driver, &options, &a, NULL, 0);
+    MUST_EQ(status, is_fatal ? WEIR_E_DEVICE_LOST : WEIR_OK);
+    weir__model_faults_clear();
+    if (is_fatal) {
+        MUST_EQ(weir_last_driver_result(), CUDA_ERROR_ILLEGAL_ADDRESS);
+        return;
+    }
+    give(take(UNIT, A), A);
+    end();
+}
+END_TEST
+
 /* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
  * them, and the reserve stays. */
 START_TEST(what_is_preallocated_moves) {
@@ -488,6 +512,7 @@ START_TEST(the_first_handle_is_no_requests) {
     MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 1);
     MUST_EQ(device_free(), all);
     MUST_EQ(stats_of(a).reserve_peak, 0);
+    MUST_EQ(stats_of(a).extent, 0);
     OK(weir_events(a, 0, events, sizeof events[0], 2, &count));
     MUST_EQ(count, 0);
     started = driver->ticks();
@@ -593,7 +618,7 @@ START_TEST(without_host_memory_nothing_begins) {
         give(block, A);
         end();
     }
-    MUST_LE(3, refusals); /* what an arena has as it begins leaves room for some of it */
+    MUST_LE(4, refusals); /* pieces, handles, idle ones, shadows: for moves there is room */
 }
 END_TEST
 
@@ -642,6 +667,7 @@ int main(void) {
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
     tcase_add_test(tests, the_first_handle_is_no_requests);
+    tcase_add_loop_test(tests, a_device_that_is_lost_as_it_begins, 0, 6);
     tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
     tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
     tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
