@@ -134,7 +134,7 @@ struct packing {
      * would need moves for ever is given a little more instead. */
     double patience;
     /* A handle that is taken ahead of requests is no larger than this, and one that is preallocated, but in the
-     * background, no larger than such a part of what there is behind the step, or than the least of others: what lies
+     * background, no larger than such a part of all that there will be, or than the least of others: what lies
      * in large ones cannot move. */
     size_t ahead_most, prealloc_part;
 };
@@ -1197,10 +1197,11 @@ static weir_status bring(struct weir_arena *a, int small, uint64_t at, size_t by
     return status;
 }
 
-/* The most of a handle that is taken ahead of requests, towards a reserve of so much. */
+/* The most of a handle that is taken ahead of requests, towards a reserve of so much, or more in further steps. */
 static size_t most_ahead(const struct weir_arena *a, uint64_t reserve, int cause) {
     const struct packing *p = ((const struct range *)a->range)->packing;
-    size_t part = weir__size_round_down((size_t)reserve / p->prealloc_part, PAGE);
+    uint64_t goal = weir__size_larger(reserve, atomic_load(&a->host->goal));
+    size_t part = weir__size_round_down((size_t)goal / p->prealloc_part, PAGE);
 
     return cause == WEIR_EVENT_PREALLOC
                ? weir__size_smaller(weir__size_larger(p->unit_least, part), p->ahead_most)

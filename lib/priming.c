@@ -318,6 +318,7 @@ weir_status weir__priming_run(struct weir_priming *p, int all, char *text, size_
     if (all)
         p->target = beside_others(p, p->target);
     goal = all ? p->target : p->least;
+    atomic_store(&p->host->goal, p->target);
     started = p->host->driver->ticks();
     weir__books_read(p->host->books, &before);
     p->ops->figures(p->engine, &before);

@@ -523,7 +523,7 @@ START_TEST(a_deadline_ends_it_with_what_there_is) {
     MUST_LE(GIB, s.prealloc_kept);
     MUST_LE(s.prealloc_kept, 2 * GIB);
     ck_assert_uint_eq(s.prealloc_got, s.prealloc_kept);
-    MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 60000 * MS : 10000 * MS); /* many handles a step */
+    MUST_LE(s.prealloc_ns, _i == KIND_MAPPED ? 30000 * MS : 10000 * MS); /* eleven handles a step */
     destroy(a);
     options.prealloc_min = bytes_amount(3 * GIB);
     EXPECT(WEIR_E_NO_MEMORY, try_on(&slow, &options, &a));
