@@ -69,22 +69,18 @@ static weir_allocator *learner(int device) {
     return a && a->learn && !weir__detour_is(&a->host.detours, WEIR_DETOUR_LOST) ? a : NULL;
 }
 
-/* Whoever asks is told by the driver, or not at all. */
-static void ask_all(void *unused) {
+/* Whoever asks is told by the driver, or not at all: first alone, without a lock of weir's, and *driver_answers is set;
+ * then each allocator. */
+static void ask_all(void *driver_answers) {
     weir_statistics figures;
 
-    (void)unused;
-    for (int device = 0; device < MOST_DEVICES; device++)
-        if (learner(device))
-            weir__stats_read(learner(device), &figures);
-}
-
-/* Takes no lock of weir's. */
-static void ask_driver(void *unused) {
-    (void)unused;
     for (int device = 0; device < MOST_DEVICES; device++)
         if (learner(device))
             (void)weir__engine_device_free(&learner(device)->host);
+    atomic_store((atomic_int *)driver_answers, 1);
+    for (int device = 0; device < MOST_DEVICES; device++)
+        if (learner(device))
+            weir__stats_read(learner(device), &figures);
 }
 
 static void save_all(void *unused) {
@@ -97,12 +93,14 @@ static void save_all(void *unused) {
 /* Registered once the driver is open, and so called before it goes.  It may not answer any more, or a thread be in a
  * call of it that never ends, or wait for whoever reads its log, with an allocator's lock. */
 static void save_at_exit(void) {
+    static atomic_int driver_answers; /* the other thread's, which may never end */
+
     if (weir__driver_forked())
         return;
-    if (!weir__thread_in_time(ask_all, NULL, ANSWER_S))
+    if (!weir__thread_in_time(ask_all, &driver_answers, ANSWER_S))
         weir__log(settings.log, WEIR_LOG_WARNING,
                   "%s within %d s: the process ends without its profile",
-                  weir__thread_in_time(ask_driver, NULL, ANSWER_S)
+                  atomic_load(&driver_answers)
                       ? "an allocator's lock, which a thread holds, was not to be had"
                       : "no answer from the driver",
                   ANSWER_S);
