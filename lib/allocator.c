@@ -1399,7 +1399,7 @@ weir_status weir_block_range(weir_allocator *a, const void *address, void **bloc
     if (status != WEIR_OK)
         return status;
     if (!address)
-        return weir__engine_refuse(WEIR_E_INVALID);
+        return misuse(a, WEIR_E_INVALID, "weir_block_range: address is NULL");
     if (!a->front && !a->ops->find)
         return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
     if (!find(a, (uintptr_t)address, &start, &asked))
@@ -1438,7 +1438,8 @@ weir_status weir_preallocate(weir_allocator *a, size_t bytes, size_t *reserve) {
         weir__decay_raise_floor(&a->host.decay, bytes);
         prepare(&a->host);
     }
-    a->ops->figures(a->engine, &figures);
+    if (status != WEIR_OK || reserve)
+        a->ops->figures(a->engine, &figures);
     if (status != WEIR_OK)
         weir__priming_tell(&a->priming, bytes, figures.reserve);
     if (reserve)

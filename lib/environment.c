@@ -462,14 +462,17 @@ static int is_listed(const char *list, const char *name, size_t length) {
     return list != NULL;
 }
 
-/* A name that nobody reads; 1 if this is the place to say so. */
+/* A name that nobody reads; 1 if this is the place to say so.  It is noted if that is said, or was by who began this
+ * process. */
 static int note_unknown(struct reading *reading, const char *name, size_t length) {
+    int was_told = is_listed(getenv("WEIR_RUN_TOLD"), name, length);
     char *unknown = reading->sources.unknown;
     size_t used = strlen(unknown);
 
-    if (used + 1 + length < sizeof reading->sources.unknown)
+    if ((was_told || warning_threshold(reading) >= WEIR_LOG_WARNING) &&
+        used + 1 + length < sizeof reading->sources.unknown)
         snprintf(unknown + used, length + 2, "%s%s", used ? "," : "", name);
-    return !is_listed(getenv("WEIR_RUN_TOLD"), name, length) && first_warning(reading, name);
+    return !was_told && first_warning(reading, name);
 }
 
 static void warn_own(struct reading *reading, const char *name, size_t length) {

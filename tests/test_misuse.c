@@ -470,6 +470,7 @@ START_TEST(uses_of_what_is_no_block) {
         OK(weir_use(a, block, B));
     }
     MISUSE(WEIR_E_INVALID, weir_use(a, NULL, B));
+    MISUSE(WEIR_E_INVALID, weir_block_range(a, NULL, NULL, NULL));
     weir__model_advance(MS);
     (void)check_identities(a);
     count_from_here();

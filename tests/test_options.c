@@ -2086,6 +2086,20 @@ START_TEST(test_told_above) {
 }
 END_TEST
 
+/* What the level keeps from being said has not been told, unless it was above. */
+START_TEST(test_not_told) {
+    struct weir_sources sources = {.of = {NULL}};
+
+    set_variable("WEIR_LOG", "error");
+    set_variable("WEIR_LIMT", "1");
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, read_in, 1, message, 0), WEIR_OK);
+    ck_assert_str_eq(sources.unknown, "");
+    set_variable("WEIR_RUN_TOLD", "WEIR_LIMT");
+    ck_assert_int_eq(weir__options_from_env(&options, &sources, read_in, 1, message, 0), WEIR_OK);
+    ck_assert_str_eq(sources.unknown, "WEIR_LIMT");
+}
+END_TEST
+
 /* Those that there is no room for are told again below, but none is cut. */
 START_TEST(test_more_unknown_names_than_room) {
     struct weir_sources sources = {.of = {NULL}};
@@ -2096,7 +2110,6 @@ START_TEST(test_more_unknown_names_than_room) {
         snprintf(name, sizeof name, "WEIR_NOBODY_READS_THIS_%d", i);
         set_variable(name, "1");
     }
-    set_variable("WEIR_LOG", "none");
     ck_assert_int_eq(weir__options_from_env(&options, &sources, read_in, 1, message, 0), WEIR_OK);
     for (const char *one = strtok_r(rest, ",", &rest); one; one = strtok_r(NULL, ",", &rest)) {
         ck_assert_uint_eq(strlen(one), strlen(name));
@@ -2224,6 +2237,7 @@ static TCase *environment_tests(void) {
     tcase_add_test(tests, test_no_false_alarm);
     tcase_add_test(tests, test_own_warnings_survive_without_compatibility);
     tcase_add_loop_test(tests, test_told_above, 0, 5);
+    tcase_add_test(tests, test_not_told);
     tcase_add_test(tests, test_more_unknown_names_than_room);
     tcase_add_test(tests, test_log_level_below_warnings);
     tcase_add_test(tests, test_engines_that_weir_has_not);
