@@ -686,7 +686,8 @@ static json_t *read_all(const struct command *command, size_t ends[]) {
 
 int weir_cmd_report(int argc, char **argv) {
     static const char doc[] =
-        "Makes a page with pictures of what weir bench, replay or run wrote (--json).\v"
+        "Makes a page with pictures of what weir bench (but --micro, --limit-sweep), replay or run "
+        "wrote (--json).\v"
         "RUN.json may be several files: their contestants stand side by side.  Pictures are "
         "drawn by gnuplot (Debian: gnuplot-nox).  Time lines, address maps and latency curves need "
         "results made with --samples, or with --report, which makes the page at once.\n\n"
@@ -697,7 +698,7 @@ int weir_cmd_report(int argc, char **argv) {
          "ends in .html, one page alone.",
          0},
         {0}};
-    struct argp argp = {options, parse_argument, "RUN.json...", doc, NULL, NULL, NULL};
+    struct argp argp = {options, parse_argument, "-o DIR|FILE RUN.json...", doc, NULL, NULL, NULL};
     struct command command = {0};
     json_t *objects = NULL;
     size_t *ends = NULL;

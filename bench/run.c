@@ -401,7 +401,7 @@ static void tell_ignored(const struct run *run) {
     if (options->device && strcmp(options->device, "cuda") != 0)
         fprintf(stderr,
                 "weir run: WEIR_DEVICE '%s' is ignored: the program chooses its devices itself, "
-                "GPUs alone\n",
+                "GPUs alone (where it calls the library itself, that obeys it)\n",
                 options->device);
     if (options->prealloc_at == WEIR_PREALLOC_AT_CREATE)
         fprintf(stderr,

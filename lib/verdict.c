@@ -319,13 +319,13 @@ static void advise_bytes(weir_verdict *v, enum weir_setting setting, uint64_t by
 }
 
 /* As much as would have done as things lie: another region, or, where the device has no room for one beside what is
- * idle, that once what is idle has gone.  An estimate: under another limit things lie elsewhere. */
+ * idle, or nothing keeps that from going, one in its place.  An estimate: under another limit things lie elsewhere. */
 static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v) {
     size_t unit = unit_of(a);
     uint64_t need = round_up(need_of(a, v), unit);
-    int is_room = need <= free_on(v);
+    int is_beside = need <= free_on(v) && v->in_use > 0;
 
-    return round_up((is_room ? v->reserve : v->in_use) + need, unit);
+    return round_up((is_beside ? v->reserve : v->in_use) + need, unit);
 }
 
 static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {

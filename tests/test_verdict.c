@@ -516,6 +516,15 @@ START_TEST(a_limit_that_the_device_cannot_hold) {
     expect_setting(&v, 0, "limit", "3328MiB");
     end();
     OK(weir_allocator_destroy(other));
+    if (worlds[_i].kind == KIND_PLATFORM)
+        return;
+    options.limit = bytes_amount(3 * GIB); /* and in the place of what is idle of its own */
+    make(&options);
+    OK(weir_preallocate(a, GIB, NULL));
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 3 * GIB + 256 * MIB, A, &held));
+    v = verdict_now();
+    expect_setting(&v, 0, "limit", "3328MiB");
+    end();
 }
 END_TEST
 

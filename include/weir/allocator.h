@@ -235,9 +235,9 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_preallocate(weir_allocator *allocato
  * count by 32 MiB: less is nothing.  While it is below options.limit, the pool engine asks the driver twice
  * more at each request, and the driver may have to grow before the engine sees that a block that would fit
  * finds no room in one piece: what it grew goes back once the work of the request's stream is done.
- * E_INVALID: NULL, or an amount that options.limit would not take either, or a SHARE: the log says what is wrong with
- * it; E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER, and nothing changed: it does not tell of its
- * memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
+ * E_INVALID: NULL, or an amount that options.limit would not take however much the device has, or a SHARE: the log
+ * says what is wrong with it; E_NOT_SUPPORTED: a fixed arena, which is its limit; E_DRIVER, and nothing changed: it
+ * does not tell of its memory; E_DEVICE_LOST; E_FORKED.  Since 0.1. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_set_limit(weir_allocator *allocator, weir_amount limit);
 
 /* What work on a device may do with blocks; the numbers are CUDA's. */

@@ -48,7 +48,7 @@ extern "C" {
  *   E_FORKED           A child of fork() called: CUDA does not survive fork.  Nothing was done.
  *   E_PARSE            A text does not parse: a setting, a size, a trace line.  The message names
  *                      it and says what would parse.
- *   E_NOT_SUPPORTED    The driver or the engine cannot do this; the message says which.
+ *   E_NOT_SUPPORTED    The driver or the engine cannot do this; each call says when.
  *   E_FILE             A file cannot be written, or is none that may be replaced; the log says which
  *                      and why.  Nothing changed.
  */
