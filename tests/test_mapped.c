@@ -426,6 +426,19 @@ START_TEST(small_requests_have_their_part_beforehand) {
 }
 END_TEST
 
+/* Nor does one come that the limit has no room for. */
+START_TEST(no_first_handle_above_the_limit) {
+    void *none = NULL;
+
+    start_model(4 * GIB);
+    count_from_here();
+    begin_with(driver, WEIR_PACKING_BALANCED, MIB);
+    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
+    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 1000, A, &none));
+    end();
+}
+END_TEST
+
 /* What is fatal is told at once, of each call that it may be; the rest is left to the first request. */
 START_TEST(a_device_that_is_lost_as_it_begins) {
     static const int entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
@@ -667,6 +680,7 @@ int main(void) {
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
     tcase_add_test(tests, the_first_handle_is_no_requests);
+    tcase_add_test(tests, no_first_handle_above_the_limit);
     tcase_add_loop_test(tests, a_device_that_is_lost_as_it_begins, 0, 6);
     tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
     tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
