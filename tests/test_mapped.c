@@ -441,8 +441,8 @@ END_TEST
 
 /* What is fatal is told at once, of each call that it may be; the rest is left to the first request. */
 START_TEST(a_device_that_is_lost_as_it_begins) {
-    static const int entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
-                                  WEIR_ENTRY_cuMemSetAccess};
+    static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
+                                                     WEIR_ENTRY_cuMemSetAccess};
     weir_options options = options_of(KIND_MAPPED, "model", 0);
     int is_fatal = _i % 2;
     weir_status status;
