@@ -83,8 +83,7 @@ struct weir_host {
     uint64_t apart; /* bytes on the device that preallocated shares do not take; fixed */
     _Atomic uint64_t share;     /* preallocated at most, since others came; UINT64_MAX: none have */
     _Atomic uint64_t own_limit; /* what it were without that; kept where `relimit` is */
-    _Atomic uint64_t
-        goal;            /* the reserve that a preallocation is to come to, in steps; 0: none is */
+    _Atomic uint64_t goal;      /* reserve that a preallocation comes to, in steps; 0: none has */
     atomic_int no_share; /* the program has set a limit in the place of a share, whatever to */
     uint64_t threshold;  /* bytes of idle reserve kept at a synchronisation */
     struct weir_books *books;

@@ -17,7 +17,8 @@
  * 4 and 5 are for what the device has too little of, or what is to be left on it.  What the driver took for a try that
  * it refused all the same goes back before them, and after each try from there on.  Before all of them a limit that
  * depends on other programs is set anew.  A request that could not fit even if everything idle and pending came free
- * skips 1 to 3.  Then the status stands, and the figures of the refusal are kept for the thread.
+ * skips 1 to 3, and one for more than the limit 3.  Then the status stands, and the figures of the refusal are kept for
+ * the thread.
  *
  * No lock of this file; the engine guards itself.  Must not know: any single engine.
  */
