@@ -12,6 +12,10 @@
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #define BIASED 1
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define KNOWS_THREADS 1
+#endif
 #endif
 
 /* ThreadSanitizer does not see a membarrier. */
@@ -71,6 +75,14 @@ static void barrier_everywhere(void) {
 void weir__bias_prepare(void) {
     (void)can_revoke();
 }
+
+#if defined(BIASED) && defined(KNOWS_THREADS)
+/* With threads the kernel waits for all processors, 5 to 25 ms (CUDA has threads); without, it has nobody to wait for. */
+static __attribute__((constructor)) void prepare_before_threads(void) {
+    if (__libc_single_threaded)
+        weir__bias_prepare();
+}
+#endif
 
 static uint32_t enlist(void) {
     static _Atomic uint32_t threads;

@@ -55,7 +55,8 @@ extern _Thread_local uint32_t weir__bias_thread WEIR_FAST_TLS;
 /* Its mark; NULL before the first lock was biased to it. */
 extern _Thread_local struct weir_bias_mark *weir__bias_mark WEIR_FAST_TLS;
 
-/* Asks the kernel, which takes milliseconds in a process that has threads, before the first bias. */
+/* Asks the kernel before the first bias.  That takes milliseconds in a process that has threads, so it was done as the
+ * library was loaded if there were none. */
 void weir__bias_prepare(void);
 
 /* As whom a thread comes that the lock is not biased to. */
