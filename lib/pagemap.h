@@ -43,7 +43,8 @@ enum {
 
 struct weir__pagemap_leaf {
     _Atomic(void *) value[WEIR__PAGEMAP_LEAF_SLOTS]; /* 2 MiB, and begins at a multiple of that */
-    _Atomic(void *) large[WEIR__PAGEMAP_LARGE_SLOTS];
+    /* The first is NULL for ever, so that each has one before it. */
+    _Atomic(void *) large[1 + WEIR__PAGEMAP_LARGE_SLOTS];
 };
 
 struct weir__pagemap_node {
@@ -90,7 +91,14 @@ static inline _Atomic(void *) *weir__pagemap_at(struct weir__pagemap_leaf *leaf,
 
 static inline _Atomic(void *) *weir__pagemap_large_at(struct weir__pagemap_leaf *leaf,
                                                       uint64_t address) {
-    return &leaf->large[address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1)];
+    return &leaf->large[1 + (address >> WEIR__LARGE_SHIFT & (WEIR__PAGEMAP_LARGE_SLOTS - 1))];
+}
+
+/* Nonzero: the words of these pages lie in one table. */
+static inline int weir__pagemap_is_one_leaf(uint64_t address, size_t bytes) {
+    enum { SHIFT = WEIR__PAGE_SHIFT + WEIR__PAGEMAP_LEAF_BITS };
+
+    return address >> SHIFT == (address + (bytes - 1)) >> SHIFT;
 }
 
 /* The value at the page of any address, or NULL. */

@@ -11,11 +11,8 @@
 #include "hostmem.h"
 #include "size.h"
 
-enum {
-    WHOLES_KEPT =
-        1 << 16,       /* records of whole blocks, live or not: with more none outlasts its block */
-    RECORD_ALIGN = 128 /* processors fetch cache lines in pairs */
-};
+/* Records of whole blocks, live or not: with more none outlasts its block. */
+enum { WHOLES_KEPT = 1 << 16 };
 #define CHUNK ((size_t)64 << 10)      /* host memory that records are cut from, */
 #define CHUNK_LARGE ((size_t)2 << 20) /* once there are many */
 #define STOCK_PART ((size_t)16 << 10) /* of memory, what its records take beforehand */
@@ -37,7 +34,7 @@ static size_t bytes_of(unsigned order) {
                        ? offsetof(struct weir_span, posted_next)
                        : offsetof(struct weir_span, slot) + (sizeof(uint32_t) << (order - 1));
 
-    return (bytes + RECORD_ALIGN - 1) & ~(size_t)(RECORD_ALIGN - 1);
+    return (bytes + WEIR_RECORDS_ALIGN - 1) & ~(size_t)(WEIR_RECORDS_ALIGN - 1);
 }
 
 /* Host memory to cut records from; what is left of the last piece is lost.  1, or 0: there is none. */
@@ -53,7 +50,7 @@ static int add_chunk(struct weir_records *r, size_t size) {
     chunk->next = r->chunks;
     chunk->bytes = size;
     r->chunks = chunk;
-    r->chunk_at = (char *)chunk + RECORD_ALIGN;
+    r->chunk_at = (char *)chunk + WEIR_RECORDS_ALIGN;
     r->chunk_end = (char *)chunk + size;
     r->host_bytes += size;
     return 1;
@@ -111,23 +108,43 @@ static void set_whole(struct weir_records *r, uint64_t base, size_t bytes, struc
         weir__pagemap_set(r->pages, base, WEIR_PAGE, s);
 }
 
+/* Of a whole block that is the engine's again, in a word that a slab gets. */
+static void oust(struct weir_records *r, struct weir_span *before) {
+    if (before) {
+        drop(r, before);
+        r->wholes--;
+    }
+}
+
+/* It goes by the word of the 512 KiB in which it begins, unless what it has of the next is in another table. */
+static int has_word(uint64_t base, size_t bytes) {
+    return bytes == WEIR_SPAN_SMALL && weir__pagemap_is_one_leaf(base, bytes);
+}
+
+/* Writes what the pages of a slab lead to; NULL: nothing. */
+static void set_slab(struct weir_records *r, uint64_t base, size_t bytes, struct weir_span *s) {
+    if (has_word(base, bytes))
+        weir__pagemap_set_large(r->pages, base, s ? (char *)s + weir__records_tag(base) : NULL);
+    else
+        weir__pagemap_set(r->pages, base, bytes, s);
+}
+
 struct weir_span *weir__records_slab(struct weir_records *r, uint64_t base, size_t bytes,
                                      unsigned size_class, uint32_t slots) {
-    struct weir_span *s, *before;
+    int one_word = has_word(base, bytes), reserved;
+    struct weir_span *s;
 
     weir__lock_take(&r->lock);
-    s = begin(r, weir__pagemap_reserve(r->pages, base, bytes), base, bytes, slots);
-    /* Of whole blocks that are the engine's again. */
-    for (size_t at = 0; s && at < bytes; at += WEIR_PAGE) {
-        before = weir__pagemap_get(r->pages, base + at);
-        if (before) {
-            drop(r, before);
-            r->wholes--;
-        }
-    }
+    reserved = one_word ? weir__pagemap_reserve_large(r->pages, base, bytes)
+                        : weir__pagemap_reserve(r->pages, base, bytes);
+    s = begin(r, reserved, base, bytes, slots);
+    if (s && one_word)
+        oust(r, weir__pagemap_get_large(r->pages, base));
+    for (size_t at = 0; s && !one_word && at < bytes; at += WEIR_PAGE)
+        oust(r, weir__pagemap_get(r->pages, base + at));
     if (s) {
         weir__span_cut(s, size_class, slots);
-        weir__pagemap_set(r->pages, base, bytes, s);
+        set_slab(r, base, bytes, s);
     }
     weir__lock_give(&r->lock);
     return s;
@@ -193,7 +210,7 @@ void weir__records_end(struct weir_records *r, struct weir_span *s) {
     if (whole)
         set_whole(r, weir__span_base(s), weir__span_bytes(s), NULL);
     else
-        weir__pagemap_set(r->pages, weir__span_base(s), weir__span_bytes(s), NULL);
+        set_slab(r, weir__span_base(s), weir__span_bytes(s), NULL);
     drop(r, s);
     r->wholes -= (size_t)whole;
     weir__lock_give(&r->lock);
@@ -205,7 +222,7 @@ void weir__records_walk(struct weir_records *r, void (*visit)(void *context, str
                         void *context) {
     weir__lock_take(&r->lock);
     for (struct weir_records_chunk *chunk = r->chunks; chunk; chunk = chunk->next) {
-        char *at = (char *)chunk + RECORD_ALIGN, *end = (char *)chunk + chunk->bytes;
+        char *at = (char *)chunk + WEIR_RECORDS_ALIGN, *end = (char *)chunk + chunk->bytes;
 
         while (at < end) {
             struct weir_span *s = (struct weir_span *)(void *)at;

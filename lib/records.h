@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* records.h: the records of spans, and which addresses lead to them.
  *
- * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.
+ * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.  Slabs of 512 KiB, of
+ * which there are most where there are many blocks, go by the words for 512 KiB instead, of which a slab touches two: the
+ * first has its record, and at which page of the 512 KiB it begins, so that these words tell of every page whose it is.
+ * A million blocks of 20 KiB take 300 KiB of words that way, not 10 MiB, and a random one's is in the processor's cache.
  * Readers take no lock; whoever holds a live block's address finds its record.  A record is never given
  * back to the C library before the end, so that whoever holds any other address may look at one.
  *
@@ -24,7 +27,8 @@
 
 enum {
     WEIR_RECORDS_SLOTS = 1024, /* of a slab, at most: a power of two */
-    WEIR_RECORDS_ORDERS = 12   /* log2 of that, plus 2 */
+    WEIR_RECORDS_ORDERS = 12,  /* log2 of that, plus 2 */
+    WEIR_RECORDS_ALIGN = 128   /* processors fetch cache lines in pairs */
 };
 
 struct weir_records_chunk;
@@ -40,21 +44,54 @@ struct weir_records {
     _Atomic size_t wholes; /* records of whole blocks; read without the lock */
 };
 
-/* The record that any address leads to, or NULL.  What begins in some 512 KiB may change while another
- * block's record is looked for; where a large block has been, a small one may begin.  So the bytes are read first: if
- * there are any, the place that is read next is theirs, or of a later one. */
-static inline struct weir_span *weir__records_find(const struct weir_pagemap *pages,
-                                                   uint64_t address) {
+/* The word of 512 KiB in which a slab of that size begins: its record's address and, in bits that are 0 there, this. */
+#define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
+
+static inline uintptr_t weir__records_tag(uint64_t address) {
+    return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SPAN_SMALL / WEIR_PAGE - 1)) << 1 | 1;
+}
+
+/* A word of 512 KiB without a tag: the block, if it is a large one that begins at the address.  What begins there may
+ * change while another block's record is looked for.  So the bytes are read first: if there are any, the place that is
+ * read next is theirs, or of a later one. */
+static inline struct weir_span *weir__records_large(uintptr_t word, uint64_t address) {
+    struct weir_span *s = (struct weir_span *)word;
+
+    return atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
+                   weir__span_base(s) == address
+               ? s
+               : NULL;
+}
+
+/* The record that any address leads to, or NULL.  (By itself gcc has hits call this, at a tenth of what they cost.) */
+static inline __attribute__((always_inline)) struct weir_span *
+weir__records_find(const struct weir_pagemap *pages, uint64_t address) {
     struct weir__pagemap_leaf *leaf = weir__pagemap_leaf(pages, address >> WEIR__PAGE_SHIFT);
+    _Atomic(void *) *large, *place;
+    uintptr_t word, last, page, ours, lasts;
     struct weir_span *s;
 
     if (!leaf)
         return NULL;
-    s = atomic_load_explicit(weir__pagemap_large_at(leaf, address), memory_order_acquire);
-    if (s && atomic_load_explicit(&s->bytes, memory_order_acquire) > 0 &&
-        weir__span_base(s) == address)
-        return s;
-    return atomic_load_explicit(weir__pagemap_at(leaf, address), memory_order_acquire);
+    large = weir__pagemap_large_at(leaf, address);
+    place = weir__pagemap_at(leaf, address);
+    word = (uintptr_t)atomic_load_explicit(large, memory_order_acquire);
+    last = (uintptr_t)atomic_load_explicit(large - 1, memory_order_acquire);
+    if ((word | last) == 0)
+        return atomic_load_explicit(place, memory_order_acquire);
+    if (word && !(word & WEIR__RECORDS_TAG)) {
+        s = weir__records_large(word, address);
+        if (s)
+            return s;
+    }
+    page = weir__records_tag(address);
+    ours = (word & WEIR__RECORDS_TAG) - 1 < page; /* begins here or before; no tag is above all */
+    lasts = (last & WEIR__RECORDS_TAG) > page;    /* ends behind this */
+    /* Whose it is, no branch could foretell: a processor would have tried the wrong one half of the time. */
+    word = (uintptr_t)(large - lasts) & -(ours | lasts);
+    word |= (uintptr_t)place & ~-(ours | lasts);
+    word = (uintptr_t)atomic_load_explicit((_Atomic(void *) *)word, memory_order_acquire);
+    return (struct weir_span *)(word & ~WEIR__RECORDS_TAG);
 }
 
 /* Opens the page map too: 1, or 0 if host memory ran out. */

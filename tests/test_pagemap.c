@@ -205,6 +205,64 @@ START_TEST(small_blocks_where_a_large_one_was) {
 }
 END_TEST
 
+/* The slab has all its pages, and what lies beside it all of its own. */
+static void check_pages(uint64_t base, const struct weir_span *slab, const struct weir_span *before,
+                        const struct weir_span *behind) {
+    for (uint64_t at = 0; at < WEIR_SPAN_SMALL; at += WEIR_PAGE) {
+        MUST(find(base + at) == slab);
+        MUST(find(base + at + WEIR_PAGE - 512) == slab);
+        MUST(find(base - WEIR_SPAN_SMALL + at) == before);
+    }
+    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+}
+
+/* Slabs of 512 KiB, wherever in the 512 KiB of a word they begin, beside each other, a small block, nothing, or a large
+ * block, where a large one was before. */
+START_TEST(slabs_have_one_word) {
+    enum { PAGES = WEIR_SPAN_SMALL / WEIR_PAGE, SLOTS = 16 };
+    uint64_t base = LEAF_BYTES + 6 * WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_span *slab, *before, *behind, *large;
+
+    large = weir__records_whole(&records, base, LARGE);
+    weir__records_end(&records, large);
+    slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, SLOTS);
+    MUST_EQ(records.wholes, 0);
+    MUST_EQ(map.host_bytes, sizeof(struct weir__pagemap_leaf) + sizeof(struct weir__pagemap_node));
+    check_pages(base, slab, NULL, NULL);
+    before = weir__records_slab(&records, base - WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
+    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_SPAN_SMALL, 47, SLOTS);
+    check_pages(base, slab, before, behind);
+    weir__records_end(&records, behind);
+    check_pages(base, slab, before, NULL);
+    behind = weir__records_slab(&records, base + WEIR_SPAN_SMALL, WEIR_PAGE, 0, 32);
+    check_pages(base, slab, before, behind);
+    weir__records_end(&records, behind);
+    behind = weir__records_whole(&records, base + WEIR_SPAN_SMALL, LARGE);
+    check_pages(base, slab, before, behind);
+    MUST(find(base + WEIR_SPAN_SMALL + WEIR_PAGE) == NULL);
+    weir__records_end(&records, slab);
+    check_pages(base, NULL, before, behind);
+    MUST(weir__records_whole(&records, base, LARGE - WEIR_PAGE) != NULL);
+    weir__records_end(&records, before);
+    MUST(find(base - WEIR_PAGE) == NULL);
+    MUST(find(base - WEIR_SPAN_SMALL) == NULL);
+    MUST(find(base + WEIR_SPAN_SMALL) == behind);
+}
+END_TEST
+
+/* Where two tables meet, each tells of its own pages. */
+START_TEST(a_slab_astride_two_tables) {
+    uint64_t base = 3 * LEAF_BYTES - WEIR_SPAN_SMALL + (uint64_t)_i * WEIR_PAGE;
+    struct weir_span *slab = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16), *again;
+
+    check_pages(base, slab, NULL, NULL);
+    weir__records_end(&records, slab);
+    check_pages(base, NULL, NULL, NULL);
+    again = weir__records_slab(&records, base, WEIR_SPAN_SMALL, 47, 16);
+    check_pages(base, again, NULL, NULL);
+}
+END_TEST
+
 /* How many of a table's pages of host memory are there. */
 static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
     enum { MOST = sizeof *leaf / 4096 + 1 };
@@ -276,6 +334,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, open_records, close_records);
     tcase_add_loop_test(tests, records_of_very_many_blocks, 0, 2);
     tcase_add_test(tests, large_blocks_share_a_record);
+    tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SPAN_SMALL / WEIR_PAGE);
+    tcase_add_loop_test(tests, a_slab_astride_two_tables, 0, 2);
     tcase_add_test(tests, small_blocks_where_a_large_one_was);
     tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
     tcase_add_test(tests, a_large_block_touches_little_of_its_table);
