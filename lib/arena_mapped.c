@@ -1444,35 +1444,6 @@ static weir_status check_device(struct weir_host *host) {
     return can ? WEIR_OK : weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
 }
 
-/* The first handle of a process takes a third of a millisecond more than later ones (H200, driver 580), and that is no
- * request's to wait for: one comes, and goes, as if it had not been, unless the driver does not take it back.  What the
- * driver has against it, the first request will hear, but that the device is lost. */
-static weir_status make_first_handle(struct weir_arena *a) {
-    struct range *g = a->range;
-    struct move m = {.to = {.base = g->base, .bytes = PAGE}};
-    int result_before = weir__driver_result;
-    struct weir_driver_scope scope;
-    weir_status status;
-
-    if (weir__arena_room(a) < PAGE || !make_place(g, 0, 1) ||
-        weir__driver_enter(a->host->driver, a->host->context, &scope) != CUDA_SUCCESS)
-        return WEIR_OK;
-    status = make_and_map(a, &m);
-    if (m.is_mapped)
-        unmap_or_keep(a, &m);
-    if (m.in_hand)
-        release_handle(a, m.to);
-    weir__driver_leave(a->host->driver, &scope);
-    weir__arena_grown(a);
-    if (a->reserve_peak > 0)
-        weir__engine_note(a->host, WEIR_EVENT_PREALLOC, 0, PAGE, a->reserve_peak, 0,
-                          a->reserve_peak);
-    if (status == WEIR_E_DEVICE_LOST)
-        return status;
-    weir__set_driver_result(result_before);
-    return WEIR_OK;
-}
-
 static void mapped_close(struct weir_arena *a) {
     struct range *g = a->range;
     const struct weir_driver *driver = a->host->driver;
@@ -1549,10 +1520,7 @@ static weir_status mapped_open(struct weir_arena *a) {
     pthread_mutex_init(&g->bringing, NULL);
     weir__nvtx_name("the addresses of a mapped arena", a->host->device, base, g->bytes);
     a->range = g;
-    status = make_first_handle(a);
-    if (status != WEIR_OK)
-        mapped_close(a);
-    return status;
+    return WEIR_OK;
 }
 
 const struct weir_arena_backing weir__arena_mapped = {

@@ -426,42 +426,6 @@ START_TEST(small_requests_have_their_part_beforehand) {
 }
 END_TEST
 
-/* Nor does one come that the limit has no room for. */
-START_TEST(no_first_handle_above_the_limit) {
-    void *none = NULL;
-
-    start_model(4 * GIB);
-    count_from_here();
-    begin_with(driver, WEIR_PACKING_BALANCED, MIB);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 0);
-    EXPECT(WEIR_E_LIMIT, weir_alloc(a, 1000, A, &none));
-    end();
-}
-END_TEST
-
-/* What is fatal is told at once, of each call that it may be; the rest is left to the first request. */
-START_TEST(a_device_that_is_lost_as_it_begins) {
-    static const enum weir_driver_entry entries[] = {WEIR_ENTRY_cuMemCreate, WEIR_ENTRY_cuMemMap,
-                                                     WEIR_ENTRY_cuMemSetAccess};
-    weir_options options = options_of(KIND_MAPPED, "model", 0);
-    int is_fatal = _i % 2;
-    weir_status status;
-
-    start_model(4 * GIB);
-    weir__model_fail(entries[_i / 2], 1,
-                     is_fatal ? CUDA_ERROR_ILLEGAL_ADDRESS : CUDA_ERROR_OUT_OF_MEMORY, 0);
-    status = weir__allocator_create_on(driver, &options, &a, NULL, 0);
-    MUST_EQ(status, is_fatal ? WEIR_E_DEVICE_LOST : WEIR_OK);
-    weir__model_faults_clear();
-    if (is_fatal) {
-        MUST_EQ(weir_last_driver_result(), CUDA_ERROR_ILLEGAL_ADDRESS);
-        return;
-    }
-    give(take(UNIT, A), A);
-    end();
-}
-END_TEST
-
 /* Of what is preallocated every other block is idle: a request that none of them has room for gets handles from within
  * them, and the reserve stays. */
 START_TEST(what_is_preallocated_moves) {
@@ -505,33 +469,6 @@ START_TEST(what_is_preallocated_comes_in_few_handles) {
     count_from_here();
     OK(weir_preallocate(a, cases[_i].reserve * GIB, NULL));
     MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), cases[_i].handles);
-    end();
-}
-END_TEST
-
-/* The first handle of a process, which takes a third of a millisecond more than another, comes and goes as the arena
- * begins: of that its figures and events tell nothing, and no request waits for it. */
-START_TEST(the_first_handle_is_no_requests) {
-    uint64_t all, started;
-    weir_event events[2];
-    size_t count;
-    void *block;
-
-    start_model(4 * GIB);
-    all = device_free();
-    count_from_here();
-    begin_with(driver, WEIR_PACKING_BALANCED, 0);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemCreate), 1);
-    MUST_EQ(calls(WEIR_ENTRY_cuMemRelease), 1);
-    MUST_EQ(device_free(), all);
-    MUST_EQ(stats_of(a).reserve_peak, 0);
-    MUST_EQ(stats_of(a).extent, 0);
-    OK(weir_events(a, 0, events, sizeof events[0], 2, &count));
-    MUST_EQ(count, 0);
-    started = driver->ticks();
-    block = take(UNIT, A);
-    MUST_LE(driver->ticks() - started, 100 * MS / 1000);
-    give(block, A);
     end();
 }
 END_TEST
@@ -679,9 +616,6 @@ int main(void) {
     tcase_add_test(tests, what_is_preallocated_goes_round_shadows);
     tcase_add_test(tests, the_last_address_serves);
     tcase_add_loop_test(tests, small_requests_have_their_part_beforehand, 0, 3);
-    tcase_add_test(tests, the_first_handle_is_no_requests);
-    tcase_add_test(tests, no_first_handle_above_the_limit);
-    tcase_add_loop_test(tests, a_device_that_is_lost_as_it_begins, 0, 6);
     tcase_add_loop_test(tests, what_is_preallocated_moves, 0, 2);
     tcase_add_loop_test(tests, what_is_preallocated_comes_in_few_handles, 0, 3);
     tcase_add_loop_test(tests, a_policy_decides_how_much, 0, 6);
