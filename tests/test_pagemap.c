@@ -2,6 +2,7 @@
 /* test_pagemap.c: the map from addresses to values, at its edges, and the records that it leads to. */
 #include "support.h"
 
+#include <pthread.h>
 #include <sys/prctl.h>
 
 #include "pagemap.h"
@@ -263,6 +264,126 @@ START_TEST(a_slab_astride_two_tables) {
 }
 END_TEST
 
+/* Memory across the border of two tables, of which threads take blocks and slabs of all sizes at random, beside each
+ * other and where others were. */
+enum { WORLD_PAGES = 192, HELD = 4, THREADS = 4 };
+#define WORLD (2 * LEAF_BYTES - 5 * WEIR_SPAN_SMALL / 2)
+
+static pthread_mutex_t world_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint8_t world_taken[WORLD_PAGES];
+static atomic_uint world_wrong;
+
+struct held {
+    struct weir_span *span;
+    uint64_t base;
+    unsigned pages;
+    int is_slab;
+};
+
+static int world_take(unsigned first, unsigned pages) {
+    int done;
+
+    pthread_mutex_lock(&world_lock);
+    done = first + pages <= WORLD_PAGES && !memchr(world_taken + first, 1, pages);
+    if (done)
+        memset(world_taken + first, 1, pages);
+    pthread_mutex_unlock(&world_lock);
+    return done;
+}
+
+/* From each page of a slab, and where a whole block begins, a live one's record is found. */
+static void check_held(const struct held *h) {
+    unsigned pages = h->is_slab ? h->pages : 1, wrong = h->span->base != h->base;
+
+    for (unsigned i = 0; i < pages; i++)
+        wrong += find(h->base + i * WEIR_PAGE) != h->span;
+    wrong += h->span->bytes != h->pages * WEIR_PAGE;
+    atomic_fetch_add_explicit(&world_wrong, wrong, memory_order_relaxed);
+}
+
+static void world_begin(struct held *h, uint64_t *random) {
+    static const unsigned slabs[] = {1, 4, 8, 16, 30, 32, 32, 32};
+    unsigned first = (unsigned)(next_random(random) % WORLD_PAGES);
+
+    h->is_slab = next_random(random) % 2 == 0;
+    h->pages = h->is_slab
+                   ? slabs[next_random(random) % 8]
+                   : 1 + (unsigned)(next_random(random) % (next_random(random) % 2 ? 70 : 3));
+    if (!world_take(first, h->pages))
+        return;
+    h->base = WORLD + first * WEIR_PAGE;
+    h->span = h->is_slab ? weir__records_slab(&records, h->base, h->pages * WEIR_PAGE, 0, 16)
+                         : weir__records_whole(&records, h->base, h->pages * WEIR_PAGE);
+}
+
+static void world_end(struct held *h) {
+    weir__records_end(&records, h->span);
+    h->span = NULL;
+    pthread_mutex_lock(&world_lock);
+    memset(world_taken + (h->base - WORLD) / WEIR_PAGE, 0, h->pages);
+    pthread_mutex_unlock(&world_lock);
+}
+
+/* A stranger's address leads to a record, or to none, which may be looked at. */
+static void look_anywhere(uint64_t *random) {
+    const struct weir_span *s = find(WORLD + next_random(random) % (WORLD_PAGES * WEIR_PAGE));
+
+    if (s && weir__span_bytes(s) > WORLD_PAGES * WEIR_PAGE)
+        atomic_fetch_add_explicit(&world_wrong, 1, memory_order_relaxed);
+}
+
+static void *live_in_world(void *seed) {
+    uint64_t random = (uintptr_t)seed;
+    struct held held[HELD] = {{0}};
+
+    for (int round = 0; round < 20000; round++) {
+        struct held *h = &held[next_random(&random) % HELD];
+
+        if (!h->span)
+            world_begin(h, &random);
+        else if (next_random(&random) % 2 == 0)
+            world_end(h);
+        if (h->span)
+            check_held(h);
+        look_anywhere(&random);
+    }
+    for (int i = 0; i < HELD; i++)
+        if (held[i].span) {
+            check_held(&held[i]);
+            world_end(&held[i]);
+        }
+    return NULL;
+}
+
+static void count_live(void *count, struct weir_span *s) {
+    *(unsigned *)count += s->bytes > 0;
+}
+
+/* Whether records of whole blocks outlast these or, as there are many others, do not. */
+START_TEST(threads_find_their_own) {
+    enum { KEPT = 1 << 16 };
+    uint64_t others = 8 * LEAF_BYTES, left = _i ? KEPT : 0;
+    unsigned live = 0;
+    pthread_t thread[THREADS];
+
+    for (uint64_t i = 0; i < left; i++)
+        MUST(weir__records_whole(&records, others + i * WEIR_PAGE, WEIR_PAGE) != NULL);
+    for (uintptr_t i = 0; i < THREADS; i++)
+        MUST(pthread_create(&thread[i], NULL, live_in_world, (void *)(i + 1)) == 0);
+    for (int i = 0; i < THREADS; i++)
+        MUST(pthread_join(thread[i], NULL) == 0);
+    MUST_EQ(world_wrong, 0);
+    for (uint64_t at = WORLD; at < WORLD + WORLD_PAGES * WEIR_PAGE; at += WEIR_PAGE) {
+        MUST(!find(at) || find(at)->bytes == 0);
+        left += weir__pagemap_get(&map, at) != NULL;
+        left += (at == WORLD || at % WEIR_SPAN_SMALL == 0) && weir__pagemap_get_large(&map, at);
+    }
+    MUST_EQ(records.wholes, left);
+    weir__records_walk(&records, count_live, &live);
+    MUST_EQ(live, _i ? KEPT : 0);
+}
+END_TEST
+
 /* How many of a table's pages of host memory are there. */
 static size_t pages_touched(const struct weir__pagemap_leaf *leaf) {
     enum { MOST = sizeof *leaf / 4096 + 1 };
@@ -336,6 +457,7 @@ int main(void) {
     tcase_add_test(tests, large_blocks_share_a_record);
     tcase_add_loop_test(tests, slabs_have_one_word, 0, WEIR_SPAN_SMALL / WEIR_PAGE);
     tcase_add_loop_test(tests, a_slab_astride_two_tables, 0, 2);
+    tcase_add_loop_test(tests, threads_find_their_own, 0, 2);
     tcase_add_test(tests, small_blocks_where_a_large_one_was);
     tcase_add_loop_test(tests, a_whole_block_needs_one_table, 0, 3);
     tcase_add_test(tests, a_large_block_touches_little_of_its_table);
