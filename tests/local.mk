@@ -284,6 +284,7 @@ script_tests = \
 	tests/check-nvtx \
 	tests/check-record \
 	tests/check-report \
+	tests/check-reserves \
 	tests/check-tables \
 	tests/check-traces \
 	tests/check-run \
