@@ -58,10 +58,10 @@ static int can_bias(void) {
     return owner() != 0;
 }
 
-/* In a process that has threads the kernel takes milliseconds, so it was asked before there were any.  What was, Linux
- * 6.3 and later tell. */
+/* In a process that has threads the kernel takes milliseconds, so it was asked before there were any, if the C library
+ * tells whether there are.  What was asked, Linux 6.3 and later tell. */
 START_TEST(the_kernel_was_asked_before_main) {
-#ifdef SYS_membarrier
+#if defined(SYS_membarrier) && __has_include(<sys/single_threaded.h>)
     enum { GET_REGISTRATIONS = 1 << 9 }; /* younger than some headers */
     long registered = syscall(SYS_membarrier, GET_REGISTRATIONS, 0, 0);
 
