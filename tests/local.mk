@@ -316,6 +316,7 @@ EXTRA_DIST += \
 	tests/spin/ledger.pml \
 	tests/spin/records.pml \
 	tests/spin/table.pml \
+	tests/spin/words.pml \
 	tests/gpu/adapters \
 	tests/spin/turns.pml \
 	tests/gpu/bundle \

@@ -5,7 +5,8 @@
  * Memory of two pages.  Threads take from the engine a whole block of either page or of both, or a
  * slab of both; make its record; find it from any address in it, as a free does, without a lock; end it;
  * and give the block back.  Whether the record of a whole block outlasts it is open each time, as it
- * depends on how many there are.  Writes to the page map go page by page.
+ * depends on how many there are.  Writes to the page map go page by page; the words that 512 KiB have are in
+ * words.pml.
  *
  * Holds: a live block's address leads to its record, which nobody else has or changes meanwhile.
  *
