@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* records.h: the records of spans, and which addresses lead to them.
  *
- * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.  Slabs of 512 KiB, of
- * which there are most where there are many blocks, go by the words for 512 KiB instead, of which a slab touches two: the
- * first has its record, and at which page of the 512 KiB it begins, so that these words tell of every page whose it is.
- * A million blocks of 20 KiB take 300 KiB of words that way, not 10 MiB, and a random one's is in the processor's cache.
- * Readers take no lock; whoever holds a live block's address finds its record.  A record is never given
- * back to the C library before the end, so that whoever holds any other address may look at one.
+ * A span's record is found in a page map: a slab's by all its pages, a whole block's by its first.  Slabs of 512 KiB,
+ * of which there are most where there are many blocks, go by the words for 512 KiB instead, of which a slab touches
+ * two (unless these are of two tables): the first has its record, and at which page of the 512 KiB it begins, so that
+ * these words tell of every page whose it is.  A million blocks of 20 KiB take 300 KiB of words that way, not 10 MiB,
+ * and a random one's is in the processor's cache.  Readers take no lock; whoever holds a live block's address finds
+ * its record.  A record is never given back to the C library before the end, so that whoever holds any other address
+ * may look at one.
  *
  * Large whole blocks (above what a slab serves) go by the words that the map has for each 512 KiB, in which no more
  * than one of them begins.
  *
- * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), and serves the
- * next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no write to the
- * map.  It is whoever's the block is: of those that begin in the same 512 KiB each holds the last page of these, so
- * that no two are live at once, and who has that page of the engine writes without a lock.
+ * The record of a whole block outlasts it, with bytes == 0 (unless there are very many), until a slab gets its word,
+ * and serves the next block that begins there, of large ones in those 512 KiB: a block that comes and goes costs no
+ * write to the map.  It is whoever's the block is: of those that go by a word of 512 KiB each holds the last page of
+ * these, so that no two are live at once, and who has that page of the engine writes without a lock.
+ *
+ * So what a reader finds of a live block stays: its own word, and that no slab which the word before tells of reaches
+ * it.  Whatever else is in these words may change between two looks, to a block that begins behind it.
  *
  * Must not know: cells, streams, engines, the driver.
  */
@@ -46,6 +50,10 @@ struct weir_records {
 
 /* The word of 512 KiB in which a slab of that size begins: its record's address and, in bits that are 0 there, this. */
 #define WEIR__RECORDS_TAG ((uintptr_t)WEIR_RECORDS_ALIGN - 1)
+_Static_assert(WEIR_SPAN_SMALL == (size_t)1 << WEIR__LARGE_SHIFT,
+               "one begins in what a word stands for");
+_Static_assert(2 * (WEIR_SPAN_SMALL / WEIR_PAGE) <= WEIR_RECORDS_ALIGN,
+               "the tag of the last page has room");
 
 static inline uintptr_t weir__records_tag(uint64_t address) {
     return (uintptr_t)(address >> WEIR__PAGE_SHIFT & (WEIR_SPAN_SMALL / WEIR_PAGE - 1)) << 1 | 1;
