@@ -345,7 +345,7 @@ soak-processes: tests/test_neighbours
 # That it finds the mistakes that tests/mutants lists.
 EXTRA_DIST += tests/check-mutants tests/generate-mutants tests/mutants
 .PHONY: check-mutants
-listed_suites = tests/test_asking tests/test_ladder tests/test_ledger \
+listed_suites = tests/test_asking tests/test_ladder tests/test_ledger tests/test_pagemap \
 	tests/test_neighbours tests/test_spans
 check-mutants: tests/sim $(listed_suites) $(MUTANT_SUITES)
 	@top_srcdir='$(top_srcdir)' top_builddir=. CC='$(CC)' CFLAGS='$(CFLAGS)' \
