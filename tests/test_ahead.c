@@ -728,16 +728,42 @@ START_TEST(what_lies_together_may_be_had_no_more) {
 }
 END_TEST
 
-/* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then. */
+/* Takes 12 MiB each until no more than that is idle; how many. */
+static int take_pieces(weir_allocator *a, uint64_t idle, void **piece) {
+    int count = 0;
+
+    while (idle_of(a) > idle && count < 100)
+        piece[count++] = take(a, 12 * MIB, A);
+    return count;
+}
+
+/* In regions of 32 MiB, 20 MiB leave 12 that are of no use to the next: that is found out now and then.  What others
+ * had of them since is of use. */
 START_TEST(idle_pieces_do_not_deceive_it) {
     weir_allocator *a = make(driver, POOL, 200 * MIB, 0);
-    void *block[100];
+    void *block[100], *piece[100];
+    weir_statistics before;
+    int count;
 
     for (int i = 0; i < 100; i++) {
         block[i] = take(a, 20 * MIB, A);
         weir__model_advance(2 * MS);
     }
-    MUST_LE(stats_of(a).growth_allocs, 12);
+    before = stats_of(a);
+    MUST_LE(before.growth_allocs, 12);
+    weir__ahead_hold(a->host.ahead);
+    count = take_pieces(a, 60 * MIB, piece);
+    for (int i = 0; i < count; i++)
+        OK(weir_free(a, piece[i], A));
+    weir__ahead_go_on(a->host.ahead);
+    MUST_LE(500 * MIB, idle_of(a));
+    count = take_pieces(a, 500 * MIB, piece);
+    weir__model_advance(20 * MS);
+    OK(weir_free(a, take(a, MIB, A), A));
+    MUST_EQ(stats_of(a).ahead_steps, before.ahead_steps);
+    MUST_EQ(stats_of(a).growth_allocs, before.growth_allocs);
+    for (int i = 0; i < count; i++)
+        OK(weir_free(a, piece[i], A));
     for (int i = 0; i < 100; i++)
         OK(weir_free(a, block[i], A));
     destroy(a);
