@@ -12,6 +12,10 @@
  * `weir top' reads.  Who ends while another thread is ending waits for what that writes.  quick_exit has functions of
  * its own, of which those here are two.
  *
+ * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
+ * destructor here runs behind all of these.  So who is to be told of a program that was served nothing has a duplicate
+ * of it from the beginning, closed where the program starts another or forks, and it is put back where it is missing.
+ *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
  * seconds, and ten for profiles (--profile).  What is not there by then is said to be missing.
@@ -23,11 +27,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -353,6 +359,62 @@ __attribute__((cold)) void weir__report_refusal(const struct weir_served *s) {
     free(line);
 }
 
+/* ---- to whom it is said ------------------------------------------------------------------------- */
+
+static const char *file_of(const char *variable) {
+    const char *path = getenv(variable);
+
+    return path && *path ? path : NULL;
+}
+
+/* What was to be written of a process; programs that the first one starts are not asked. */
+static int is_asked(void) {
+    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
+    const char *first = getenv("WEIR_RUN_FIRST");
+    int asked = weir__run_switch("WEIR_RUN_STATS", 0);
+
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        asked |= file_of(files[i]) != NULL;
+    return asked && first && strtol(first, NULL, 10) == (long)getpid();
+}
+
+/* Standard error as the process began, and where it leads; -1: none.  Its number is far from what programs count on,
+ * below what most limits allow. */
+static int kept_error = -1;
+static struct stat kept_is;
+
+/* A program that closes all descriptors may have another file there by now. */
+static int has_kept_error(void) {
+    struct stat is;
+
+    return kept_error >= 0 && fstat(kept_error, &is) == 0 && is.st_dev == kept_is.st_dev &&
+           is.st_ino == kept_is.st_ino && is.st_rdev == kept_is.st_rdev;
+}
+
+/* In a child of fork, which may live longer than who reads it waits. */
+static void drop_error(void) {
+    if (has_kept_error())
+        close(kept_error);
+    kept_error = -1;
+}
+
+static void keep_error(void) {
+    enum { FIRST_NUMBER = 200 };
+
+    if (!is_asked() || fstat(STDERR_FILENO, &kept_is) != 0 ||
+        pthread_atfork(NULL, NULL, drop_error) != 0)
+        return;
+    kept_error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST_NUMBER);
+}
+
+/* Only where nothing has its number. */
+static void put_error_back(void) {
+    int number = has_kept_error() ? fcntl(kept_error, F_DUPFD, STDERR_FILENO) : -1;
+
+    if (number > STDERR_FILENO)
+        close(number);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------- */
 
 static sem_t has_figures, has_profiles; /* posted when they are there */
@@ -433,12 +495,6 @@ static _Thread_local int is_reporting; /* but who does it, in the handler of a s
 static sem_t is_ending, has_told;      /* of who ends by _exit, and of all of it */
 static atomic_int has_teller;          /* who waits for the former; the semaphores are */
 
-static const char *file_of(const char *variable) {
-    const char *path = getenv(variable);
-
-    return path && *path ? path : NULL;
-}
-
 static void wait_told(void) {
     if (comes(&has_told, REPORT_S))
         (void)sem_post(&has_told); /* for who else waits */
@@ -466,8 +522,10 @@ static void report(void) {
     weir__trace_end();
     weir__show_end();
     weir__heap_write();
-    if (has_text)
+    if (has_text) {
+        put_error_back();
         report_text();
+    }
     if (path)
         report_json(path);
     weir__inside--;
@@ -511,6 +569,7 @@ static __attribute__((constructor)) void begin(void) {
     own_process = getpid();
     (void)at_quick_exit(end);
     find_next_exits();
+    keep_error();
     if (!preload || weir__run_switch("WEIR_RUN_CHILDREN", 1))
         return;
     while (*preload) {
@@ -547,17 +606,9 @@ static int has_driver(void) {
     return found == sizeof name - 1;
 }
 
-/* What was to be written of a process of which there is nothing; programs that the first one starts are not asked. */
+/* Of whom something was to be written, and there is nothing. */
 static void tell_of_nothing(void) {
-    static const char *const files[] = {"WEIR_RUN_JSON", "WEIR_RUN_HEAP_PROFILE", "WEIR_RUN_TRACE"};
-    const char *first = getenv("WEIR_RUN_FIRST"), *file;
-    int is_asked = weir__run_switch("WEIR_RUN_STATS", 0);
-
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        file = getenv(files[i]);
-        is_asked |= file && *file;
-    }
-    if (!is_asked || !first || strtol(first, NULL, 10) != (long)getpid())
+    if (!is_asked())
         return;
     weir__log(WEIR_LOG_INFO, WEIR_LOG_INFO, "the program %s, so there are no statistics of it",
               weir__any_asked() ? "ended in its first request of device memory"
@@ -580,6 +631,7 @@ static __attribute__((destructor)) void end(void) {
             at +=
                 snprintf(text + at, sizeof text - (size_t)at, "%s %s (%llu time%s)", at ? "," : "",
                          unserved_names[i], unserved(i), weir__plural(unserved(i)));
+    put_error_back();
     if (at > 0)
         weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING,
                   "weir served nothing: all device memory was taken by%s, which it leaves to the "
