@@ -6,6 +6,9 @@
  * are to be scrubbed, clocks that have risen).  Without work on the streams each has two children: one
  * times iterations, then one single operations.  Iterations come first since it is their times that
  * feel what a predecessor left, and that should not be always the same contestant.
+ *
+ * Of a trace's runs the last alone notes in a profile (--profile) what it needed, so that all of them begin with the
+ * same: medians of runs that learn and runs that have learned would be of neither.
  */
 #include "contest.h"
 
@@ -518,6 +521,7 @@ static json_t *run_measured(const struct contest *contest, const struct outcome 
     if (contest->thresholds)
         job.threshold = threshold_of(contest, outcome);
     job.pace = contest->pace;
+    job.forgets = !outcome->notes;
     extras = run_others(contest, outcome, &job, &stretches, message, message_bytes);
     if (!extras)
         return NULL;
@@ -617,9 +621,10 @@ static int run_all(struct contest *contest) {
         for (uint64_t repeat = 0; repeat < contest->repeat; repeat++)
             for (size_t i = 0; i < count; i++) {
                 size_t group = trace * count + (i + trace + repeat) % count;
+                struct outcome *outcome = &contest->outcomes[group * contest->repeat + repeat];
 
-                good &= run_one(contest, &progress,
-                                &contest->outcomes[group * contest->repeat + repeat]);
+                outcome->notes = repeat + 1 == contest->repeat && i + 1 == count;
+                good &= run_one(contest, &progress, outcome);
             }
     progress_clear(&progress);
     return good;

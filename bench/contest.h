@@ -26,6 +26,7 @@ struct outcome {
     size_t contestant;  /* index into contestants */
     double busy_factor; /* work on the streams: busy.h; 0: none */
     size_t threshold;   /* index into contest_thresholds */
+    int notes;          /* what it needed, in the profile that the options name, if any */
     json_t *result;     /* NULL: it failed */
     char *error;        /* why; NULL or empty if result, or if it has been said */
     json_t *timeline;   /* its part of the file; NULL: none */

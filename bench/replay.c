@@ -97,6 +97,8 @@ int weir_cmd_replay(int argc, char **argv) {
         "TRACE is a file (plain, gzip or zstd), '-' for standard input, or the name of a trace "
         "that "
         "comes with weir.\n\n"
+        "With --profile all runs of a trace begin with what the profile said before (--repeat, "
+        "--busy); the last of them notes there what it needed, for the next trace or command.\n\n"
         "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but the pictures of the "
         "report.";
     struct argp_child children[] = {
