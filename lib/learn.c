@@ -110,15 +110,17 @@ static char *find_file(const char *named, const struct weir_profile_key *key) {
 }
 
 static void read_profile(struct weir_learn *learn, int log) {
-    struct weir_problem problem;
+    struct weir_problem problem, kept;
 
     if (weir__profile_load(learn->path, &learn->key, &learn->known, &problem))
         return;
-    if (problem.text[0])
-        weir__log(log, WEIR_LOG_WARNING, "profile %s: %s: it is ignored", learn->path,
-                  problem.text);
-    else
+    if (!problem.text[0]) {
         weir__log(log, WEIR_LOG_INFO, "profile %s: there is none yet", learn->path);
+        return;
+    }
+    learn->is_told = weir__profile_may_replace(learn->path, &kept);
+    weir__log(log, WEIR_LOG_WARNING, "profile %s: %s: it is ignored, and %s", learn->path,
+              problem.text, learn->is_told ? "replaced as this run is noted" : "left alone");
 }
 
 struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,
@@ -207,12 +209,17 @@ static weir_status save(weir_allocator *a, const struct weir_learn *learn,
     struct weir_profile_run run = take_run(s, learn->id);
     struct weir_profile_step step[WEIR_PROFILE_STEPS];
     struct weir_profile profile = learn->known;
-    struct weir_problem problem;
+    struct weir_problem problem, there;
 
-    (void)weir__profile_load(learn->path, &learn->key, &profile, &problem);
+    if (weir__profile_load(learn->path, &learn->key, &profile, &there))
+        there.text[0] = '\0';
     weir__profile_add(&profile, &run, step, take_steps(a, step));
-    if (weir__profile_store(learn->path, &learn->key, &profile, &problem))
+    if (weir__profile_store(learn->path, &learn->key, &profile, &problem)) {
+        if (there.text[0] && !learn->is_told)
+            weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run replaces it",
+                      learn->path, there.text);
         return WEIR_OK;
+    }
     weir__log(a->host.options.log, WEIR_LOG_WARNING, "profile %s: %s: this run is not noted",
               learn->path, problem.text);
     return weir__engine_refuse(WEIR_E_FILE);

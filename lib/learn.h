@@ -21,6 +21,7 @@ struct weir_learn {
     uint64_t id;
     struct weir_profile_key key;
     struct weir_profile known; /* as it was then; all zero: nothing of use */
+    int is_told;               /* that the file is another's, or damaged, and is replaced */
 };
 
 /* 1 if there is something to learn with such options (completed). */

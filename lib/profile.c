@@ -285,11 +285,14 @@ static int check_key(struct reader *from, const struct weir_profile_key *key,
         return weir__problem(problem, "it has no key");
     snprintf(wanted, sizeof wanted, "device %s", key->device);
     if (!take_line(from) || strcmp(from->line, wanted) != 0)
-        return weir__problem(problem, "it was learned on another device");
+        return weir__problem(problem,
+                             "it was learned on another device (in a folder each has its own)");
     snprintf(wanted, sizeof wanted, "settings %s", key->settings);
     return take_line(from) && strcmp(from->line, wanted) == 0
                ? 1
-               : weir__problem(problem, "it was learned with other settings");
+               : weir__problem(
+                     problem,
+                     "it was learned with other settings (in a folder each have their own)");
 }
 
 static int begins(const char *text, size_t bytes, const char *with) {
@@ -364,8 +367,7 @@ int weir__profile_load(const char *path, const struct weir_profile_key *key,
     return bytes >= 0 && weir__profile_parse(text, (size_t)bytes, key, profile, problem);
 }
 
-/* 1 if nothing of worth is lost with what is there. */
-static int may_replace(const char *path, struct weir_problem *problem) {
+int weir__profile_may_replace(const char *path, struct weir_problem *problem) {
     char title[sizeof TITLE];
     ssize_t bytes = read_file(path, title, sizeof TITLE - 1, problem);
 
@@ -381,7 +383,7 @@ int weir__profile_store(const char *path, const struct weir_profile_key *key,
     char text[WEIR_PROFILE_MOST_BYTES];
     size_t bytes = weir__profile_spell(profile, key, text);
 
-    if (!may_replace(path, problem))
+    if (!weir__profile_may_replace(path, problem))
         return 0;
     errno = weir__replace_file(path, 0600, 1, text, bytes);
     return errno == 0 ? 1 : cannot(problem, "write it");

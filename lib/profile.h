@@ -91,6 +91,9 @@ int weir__profile_parse(const char *text, size_t bytes, const struct weir_profil
 /* 1; or 0 and *profile as it was: with a reason the file was refused, without there is none. */
 int weir__profile_load(const char *path, const struct weir_profile_key *key,
                        struct weir_profile *profile, struct weir_problem *problem);
+/* 1 if nothing of worth is lost with what is there, if anything is: a profile, whatever it says, or nothing.  0 with
+ * the reason. */
+int weir__profile_may_replace(const char *path, struct weir_problem *problem);
 /* Replaces the file as a whole, or leaves it: 1, or 0 with the reason.  A file that is no profile is not
  * replaced.  Readable by its owner alone. */
 int weir__profile_store(const char *path, const struct weir_profile_key *key,

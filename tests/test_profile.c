@@ -653,7 +653,7 @@ START_TEST(a_damaged_file_is_ignored_and_replaced) {
     write_whole(file, text, bytes);
     EXPECT_WARNINGS(0, "", "");
     s = run(POOL, 40);
-    EXPECT_WARNINGS(1, file, reasons[_i]);
+    EXPECT_WARNINGS(1, reasons[_i], "it is ignored, and replaced as this run is noted");
     MUST_EQ(s.profile_asked, 0);
     MUST_EQ(s.profile_runs, 0);
     MUST_LE(1, s.growth_allocs);
@@ -671,7 +671,8 @@ START_TEST(a_file_of_somebody_else_is_left_alone) {
     write_whole(file, words, strlen(words));
     s = run(POOL, 40);
     MUST_EQ(s.profile_runs, 0);
-    EXPECT_WARNINGS(2, file, "is no profile, which is left alone");
+    EXPECT_WARNINGS(2, "it is no profile: it is ignored, and left alone",
+                    "is no profile, which is left alone");
     MUST_EQ(read_whole(file, text, sizeof text), strlen(words));
     MUST(memcmp(text, words, strlen(words)) == 0);
 }
@@ -757,7 +758,8 @@ START_TEST(other_settings_are_told_apart) {
     run(MAPPED, 40);
     others[_i](&options);
     ANSWERS(0, run_with(&options, 40).profile_asked);
-    EXPECT_WARNINGS(1, file, "learned with other settings");
+    EXPECT_WARNINGS(1, "learned with other settings (in a folder each have their own)",
+                    ": it is ignored, and replaced as this run is noted");
     MUST(run_with(&options, 40).profile_asked > 0); /* the last one's */
 }
 END_TEST
@@ -783,6 +785,26 @@ START_TEST(another_device_is_told_apart) {
     ANSWERS(0, run_with(&options, 40).profile_asked);
     EXPECT_WARNINGS(1, file, "learned on another device");
     MUST(run_with(&options, 40).profile_asked > 0);
+}
+END_TEST
+
+/* Of two at once neither has been told as it began. */
+START_TEST(who_ends_later_says_that_it_replaces) {
+    weir_options pool = options_for(POOL), arena = options_for(MAPPED);
+    weir_allocator *first, *second;
+
+    OK(weir_allocator_create(&pool, &first));
+    OK(weir_allocator_create(&arena, &second));
+    load(first, 10);
+    load(second, 10);
+    OK(weir_allocator_destroy(first));
+    EXPECT_WARNINGS(0, "", "");
+    OK(weir_profile_save(second, NULL));
+    EXPECT_WARNINGS(
+        1, file,
+        "learned with other settings (in a folder each have their own): this run replaces it");
+    OK(weir_allocator_destroy(second));
+    EXPECT_WARNINGS(0, "", "");
 }
 END_TEST
 
@@ -1209,6 +1231,7 @@ int main(void) {
     tcase_add_test(runs, host_memory_runs_out);
     tcase_add_test(runs, host_memory_runs_out_at_the_end);
 #endif
+    tcase_add_test(files, who_ends_later_says_that_it_replaces);
     tcase_add_loop_test(files, a_damaged_file_is_ignored_and_replaced, 0, 5);
     tcase_add_test(files, a_file_of_somebody_else_is_left_alone);
     tcase_add_test(files, what_is_no_file_is_left_alone);
