@@ -20,6 +20,7 @@
 
 #include "budget.h"
 #include "jsonfile.h"
+#include "learn.h"
 #include "text.h"
 
 /* Keys of the flags, above any character: a character would be a short form. */
@@ -290,11 +291,13 @@ int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
            !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
 }
 
-/* There is none yet. */
+/* There is none yet.  That an engine learns nothing, so that none is made, the library says. */
 static void tell_first_profile(const struct weir_cli_settings *settings) {
     const char *path = settings->options.profile;
     char amount[WEIR_SHOW_BYTES];
 
+    if (!weir__learn_can(&settings->options))
+        return;
     if (!weir__option_is_set(&settings->options, WEIR_SETTING_PREALLOC)) {
         fprintf(stderr,
                 "weir: profile %s: there is none yet: this run makes it, and the next one "
