@@ -93,6 +93,8 @@ weir_SOURCES = \
 	bench/top_view.h \
 	bench/tracing.c \
 	bench/tracing.h \
+	bench/variables.c \
+	bench/variables.h \
 	bench/weir.c
 weir_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/bench -DWEIR_TRACES_DIR='"$(tracesdir)"' \
 	-DWEIR_PKGLIB_DIR='"$(pkglibdir)"' $(WEIR_ZSTD_CPPFLAGS)

@@ -10,6 +10,7 @@
 #include "flags.h"
 #include "runner.h"
 #include "text.h"
+#include "variables.h"
 
 static const struct command {
     const char *name;
@@ -35,8 +36,8 @@ static void print_usage(FILE *file) {
         if (commands[i].what)
             fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].what);
     fputs("\n`weir help COMMAND' tells the arguments, `weir help SETTING' what a setting\n"
-          "does, `weir help settings' all of them; `weir --version' the version.  The\n"
-          "manual: weir(1).\n",
+          "or a variable does, `weir help settings' all settings; `weir --version' the\n"
+          "version.  The manual: weir(1).\n",
           file);
 }
 
@@ -92,7 +93,7 @@ static int run_command(const char *name, int argc, char **argv) {
     return 2;
 }
 
-/* What a command or a setting does, by any of its names. */
+/* What a command, a setting or a variable does, by any of its names. */
 static int help(const char *topic) {
     char ask[] = "--help", name[] = "help", *arguments[] = {name, ask, NULL};
     struct likeness likeness = {.word = topic + (strncmp(topic, "--", 2) == 0 ? 2 : 0)};
@@ -100,19 +101,22 @@ static int help(const char *topic) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what && strcmp(topic, commands[i].name) == 0)
             return run_command(topic, 2, arguments);
-    if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout))
+    if (weir_cli_settings_tell(strcmp(topic, "settings") == 0 ? NULL : topic, stdout) ||
+        variables_tell(topic, stdout))
         return !weir_cli_written();
     fprintf(stderr, "weir: no help on %s; there is help on", topic);
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i].what)
             fprintf(stderr, " %s,", commands[i].name);
-    fputs(" settings, and each of these", stderr);
+    fputs(" the variables of the manual, settings, and each of these", stderr);
     compare_commands(&likeness);
     compare(&likeness, "settings");
     for (int i = 0; i < WEIR_SETTING_COUNT; i++) {
         compare(&likeness, weir__setting_row((enum weir_setting)i)->name);
         compare(&likeness, weir__setting_row((enum weir_setting)i)->variable);
     }
+    for (int i = 0; variables_name(i); i++)
+        compare(&likeness, variables_name(i));
     suggest(&likeness);
     return 2;
 }
