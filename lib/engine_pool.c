@@ -873,14 +873,24 @@ static int pool_has_blocks(void *engine) {
     return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
 }
 
+/* Nothing was taken from it yet, so that nothing is pending either: what the ladder trims is all of it. */
+static int is_uncut(const struct pool *p) {
+    return p->host->options.recovery_timeout_ms != UINT32_MAX && p->has_figures &&
+           attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
+}
+
 /* As many units as may still be added: whatever lies free inside, a request has them to itself. */
 static size_t pool_largest(void *engine, uint64_t id, uint64_t back) {
     struct pool *p = engine;
-    uint64_t reserve = read_reserve(p), stays = reserve > back ? reserve - back : 0;
+    uint64_t reserve = read_reserve(p);
 
     (void)id;
+    if (is_uncut(p))
+        back = reserve;
     return weir__size_round_down(
-        weir__engine_room(p->host, weir__size_less(limit_of(p), stays), back), UNIT);
+        weir__engine_room(p->host, weir__size_less(limit_of(p), weir__size_less(reserve, back)),
+                          back),
+        UNIT);
 }
 
 /* Blocks will lie where the probe blocks did. */

@@ -536,6 +536,27 @@ START_TEST(it_is_asked_as_often_as_it_wants) {
 }
 END_TEST
 
+/* What was preallocated, and what may be added to it, though no block tells yet how it lies. */
+START_TEST(what_is_preallocated_can_be_had) {
+    weir_options options = options_for(_i, 256 * MIB, 100);
+    size_t largest;
+
+    if (worlds[_i].kind != KIND_PLATFORM && worlds[_i].kind != KIND_FIXED)
+        options.prealloc = bytes_amount(192 * MIB);
+    make(&options);
+    largest = refused(300 * MIB, A);
+    MUST_LE(250 * MIB, largest);
+    MUST_LE(largest, 256 * MIB);
+    OK(weir_free(a, take(largest, A), A));
+    CU(driver->cuStreamSynchronize(A));
+    OK(weir_trim(a, 0, NULL)); /* anew, when some have been there */
+    if (options.prealloc.value > 0)
+        OK(weir_preallocate(a, 192 * MIB, NULL));
+    check_largest(refused(300 * MIB, A), A, 0);
+    end();
+}
+END_TEST
+
 /* Requests inside fail by themselves, and leave nothing behind. */
 START_TEST(it_may_fail_itself) {
     weir_options options;
@@ -798,6 +819,7 @@ int main(void) {
     tcase_add_loop_test(tests, it_is_told_the_request, 0, WORLDS);
     tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_preallocated_can_be_had, 0, WORLDS);
     tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
     tcase_add_loop_test(tests, a_graphs_request_that_is_refused_is_noted, 0, WORLDS);
