@@ -15,6 +15,7 @@
 
 #include "log.h"
 #include "settings.h"
+#include "size.h"
 #include "text.h"
 #include "verdict.h"
 
@@ -98,13 +99,20 @@ static int are_siblings(const weir_verdict *v) {
     return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
 }
 
+/* What the limit and the device leave. */
+static uint64_t room_of(const weir_verdict *v) {
+    return weir__size_smaller(weir__size_less(v->limit, v->reserve),
+                              v->device_free == UINT64_MAX ? v->device_total : v->device_free);
+}
+
 static void put_cause(struct out *out, const weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_TOO_LARGE:
         put(out, "it is more than the %s that the device has", SHOW(v->device_total));
         return;
     case WEIR_VERDICT_PENDING:
-        put(out, "enough is idle, but %s of it waits for other streams", SHOW(v->pending));
+        put(out, "enough is idle%s, but %s of it waits for other streams",
+            v->idle < v->asked ? " or may be added" : "", SHOW(v->pending));
         return;
     case WEIR_VERDICT_FRAGMENTED:
         if (v->hole == UINT64_MAX)
@@ -113,6 +121,8 @@ static void put_cause(struct out *out, const weir_verdict *v) {
             put(out, "%s is idle, but lies in what blocks are rounded up by", SHOW(v->idle));
         else
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
+        if (v->idle < v->asked)
+            put(out, "; with %s that may be added it would be enough in one", SHOW(room_of(v)));
         return;
     case WEIR_VERDICT_LIMIT:
         put_limit(out, v);

@@ -1978,13 +1978,31 @@ END_TEST
 START_TEST(each_cause_has_a_sentence) {
     weir_verdict v = some;
 
+    v.cause = WEIR_VERDICT_PENDING;
+    v.asked = 2 << 20;
+    v.pending = 1 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "enough is idle, but 1MiB of it waits");
+    v.asked++;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "enough is idle or may be added, but 1MiB of it waits");
     v.cause = WEIR_VERDICT_FRAGMENTED;
     v.hole = 0;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but lies in what blocks are rounded up");
     v.hole = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, in pieces or behind other streams");
     v.hole = 1 << 20;
-    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but in pieces of 1MiB at most");
+    v.limit = v.reserve + (9 << 20);
+    v.device_free = 8 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "2MiB is idle, but in pieces of 1MiB at most; with 8MiB that may be added it "
+                 "would be enough in one\n");
+    v.device_free = UINT64_MAX;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "with 9MiB that may be added it");
+    v.asked = 2 << 20;
+    expect_words(&v, WEIR_VERDICT_AS_TEXT, "2MiB is idle, but in pieces of 1MiB at most\n");
+    v.limit = some.limit;
+    v.asked = some.asked;
+    v.device_free = some.device_free;
+    v.pending = some.pending;
     v.cause = WEIR_VERDICT_LIMIT;
     expect_words(&v, WEIR_VERDICT_AS_JSON, "\"share\":null,");
     v.is_share = 1;

@@ -18,8 +18,8 @@ extern "C" {
 #define WEIR_VERDICT_CAUSES(X)                                                                     \
     X(NONE, "none")             /* nothing any more: it would be served now */                     \
     X(TOO_LARGE, "too-large")   /* it is more than the device has */                               \
-    X(PENDING, "pending")       /* enough is idle, but waits for other streams */                  \
-    X(FRAGMENTED, "fragmented") /* enough is idle, but in pieces */                                \
+    X(PENDING, "pending")       /* enough is idle, or may be added, but waits for other streams */ \
+    X(FRAGMENTED, "fragmented") /* enough is idle, or may be added, but in pieces */               \
     X(LIMIT, "limit")     /* the limit forbids it, or `leave`, which lowers it; of a request \
                                  * for more than the limit also what is idle in pieces */     \
     X(GRAPHS, "graphs")   /* the device lacks room, and graphs have most of what is not weir's */  \
