@@ -687,9 +687,15 @@ static const char *why_not_told(const struct weir_host *host) {
     }
 }
 
-/* The reserve can be told, and is not fixed. */
+/* Why reserve never goes back by itself: it cannot be told, or is fixed.  NULL: it may. */
+static const char *why_it_stays(const struct weir_host *host) {
+    const char *reason = why_not_told(host);
+
+    return !reason && is_fixed(&host->options) ? "a fixed arena keeps its size" : reason;
+}
+
 static int can_shrink(const struct weir_host *host) {
-    return !why_not_told(host) && !is_fixed(&host->options);
+    return !why_it_stays(host);
 }
 
 /* What is preallocated raises the floor when it has been. */
@@ -1843,11 +1849,13 @@ static void join_neighbours(weir_allocator *a) {
 
 weir_status weir_low_memory(weir_allocator *a, size_t bytes) {
     weir_status status = gate(a);
+    const char *reason;
 
     if (status != WEIR_OK)
         return status;
-    if (!can_shrink(&a->host))
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    reason = why_it_stays(&a->host);
+    if (reason)
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_low_memory", reason);
     weir__relief_raise(&a->host.relief, bytes ? bytes : UINT64_MAX);
     return WEIR_OK;
 }
@@ -1870,14 +1878,18 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     weir_statistics figures = {.size = sizeof figures};
     weir_status status = gate(a);
     size_t answered = 0, decayed = 0;
+    const char *reason;
     uint64_t keep;
     int wanted;
 
     if (status != WEIR_OK)
         return status;
     wanted = atomic_load_explicit(&a->host.relief.wanted, memory_order_relaxed) != 0;
-    if (a->host.decay.half_life_ns == 0 && !wanted)
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+    if (a->host.decay.half_life_ns == 0 && !wanted) {
+        reason = why_it_stays(&a->host);
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
+                                      reason ? reason : "decay is off, and no memory is wanted");
+    }
     status = answer_signal(a, &answered);
     if (status == WEIR_OK && a->host.decay.half_life_ns > 0) {
         a->ops->figures(a->engine, &figures);
@@ -1899,6 +1911,7 @@ weir_status weir_profile_save(weir_allocator *a, const char *path) {
     if (path ? !*path : !a->learn)
         return misuse(a, WEIR_E_INVALID, "weir_profile_save: no profile is named");
     if (!weir__learn_can(&a->host.options))
-        return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
+        return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_profile_save",
+                                      "the platform engine and fixed arenas have nothing to learn");
     return weir__learn_save(a, path);
 }

@@ -498,7 +498,10 @@ START_TEST(off_is_off) {
     for (int i = 0; i < 20; i++)
         iterate(6, HALF_LIFE / 2);
     MUST_EQ(stats_of(a).reserve, before);
+    (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, "weir: error: weir_decay: decay is off, and no memory is wanted\n"));
     EXPECT(WEIR_E_INVALID, weir_decay(NULL, NULL));
     close_it();
 }
@@ -514,7 +517,16 @@ START_TEST(where_there_is_nothing_to_give) {
     (void)lines();
     MUST(strstr(logged, "weir: warning: decay has no effect with"));
     iterate(6, HALF_LIFE);
+    (void)lines();
     EXPECT(WEIR_E_NOT_SUPPORTED, weir_decay(a, NULL));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, _i == 0 ? "weir: error: weir_decay: the platform engine has no reserve\n"
+                                : "weir: error: weir_decay: a fixed arena keeps its size\n"));
+    EXPECT(WEIR_E_NOT_SUPPORTED, weir_low_memory(a, 0));
+    expect_lines(__LINE__, 1);
+    MUST(strstr(logged, _i == 0
+                            ? "weir: error: weir_low_memory: the platform engine has no reserve\n"
+                            : "weir: error: weir_low_memory: a fixed arena keeps its size\n"));
     close_it();
 }
 END_TEST

@@ -284,8 +284,8 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
  * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
  * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
  * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED: decay is off and nothing is wanted, or there is no reserve (platform
- * engine; a pool of driver 11.2) or it is fixed; else as weir_trim. */
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: decay is off and nothing is wanted, or there is no
+ * reserve (platform engine; a pool of driver 11.2) or it is fixed; else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
 /* Memory is low elsewhere: another library of the process, or another program, wants so many bytes of the
@@ -297,8 +297,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, siz
  * no such requests, and for arenas of regions, which cannot give back without a wait.  What went is an event
  * of cause low-memory.  When a request of another allocator of the process finds the device full, that
  * is done for it without this call.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED: there is no reserve (platform engine; a pool of driver 11.2)
- * or it is fixed; E_DEVICE_LOST; E_FORKED. */
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: there is no reserve (platform engine; a pool of
+ * driver 11.2) or it is fixed; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator, size_t bytes);
 
 /* Writes what this run needed so far to the profile `path` (NULL: that of options.profile), beside what
@@ -306,8 +306,8 @@ WEIR_API WEIR_CHECK_RESULT weir_status weir_low_memory(weir_allocator *allocator
  * one noted.  Nothing is written, and the answer is OK, as long as nothing was asked for.  The file is
  * replaced as a whole: who reads it sees the old one or the new one; of two runs that end at the same
  * moment one may be left out.  A file that is no profile is not replaced.
- * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED: the platform engine and fixed
- * arenas have nothing to learn; E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
+ * E_INVALID: allocator NULL; no path and no profile; E_NOT_SUPPORTED, as the log says too: the platform engine and
+ * fixed arenas have nothing to learn; E_FILE; E_HOST_MEMORY; E_DRIVER; E_DEVICE_LOST; E_FORKED. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_profile_save(weir_allocator *allocator,
                                                          const char *path);
 
