@@ -114,6 +114,8 @@ struct weir_host {
     struct weir_neighbours
         *neighbours;        /* the device's other processes; NULL: none are known of.  Fixed */
     _Atomic uint64_t shown; /* the reserve, as they were told */
+    _Atomic uint64_t
+        most_out; /* bytes that blocks of the engine had at their most, where it cuts them itself */
     /* Set as the engine is opened: bytes of a growth step that takes the driver's lock for about a tenth
      * of a millisecond; 0: the engine does not grow ahead of demand. */
     size_t pace;

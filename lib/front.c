@@ -57,7 +57,10 @@ enum {
 };
 #define SLAB_LEAST ((size_t)64 << 10)
 #define STRANDED_MOST ((size_t)64 << 20) /* in strays of streams that ended, before growth waits */
-#define CELL_LEAST ((uint64_t)1 << 20)   /* that a cell may keep however many there are */
+/* By how much the engine's blocks have more than when all cells were asked, and by what part of that. */
+#define TELL_LEAST ((uint64_t)16 << 20)
+#define TELL_PART 32
+#define CELL_LEAST ((uint64_t)1 << 20) /* that a cell may keep however many there are */
 
 struct weir_front {
     struct weir_host *host;
@@ -96,8 +99,10 @@ struct weir_front {
     int64_t requested, in_use; /* as the cells have told */
     uint64_t requested_peak, in_use_peak;
     uint64_t requested_lately; /* the former since weir__front_renew_peak */
-    uint64_t lately[2];        /* the most in use in this span of idle_ns, and in the one before */
-    uint64_t span_ticks;       /* when this one began */
+    _Atomic uint64_t
+        told_out; /* what the engine's blocks had at their most as all cells were asked last */
+    uint64_t lately[2];  /* the most in use in this span of idle_ns, and in the one before */
+    uint64_t span_ticks; /* when this one began */
 };
 
 /* ---- whose cell -------------------------------------------------------------------------------- */
@@ -933,11 +938,20 @@ static weir_status alloc_missed(struct weir_front *f, struct weir_cell *c, uint6
     }
 }
 
-/* In the place of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
+/* Callers have never had more than the engine's blocks: as these have more than ever, all cells are asked.  In the place
+ * of the driver's pools, whose peak programs read and begin anew, it is looked at more often. */
 static void tell_miss(struct weir_front *f, struct weir_cell *c) {
-    if (!f->host->drop_in)
+    uint64_t told = atomic_load_explicit(&f->told_out, memory_order_relaxed);
+    uint64_t out = atomic_load_explicit(&f->host->most_out, memory_order_relaxed);
+    int is_most = out > told + weir__size_larger(told / TELL_PART, TELL_LEAST);
+
+    if (!is_most && !f->host->drop_in)
         return;
     pthread_mutex_lock(&f->lock);
+    if (is_most)
+        atomic_store_explicit(&f->told_out, out, memory_order_relaxed);
+    for (struct weir_cell *other = is_most ? f->cells : NULL; other; other = other->next)
+        tell_sums(f, other);
     tell(f, c ? c : f->loose);
     pthread_mutex_unlock(&f->lock);
 }

@@ -89,8 +89,10 @@ static void account(struct weir_suballoc *s, const struct weir_placement_block *
     weir__order_taken(&s->order, block->size);
     s->in_use += block->size;
     s->requested += block->requested;
-    if (s->in_use > s->in_use_peak)
+    if (s->in_use > s->in_use_peak) {
         s->in_use_peak = s->in_use;
+        atomic_store_explicit(&s->order.host->most_out, s->in_use, memory_order_relaxed);
+    }
     if (s->requested > s->requested_peak)
         s->requested_peak = s->requested;
 }

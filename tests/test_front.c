@@ -2160,6 +2160,33 @@ START_TEST(peaks_are_never_too_high) {
 }
 END_TEST
 
+/* What several streams have at once is known to a 32nd, whether the driver is asked about them or not, and on memory
+ * that was there before, too. */
+START_TEST(a_peak_of_several_streams) {
+    enum { COUNT = 60, BYTES = 4 * MIB };
+    weir_allocator *a = make_plain(_i / 4);
+    weir_stream streams[] = {A, B, C};
+    void *block[COUNT];
+    weir_statistics s;
+
+    if (_i & 1)
+        OK(weir_preallocate(a, COUNT * BYTES, NULL));
+    for (int i = 0; i < 3 && _i & 2; i++)
+        OK(weir_bind(a, streams[i]));
+    for (int i = 0; i < COUNT; i++)
+        block[i] = take(a, BYTES, streams[i % 3]);
+    for (int i = 0; i < COUNT; i++)
+        give(a, block[i], streams[i % 3]);
+    s = check_identities(a);
+    MUST_LE(COUNT * BYTES - COUNT * BYTES / 32 - BYTES - 16 * MIB, s.in_use_peak);
+    MUST_LE(s.in_use_peak, COUNT * BYTES);
+    MUST_LE(s.requested_peak, COUNT * BYTES);
+    for (int i = 0; i < 3 && _i & 2; i++)
+        OK(weir_unbind(a, streams[i]));
+    end(a);
+}
+END_TEST
+
 /* The same where one figure rises above its peak, and the other does not: 1 byte has 512 or more. */
 START_TEST(a_peak_of_one_figure) {
     enum { COUNT = 40000 };
@@ -2943,6 +2970,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, no_peak_is_below_the_water, ENGINES);
     LOOP(tests, peaks_are_never_too_high, ENGINES);
     LOOP(tests, a_peak_of_one_figure, ENGINES);
+    LOOP(tests, a_peak_of_several_streams, 4 * ENGINES);
     LOOP(tests, peaks_that_nobody_looked_at, ENGINES);
     LOOP(tests, a_peak_knows_of_frees_elsewhere, ENGINES);
     LOOP(tests, a_peak_is_not_of_one_stream_of_two, ENGINES);

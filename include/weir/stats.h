@@ -19,9 +19,11 @@ extern "C" {
  *     attempts == allocs + refusals             in_use + front_idle <= reserve
  * and, with the front (the caches per stream, options.front) on,
  *     allocs == front_hits + front_misses_young + front_misses_empty + front_misses_capture
- * while all four are 0 with it off.  With the front on, requested_peak and in_use_peak are as seen at
- * misses and by weir_stats: a lower bound when hits alone raised them; where other threads are at work they
- * may be seen some blocks too high.
+ * while all four are 0 with it off.  With the front on, requested_peak and in_use_peak are exact while one stream
+ * alone has been used; with several they are as seen whenever the blocks that the front has of the engine come to
+ * be a 32nd more than ever (16 MiB at least), at times in between and by weir_stats: a lower bound, by that and by
+ * what idle memory of the front was part of them.  Where other threads are at work they may be seen some blocks
+ * too high.
  * Times are of the allocator's device: virtual on the device model.  What the driver takes to move idle
  * units of 32 MiB of its pool together for a larger request (H200: 1 ms for each GiB) is not in stall_ns:
  * nothing that it tells changes. */
