@@ -873,10 +873,11 @@ static int pool_has_blocks(void *engine) {
     return weir__tally_sum(tally, WEIR_TALLY_ALLOCS) > weir__tally_sum(tally, WEIR_TALLY_FREES);
 }
 
-/* Nothing was taken from it yet, so that nothing is pending either: what the ladder trims is all of it.  A driver that
- * has no figures refuses to tell. */
+/* Nothing was taken from it yet, so that nothing is pending either: what the ladder trims is all of it, but for a pool
+ * that other processes may share, which keeps it.  A driver that has no figures refuses to tell. */
 static int is_uncut(const struct pool *p) {
     return p->host->options.recovery_timeout_ms != UINT32_MAX &&
+           p->host->options.exportable != WEIR_SWITCH_ON &&
            attribute(p, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 1) == 0 && atomic_load(&p->used_peak) == 0;
 }
 

@@ -557,6 +557,23 @@ START_TEST(what_is_preallocated_can_be_had) {
 }
 END_TEST
 
+/* Where nothing goes back it does not count: a pool that other processes may share keeps all of it. */
+START_TEST(what_stays_preallocated_does_not_count) {
+    weir_options options = options_of(KIND_POOL, "model", 256 * MIB);
+    size_t largest;
+
+    options.limit = bytes_amount(256 * MIB);
+    options.front = WEIR_SWITCH_OFF;
+    options.exportable = WEIR_SWITCH_ON;
+    options.prealloc = bytes_amount(192 * MIB);
+    make(&options);
+    largest = refused(300 * MIB, A);
+    MUST_EQ(largest, 64 * MIB);
+    check_largest(largest, A, 0);
+    end();
+}
+END_TEST
+
 /* Requests inside fail by themselves, and leave nothing behind. */
 START_TEST(it_may_fail_itself) {
     weir_options options;
@@ -820,6 +837,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_it_frees_serves, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_asked_as_often_as_it_wants, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_preallocated_can_be_had, 0, WORLDS);
+    tcase_add_test(tests, what_stays_preallocated_does_not_count);
     tcase_add_loop_test(tests, it_may_fail_itself, 0, WORLDS);
     tcase_add_loop_test(tests, it_is_not_asked_under_capture, 0, WORLDS);
     tcase_add_loop_test(tests, a_graphs_request_that_is_refused_is_noted, 0, WORLDS);
