@@ -378,17 +378,20 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* Standard error as the process began, and where it leads; -1: none.  Its number is far from what programs count on,
- * below what most limits allow. */
+/* Standard error as the process began, and where it leads; -1: none.  Its number is far from what programs count on or
+ * name (200, in scripts with a lock: a shell closes on exec what it puts in the place of such a one), below what most
+ * limits allow. */
 static int kept_error = -1;
 static struct stat kept_is;
 
-/* A program that closes all descriptors may have another file there by now. */
+/* A program may have one of its own there by now: of another file, or standard error's that is not closed on exec. */
 static int has_kept_error(void) {
+    int flags = kept_error < 0 ? -1 : fcntl(kept_error, F_GETFD);
     struct stat is;
 
-    return kept_error >= 0 && fstat(kept_error, &is) == 0 && is.st_dev == kept_is.st_dev &&
-           is.st_ino == kept_is.st_ino && is.st_rdev == kept_is.st_rdev;
+    return flags >= 0 && (flags & FD_CLOEXEC) && fstat(kept_error, &is) == 0 &&
+           is.st_dev == kept_is.st_dev && is.st_ino == kept_is.st_ino &&
+           is.st_rdev == kept_is.st_rdev;
 }
 
 /* In a child of fork, which may live longer than who reads it waits. */
@@ -399,7 +402,7 @@ static void drop_error(void) {
 }
 
 static void keep_error(void) {
-    enum { FIRST_NUMBER = 200 };
+    enum { FIRST_NUMBER = 741 };
 
     if (!is_asked() || fstat(STDERR_FILENO, &kept_is) != 0 ||
         pthread_atfork(NULL, NULL, drop_error) != 0)
