@@ -13,8 +13,9 @@
  * its own, of which those here are two.
  *
  * What is said last may find standard error closed: programs of coreutils close it in a function of atexit, and the
- * destructor here runs behind all of these.  So who is to be told of a program that was served nothing has a duplicate
- * of it from the beginning, closed where the program starts another or forks, and it is put back where it is missing.
+ * destructor here runs behind all of these.  So where something was asked for, the process that `weir run' became has a
+ * duplicate of it from the beginning, closed where the program starts another or forks, and it is put back where it is
+ * missing.
  *
  * Figures come from allocators, whose locks a thread may hold that never comes back from a call of the driver's; so
  * they are read by a thread of their own, and the process, which has to end, waits for that no longer than two
@@ -521,14 +522,13 @@ static void report(void) {
     }
     is_reporting = 1;
     weir__inside++;
+    put_error_back();
     gather_in_time(path || has_text);
     weir__trace_end();
     weir__show_end();
     weir__heap_write();
-    if (has_text) {
-        put_error_back();
+    if (has_text)
         report_text();
-    }
     if (path)
         report_json(path);
     weir__inside--;
