@@ -120,7 +120,7 @@ static void read_profile(struct weir_learn *learn, int log) {
     }
     learn->is_told = weir__profile_may_replace(learn->path, &kept);
     weir__log(log, WEIR_LOG_WARNING, "profile %s: %s: it is ignored, and %s", learn->path,
-              problem.text, learn->is_told ? "replaced as this run is noted" : "left alone");
+              problem.text, learn->is_told ? "replaced as a run is noted" : "left alone");
 }
 
 struct weir_learn *weir__learn_open(const struct weir_driver *driver, CUdevice device,

@@ -653,7 +653,7 @@ START_TEST(a_damaged_file_is_ignored_and_replaced) {
     write_whole(file, text, bytes);
     EXPECT_WARNINGS(0, "", "");
     s = run(POOL, 40);
-    EXPECT_WARNINGS(1, reasons[_i], "it is ignored, and replaced as this run is noted");
+    EXPECT_WARNINGS(1, reasons[_i], "it is ignored, and replaced as a run is noted");
     MUST_EQ(s.profile_asked, 0);
     MUST_EQ(s.profile_runs, 0);
     MUST_LE(1, s.growth_allocs);
@@ -759,7 +759,7 @@ START_TEST(other_settings_are_told_apart) {
     others[_i](&options);
     ANSWERS(0, run_with(&options, 40).profile_asked);
     EXPECT_WARNINGS(1, "learned with other settings (in a folder each have their own)",
-                    ": it is ignored, and replaced as this run is noted");
+                    ": it is ignored, and replaced as a run is noted");
     MUST(run_with(&options, 40).profile_asked > 0); /* the last one's */
 }
 END_TEST
