@@ -1887,6 +1887,8 @@ weir_status weir_decay(weir_allocator *a, size_t *released) {
     wanted = atomic_load_explicit(&a->host.relief.wanted, memory_order_relaxed) != 0;
     if (a->host.decay.half_life_ns == 0 && !wanted) {
         reason = why_it_stays(&a->host);
+        if (atomic_exchange(&a->decay_told, 1)) /* programs call it all the time */
+            return weir__engine_refuse(WEIR_E_NOT_SUPPORTED);
         return weir__allocator_misuse(a, WEIR_E_NOT_SUPPORTED, "weir_decay",
                                       reason ? reason : "decay is off, and no memory is wanted");
     }

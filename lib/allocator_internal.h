@@ -48,6 +48,7 @@ struct weir_allocator {
     uint64_t low, high;      /* bytes of headroom; 0: none; likewise */
     _Atomic(CUstream) quiet; /* runs nothing; NULL until weir_alloc_any or weir_free_any */
     _Atomic unsigned verdicts, causes_told; /* looked at unasked; bits of WEIR_VERDICT_ */
+    atomic_int decay_told;                  /* that weir_decay has nothing to do here */
     pthread_mutex_t first; /* held by the request that does what PREALLOC stands for */
 };
 

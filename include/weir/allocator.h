@@ -284,7 +284,7 @@ WEIR_API weir_status weir_trim(weir_allocator *allocator, size_t keep, size_t *r
  * written to *released (may be NULL).  For programs that make no requests for long, or none that go beyond
  * the caches of their streams; call it every half-life or so, from any thread.  Does nothing until a
  * half-life is over, or memory is wanted (weir_low_memory); then as weir_trim, with what it may wait for.
- * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why: decay is off and nothing is wanted, or there is no
+ * E_INVALID: allocator NULL; E_NOT_SUPPORTED, the log says why once: decay is off and nothing is wanted, or there is no
  * reserve (platform engine; a pool of driver 11.2) or it is fixed; else as weir_trim. */
 WEIR_API WEIR_CHECK_RESULT weir_status weir_decay(weir_allocator *allocator, size_t *released);
 
