@@ -217,6 +217,19 @@ static size_t unit_of(const weir_allocator *a) {
     return a->ops->least_limit ? a->ops->least_limit : PAGE;
 }
 
+static int is_mapped(const weir_allocator *a) {
+    const weir_options *o = &a->host.options;
+
+    return o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
+}
+
+/* What the limit lets it grow by: a mapped arena has whole pages. */
+static uint64_t growth_of(const weir_allocator *a, const weir_verdict *v) {
+    uint64_t bytes = weir__size_less(v->limit, v->reserve);
+
+    return is_mapped(a) ? bytes / PAGE * PAGE : bytes;
+}
+
 /* Of what the device may have. */
 static uint64_t round_up(uint64_t bytes, size_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -256,7 +269,7 @@ static int cause_of(const weir_allocator *a, const weir_verdict *v, uint64_t at_
                     uint64_t then) {
     size_t unit = unit_of(a);
     uint64_t need = need_of(a, v), free_bytes = free_on(v) / unit * unit;
-    uint64_t growth = weir__size_less(v->limit, v->reserve);
+    uint64_t growth = growth_of(a, v);
     /* For more than the limit what is idle serves only as it lies. */
     uint64_t idle = need > v->limit && at_rest < need ? 0 : v->idle;
     uint64_t room = weir__size_smaller(free_bytes, growth), had = idle + room;
@@ -367,14 +380,14 @@ static void advise_waiting(const weir_allocator *a, weir_verdict *v) {
 /* Memory behind addresses can be put together anew. */
 static void advise_mapping(const weir_allocator *a, weir_verdict *v) {
     const weir_options *o = &a->host.options;
-    int is_mapped = o->engine == WEIR_ENGINE_ARENA && o->arena == WEIR_ARENA_MAPPED;
+    int mapped = is_mapped(a);
 
     if (!a->ops->survey && (a->host.driver->capabilities & WEIR_CAP_STREAM_ID)) {
         advise(v, WEIR_SETTING_FRONT, "on"); /* which places blocks itself, and knows who waits */
-    } else if (is_mapped ? o->packing != WEIR_PACKING_FIT
-                         : (a->host.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
+    } else if (mapped ? o->packing != WEIR_PACKING_FIT
+                      : (a->host.driver->capabilities & WEIR_CAP_VIRTUAL) != 0) {
         advise(v, WEIR_SETTING_PACKING, "fit");
-        if (!is_mapped)
+        if (!mapped)
             advise(v, WEIR_SETTING_ARENA, "mapped");
         if (o->engine != WEIR_ENGINE_ARENA)
             advise(v, WEIR_SETTING_ENGINE, "arena");

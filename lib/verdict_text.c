@@ -94,6 +94,13 @@ static void put_limit(struct out *out, const weir_verdict *v) {
     }
 }
 
+/* The limit leaves what would do, but for the steps that memory comes in. */
+static int is_short_of_a_step(const weir_verdict *v) {
+    uint64_t left = weir__size_less(v->limit, v->reserve);
+
+    return v->cause == WEIR_VERDICT_LIMIT && left > 0 && v->idle + left >= v->asked;
+}
+
 /* Most of what others have is this process's. */
 static int are_siblings(const weir_verdict *v) {
     return v->siblings > (v->others == UINT64_MAX ? 0 : v->others);
@@ -280,6 +287,8 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "  cause       %s: ", weir_verdict_cause_word(v->cause));
     put_cause(out, v);
     put(out, "\n");
+    if (is_short_of_a_step(v))
+        put(out, "              what it leaves is less than the reserve grows by\n");
     put_holder(out, v);
     put_figures(out, v);
     put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),

@@ -157,6 +157,13 @@ static void expect_setting(const weir_verdict *v, int at, const char *name, cons
         ck_assert_str_eq(v->settings[at].value, value);
 }
 
+static void expect_words(const weir_verdict *v, int format, const char *words) {
+    char text[4096];
+
+    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
+    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
+}
+
 static void expect_none(const weir_verdict *v) {
     MUST(v->settings[0].name == NULL);
 }
@@ -251,6 +258,54 @@ START_TEST(the_limit_at_once) {
     v = REFUSED(LIMIT, 300 * MIB, A);
     make_as_told(&options, &v);
     take(300 * MIB, A);
+    end();
+}
+END_TEST
+
+/* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
+START_TEST(a_limit_below_a_page) {
+    static const struct {
+        size_t limit, asked;
+    } cases[] = {{MIB, 900 * KIB}, {1900 * KIB, 900 * KIB}, {3 * MIB, 2900 * KIB}};
+
+    if (!is(_i, KIND_MAPPED))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int fit = 0; fit < 2; fit++) {
+            weir_options options = options_for(_i, cases[i].limit);
+            weir_verdict v;
+
+            options.packing = fit ? WEIR_PACKING_FIT : WEIR_PACKING_DEFAULT;
+            make(&options);
+            v = REFUSED(LIMIT, cases[i].asked, A);
+            expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                         "\n              what it leaves is less than the reserve grows by\n");
+            expect_setting(&v, 0, "limit", NULL);
+            MUST(v.settings[1].name == NULL);
+            make_as_told(&options, &v);
+            take(cases[i].asked, A);
+            end();
+        }
+}
+END_TEST
+
+/* The same of what --leave makes of it. */
+START_TEST(no_page_is_left_to_it) {
+    weir_options options = options_for(_i, 0);
+    weir_verdict v;
+
+    if (!is(_i, KIND_MAPPED))
+        return;
+    options.leave = bytes_amount(device_free() - 5 * MIB / 4);
+    make(&options);
+    v = REFUSED(LIMIT, 900 * KIB, A);
+    MUST_LE(1, v.leave);
+    expect_words(&v, WEIR_VERDICT_AS_TEXT,
+                 "\n              what it leaves is less than the reserve grows by\n");
+    expect_setting(&v, 0, "leave", NULL);
+    MUST(v.settings[1].name == NULL);
+    make_as_told(&options, &v);
+    take(900 * KIB, A);
     end();
 }
 END_TEST
@@ -355,13 +410,6 @@ START_TEST(on_the_default_stream) {
     end();
 }
 END_TEST
-
-static void expect_words(const weir_verdict *v, int format, const char *words) {
-    char text[4096];
-
-    MUST(weir_verdict_text(v, format, text, sizeof text) < sizeof text);
-    ck_assert_msg(strstr(text, words) != NULL, "not \"%s\": %s", words, text);
-}
 
 /* The limit that the program has set forbids it: no setting would do, but one that forbids it as well. */
 static weir_verdict refused_by_the_program(size_t bytes, const char *also) {
@@ -2198,6 +2246,8 @@ int main(void) {
     tcase_add_loop_test(tests, the_limit, 0, WORLDS);
     tcase_add_loop_test(tests, advice_leads_there, 0, WORLDS);
     tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
+    tcase_add_loop_test(tests, a_limit_below_a_page, 0, WORLDS);
+    tcase_add_loop_test(tests, no_page_is_left_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others_and_a_limit, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_below_what_may_be_had, 0, WORLDS);
