@@ -341,8 +341,14 @@ static uint64_t reserve_that_does(const weir_allocator *a, const weir_verdict *v
     return round_up((is_beside ? v->reserve : v->in_use) + need, unit);
 }
 
+/* In larger steps where it is large, though no more than an eighth: the next request may lack a little, too. */
 static uint64_t limit_that_does(const weir_allocator *a, const weir_verdict *v) {
-    return round_up(reserve_that_does(a, v), UNIT);
+    uint64_t bytes = reserve_that_does(a, v);
+    size_t step = UNIT;
+
+    while (step > unit_of(a) && step > bytes / 8)
+        step /= 2;
+    return round_up(bytes, step);
 }
 
 /* Who set the limit is told to set it: the program has more than the options' only beside those. */
@@ -422,7 +428,7 @@ static int would_be_given(const weir_allocator *a, const weir_verdict *v) {
 
 /* As much as is lacking, before others come; not where that has been asked for in vain, or others had come before. */
 static void advise_early(const weir_allocator *a, weir_verdict *v) {
-    uint64_t bytes = round_up(v->in_use + need_of(a, v), UNIT);
+    uint64_t bytes = round_up(v->in_use + need_of(a, v), unit_of(a));
 
     if (a->host.options.engine != WEIR_ENGINE_PLATFORM && bytes > a->prealloc &&
         bytes <= weir__size_less(a->free_at_first, a->host.leave))

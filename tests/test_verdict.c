@@ -262,6 +262,25 @@ START_TEST(the_limit_at_once) {
 }
 END_TEST
 
+/* Nor is more than a little of it told to be tried. */
+START_TEST(a_small_limit) {
+    weir_options options = options_for(_i, 4 * MIB);
+    weir_verdict v;
+
+    if (is(_i, KIND_POOL) || (is(_i, KIND_PLATFORM) && !is_bare(_i, KIND_PLATFORM)))
+        return; /* which has no such */
+    make(&options);
+    take(3 * MIB, A);
+    v = REFUSED(LIMIT, 5 * MIB / 4, A);
+    expect_setting(&v, 0, "limit", "6MiB");
+    MUST(v.settings[1].name == NULL);
+    make_as_told(&options, &v);
+    take(3 * MIB, A);
+    take(5 * MIB / 4, A);
+    end();
+}
+END_TEST
+
 /* What it leaves is no page, of which a mapped arena's memory is made: nobody else has what is lacking. */
 START_TEST(a_limit_below_a_page) {
     static const struct {
@@ -638,6 +657,28 @@ START_TEST(others_had_what_was_preallocated) {
     v = REFUSED(OTHERS, 4 * GIB, A);
     expect_setting(&v, 0, "prealloc", "4GiB"); /* all that there was */
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "  largest     at least ");
+    end();
+    CU(driver->cuMemFree(others));
+}
+END_TEST
+
+/* Which is not more than the limit allows. */
+START_TEST(others_have_what_a_limit_allows) {
+    weir_options options = options_for(_i, 72 * MIB);
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (!is(_i, KIND_REGIONS) && !is(_i, KIND_MAPPED))
+        return; /* others have all of theirs, or less, or none */
+    make(&options);
+    CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
+    v = REFUSED(OTHERS, 66 * MIB, A);
+    expect_setting(&v, 0, "prealloc", "66MiB");
+    MUST(v.settings[1].name == NULL);
+    CU(driver->cuMemFree(others));
+    make_as_told(&options, &v);
+    CU(driver->cuMemAlloc(&others, device_free() - 10 * MIB));
+    take(66 * MIB, A);
     end();
     CU(driver->cuMemFree(others));
 }
@@ -2246,6 +2287,7 @@ int main(void) {
     tcase_add_loop_test(tests, the_limit, 0, WORLDS);
     tcase_add_loop_test(tests, advice_leads_there, 0, WORLDS);
     tcase_add_loop_test(tests, the_limit_at_once, 0, WORLDS);
+    tcase_add_loop_test(tests, a_small_limit, 0, WORLDS);
     tcase_add_loop_test(tests, a_limit_below_a_page, 0, WORLDS);
     tcase_add_loop_test(tests, no_page_is_left_to_it, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_left_to_others, 0, WORLDS);
@@ -2260,6 +2302,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_limit_that_was_a_share, 0, WORLDS);
     tcase_add_loop_test(tests, on_the_default_stream, 0, WORLDS);
     tcase_add_loop_test(tests, others_have_the_device, 0, WORLDS);
+    tcase_add_loop_test(tests, others_have_what_a_limit_allows, 0, WORLDS);
     tcase_add_loop_test(tests, others_had_what_was_preallocated, 0, WORLDS);
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
