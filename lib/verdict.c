@@ -469,15 +469,24 @@ static void advise_asking(const weir_allocator *a, weir_verdict *v) {
         advise_waiting(a, v);
 }
 
+/* Where no whole page is idle there is nothing to put together, and less is sure of what lies otherwise than of a higher
+ * limit; which is no way where the device has too little, or no limit forbids it. */
+static void advise_against_pieces(const weir_allocator *a, weir_verdict *v) {
+    int is_short = need_of(a, v) <= free_on(v) && reserve_that_does(a, v) > v->limit;
+
+    if (!is_short || v->hole >= PAGE)
+        advise_mapping(a, v);
+    if (!v->settings[0].name && is_short) /* no other way */
+        advise_more(a, v);
+}
+
 static void advise_all(const weir_allocator *a, weir_verdict *v) {
     switch (v->cause) {
     case WEIR_VERDICT_PENDING:
         advise_waiting(a, v);
         return;
     case WEIR_VERDICT_FRAGMENTED:
-        advise_mapping(a, v);
-        if (!v->settings[0].name && need_of(a, v) <= free_on(v)) /* no other way */
-            advise_more(a, v);
+        advise_against_pieces(a, v);
         return;
     case WEIR_VERDICT_LIMIT:
         advise_more(a, v);

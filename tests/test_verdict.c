@@ -787,6 +787,41 @@ START_TEST(what_is_idle_lies_in_pieces) {
 }
 END_TEST
 
+static void make_small_holes(size_t limit, size_t bytes) {
+    while (stats_of(a).in_use + bytes <= limit)
+        take(bytes, A);
+    give(0, 2, A);
+    CU(driver->cuCtxSynchronize());
+}
+
+/* No page of which is idle: nothing is there to be put together, but more can be had. */
+START_TEST(what_is_idle_lies_in_small_pieces) {
+    int is_pool = is(_i, KIND_POOL) || is(_i, KIND_PLATFORM);
+    size_t bytes = is_pool ? 1100 * KIB : 400 * KIB, limit = is_pool ? 32 * MIB : 2 * MIB;
+    weir_options options = options_for(_i, limit);
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (is_bare(_i, KIND_PLATFORM) || is_bare(_i, KIND_POOL))
+        return; /* whose pieces are not known */
+    make(&options);
+    make_small_holes(limit, bytes);
+    v = REFUSED(FRAGMENTED, 2 * bytes, A);
+    MUST_LE(1, v.hole);
+    expect_setting(&v, 0, "limit", is_pool ? "64MiB" : "4MiB");
+    MUST(v.settings[1].name == NULL);
+    CU(driver->cuMemAlloc(&others, device_free())); /* or it cannot */
+    v = REFUSED(FRAGMENTED, 2 * bytes, A);
+    expect_setting(&v, 0, "packing", "fit");
+    CU(driver->cuMemFree(others));
+    v = REFUSED(FRAGMENTED, 2 * bytes, A);
+    make_as_told(&options, &v);
+    make_small_holes(limit, bytes);
+    take(2 * bytes, A);
+    end();
+}
+END_TEST
+
 /* Of what was preallocated in the driver's pool nobody knows how it lies, but it does serve. */
 START_TEST(what_is_idle_lies_in_one_piece) {
     weir_options options = options_for(_i, 512 * MIB);
@@ -866,6 +901,27 @@ START_TEST(no_limit_would_do) {
     MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
     expect_setting(&v, 0, "limit", NULL);
     MUST_LE(300 * MIB, v.set_limit);
+    end();
+}
+END_TEST
+
+/* None is set: the device has what is asked for, but not in the steps that its pools take. */
+START_TEST(no_limit_is_told_where_none_forbids_it) {
+    weir_options options = options_for(_i, 0);
+    CUdeviceptr others;
+    weir_verdict v;
+
+    if (!is(_i, KIND_POOL) || is_bare(_i, KIND_POOL))
+        return;
+    make(&options);
+    make_small_holes(32 * MIB, 1100 * KIB);
+    MUST_EQ(stats_of(a).reserve, 32 * MIB);
+    CU(driver->cuMemAlloc(&others, device_free() - 34 * MIB));
+    v = verdict_of_refusal(34 * MIB);
+    MUST_EQ(v.cause, WEIR_VERDICT_FRAGMENTED);
+    MUST_LE(34 * MIB, v.device_free);
+    expect_setting(&v, 0, "packing", "fit");
+    CU(driver->cuMemFree(others));
     end();
 }
 END_TEST
@@ -2306,6 +2362,7 @@ int main(void) {
     tcase_add_loop_test(tests, others_had_what_was_preallocated, 0, WORLDS);
     tcase_add_loop_test(tests, another_allocator_has_the_device, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_lies_in_pieces, 0, WORLDS);
+    tcase_add_loop_test(tests, what_is_idle_lies_in_small_pieces, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, more_than_a_limit_waits_for_a_stream, 0, WORLDS);
     tcase_add_loop_test(tests, what_is_idle_waits_for_several, 0, WORLDS);
@@ -2313,6 +2370,7 @@ int main(void) {
     tcase_add_loop_test(tests, what_is_idle_lies_in_one_piece, 0, WORLDS);
     tcase_add_loop_test(tests, what_older_drivers_can_try, 0, WORLDS);
     tcase_add_loop_test(tests, no_limit_would_do, 0, WORLDS);
+    tcase_add_loop_test(tests, no_limit_is_told_where_none_forbids_it, 0, WORLDS);
     tcase_add_loop_test(tests, no_limit_is_in_the_way, 0, WORLDS);
     tcase_add_loop_test(tests, what_waiting_would_do, 0, WORLDS);
     tcase_add_loop_test(tests, pending_pieces, 0, WORLDS * 2);
