@@ -243,6 +243,7 @@ static __attribute__((noinline, cold)) weir_status make(int device, weir_allocat
         goto done;
     }
     a = atomic_load_explicit(&allocators[device], memory_order_relaxed);
+    /* unreached: it is there, for which another thread must have made it meanwhile */
     if (!a) {
         weir_options its = options;
 

@@ -128,8 +128,6 @@ static void put_cause(struct out *out, const weir_verdict *v) {
             put(out, "%s is idle, but lies in what blocks are rounded up by", SHOW(v->idle));
         else
             put(out, "%s is idle, but in pieces of %s at most", SHOW(v->idle), SHOW(v->hole));
-        if (v->idle < v->asked)
-            put(out, "; with %s that may be added it would be enough in one", SHOW(room_of(v)));
         return;
     case WEIR_VERDICT_LIMIT:
         put_limit(out, v);
@@ -289,6 +287,9 @@ static void put_text(struct out *out, const weir_verdict *v) {
     put(out, "\n");
     if (is_short_of_a_step(v))
         put(out, "              what it leaves is less than the reserve grows by\n");
+    if (v->cause == WEIR_VERDICT_FRAGMENTED && v->idle < v->asked)
+        put(out, "              with %s that may be added it would be enough in one piece\n",
+            SHOW(room_of(v)));
     put_holder(out, v);
     put_figures(out, v);
     put(out, "  largest     at least %s would be served; waited %llu.%llu ms\n", SHOW(v->largest),

@@ -2138,8 +2138,8 @@ START_TEST(each_cause_has_a_sentence) {
     v.limit = v.reserve + (9 << 20);
     v.device_free = 8 << 20;
     expect_words(&v, WEIR_VERDICT_AS_TEXT,
-                 "2MiB is idle, but in pieces of 1MiB at most; with 8MiB that may be added it "
-                 "would be enough in one\n");
+                 "2MiB is idle, but in pieces of 1MiB at most\n"
+                 "              with 8MiB that may be added it would be enough in one piece\n");
     v.device_free = UINT64_MAX;
     expect_words(&v, WEIR_VERDICT_AS_TEXT, "with 9MiB that may be added it");
     v.asked = 2 << 20;
