@@ -213,6 +213,8 @@ int weir_cmd_bench(int argc, char **argv) {
         contest->device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
     }
     if (code == 0)
+        code = contest_check_outputs(contest, &command.settings);
+    if (code == 0)
         code = command.limits ? limit_sweep_run(contest, command.earlier) : contest_run(contest);
     contest_free(contest);
     return code;

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "contestant.h"
-#include "flags.h"
 #include "jsonfile.h"
 #include "merge.h"
+#include "outputs.h"
 #include "progress.h"
 #include "report.h"
 #include "runner.h"
@@ -688,6 +688,22 @@ static int write_timelines(const struct contest *contest) {
         fprintf(stderr, "weir: %s: %" PRIu64 " step%s missing\n", contest->timeline_file, missing,
                 weir__plural_are(missing));
     return 1;
+}
+
+int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings) {
+    const struct output outputs[] = {{"--json", contest->json_file},
+                                     {"--trace-events", contest->timeline_file},
+                                     {"--report", contest->report},
+                                     {weir_cli_label(settings, WEIR_SETTING_VERDICT),
+                                      weir_cli_file_of(&contest->options, WEIR_SETTING_VERDICT)},
+                                     {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+                                      weir_cli_file_of(&contest->options, WEIR_SETTING_PROFILE)}};
+    size_t count = sizeof outputs / sizeof outputs[0];
+
+    for (size_t i = 0; i < contest->trace_count; i++)
+        if (!outputs_spare(outputs, count, "trace", contest->traces[i].path))
+            return 2;
+    return outputs_differ(outputs, count) ? 0 : 2;
 }
 
 int contest_prepare(struct contest *contest) {

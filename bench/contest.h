@@ -5,7 +5,7 @@
  * Nothing is run before all traces are read and checked and the device has been looked at, and
  * nothing is written before all is over.
  *
- * Must not know: what contestants do, flags of allocators.
+ * Must not know: what contestants do, flags of allocators but of those that name files.
  */
 #ifndef WEIR_BENCH_CONTEST_H
 #define WEIR_BENCH_CONTEST_H
@@ -18,6 +18,7 @@
 
 #include <weir/options.h>
 
+#include "flags.h"
 #include "tape.h"
 
 /* One (trace, contestant, busy or not, repeat). */
@@ -89,6 +90,9 @@ void contest_init(struct contest *contest, int argc, char **argv);
 int contest_add_trace(struct contest *contest, const char *argument);
 /* All traces that are shipped; 0 with a message printed if there are none. */
 int contest_add_shipped(struct contest *contest);
+/* That no output is a trace that is read, nor another's, by the names that these settings have.  The program's exit
+ * code, with a message printed if it is not 0. */
+int contest_check_outputs(const struct contest *contest, const struct weir_cli_settings *settings);
 /* What comes before any run: the file, the traces, the device.  1, or 0 with a message printed. */
 int contest_prepare(struct contest *contest);
 /* Why requests of a trace with that live peak were refused, by a replay's result or a trial's. */

@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "commands.h"
 #include "flags.h"
+#include "outputs.h"
 #include "replace.h"
 #include "shipped.h"
 #include "tape.h"
@@ -118,13 +118,6 @@ static int convert(struct conversion *conversion, const struct format *from) {
     return good && !conversion->message[0];
 }
 
-static int is_same_file(void) {
-    struct stat from, to;
-
-    return stat(command.from, &from) == 0 && stat(command.to, &to) == 0 &&
-           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
-}
-
 /* 0, or errno.  *good: what it is converted from is. */
 static int fill(struct conversion *conversion, const struct format *from, int file, int *good) {
     if (file < 0)
@@ -155,7 +148,7 @@ static int write_file(struct conversion *conversion, const struct format *from, 
 static int write_to(struct conversion *conversion, const struct format *from) {
     int good = 0, why;
 
-    if (is_same_file())
+    if (outputs_are_one(command.from, command.to))
         return fail(command.to, "is where it comes from");
     why = !sink_can(command.to) ? ENOTSUP
           : strcmp(command.to, "-") == 0

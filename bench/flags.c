@@ -284,11 +284,18 @@ const char *weir_cli_label(const struct weir_cli_settings *settings, enum weir_s
                    : source + (strncmp(source, "flag ", 5) == 0 ? 5 : 0);
 }
 
-int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
-    const char *path = settings->options.verdict;
+const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting) {
+    int is_verdict = setting == WEIR_SETTING_VERDICT;
+    const char *path = is_verdict ? options->verdict : options->profile;
 
-    return path && strcmp(path, "stderr") != 0 && strcmp(path, "off") != 0 &&
-           !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
+    return !path || strcmp(path, "off") == 0 || (is_verdict && strcmp(path, "stderr") == 0) ? NULL
+                                                                                            : path;
+}
+
+int weir_cli_verdict_check(const struct weir_cli_settings *settings) {
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT);
+
+    return path && !jsonfile_check_to_add(weir_cli_label(settings, WEIR_SETTING_VERDICT), path);
 }
 
 /* There is none yet.  That an engine learns nothing, so that none is made, the library says. */
@@ -313,11 +320,11 @@ static void tell_first_profile(const struct weir_cli_settings *settings) {
 }
 
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes) {
-    const char *path = settings->options.profile, *why;
+    const char *path = weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE), *why;
     const char *label = weir_cli_label(settings, WEIR_SETTING_PROFILE);
     struct stat is;
 
-    if (!path || strcmp(path, "off") == 0)
+    if (!path)
         return 0;
     if (stat(path, &is) == 0) {
         why = profile_problem(path, &is);

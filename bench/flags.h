@@ -87,6 +87,8 @@ struct weir_cli_device {
 /* Whether the profile that --profile or WEIR_PROFILE names can be used: 0, or 1 with a message.  That a file is not
  * there yet is told, if its folder is, by who `makes` it. */
 int weir_cli_profile_check(const struct weir_cli_settings *settings, int makes);
+/* The file that --profile or --verdict writes, or their variables; NULL: none. */
+const char *weir_cli_file_of(const weir_options *options, enum weir_setting setting);
 /* Likewise the file of --verdict or WEIR_VERDICT. */
 int weir_cli_verdict_check(const struct weir_cli_settings *settings);
 

@@ -56,6 +56,8 @@ weir_SOURCES = \
 	bench/micro_table.c \
 	bench/modules.c \
 	bench/modules.h \
+	bench/outputs.c \
+	bench/outputs.h \
 	bench/preloading.c \
 	bench/preloading.h \
 	bench/progress.c \

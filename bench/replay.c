@@ -72,6 +72,8 @@ static void tell_profile(const char *path) {
 static int explain(struct command *command) {
     int code = command->failed ? 1 : weir_cli_settings_finish(&command->settings);
 
+    if (code == 0)
+        code = contest_check_outputs(&command->contest, &command->settings);
     for (int i = 0; code == 0 && i < WEIR_SETTING_COUNT; i++) {
         const char *source = command->settings.sources.of[i];
 
@@ -117,6 +119,9 @@ int weir_cmd_replay(int argc, char **argv) {
         return code;
     }
     code = command.failed ? 1 : weir_cli_settings_finish(&command.settings);
+    command.contest.options = command.settings.options;
+    if (code == 0)
+        code = contest_check_outputs(&command.contest, &command.settings);
     if (code == 0)
         code = weir_cli_profile_check(&command.settings, 1) ||
                weir_cli_verdict_check(&command.settings);
@@ -124,7 +129,6 @@ int weir_cmd_replay(int argc, char **argv) {
     if (code == 0 && command.contest.contestants) {
         command.contest.contestants[0] = "replay";
         command.contest.contestant_count = 1;
-        command.contest.options = command.settings.options;
         command.contest.device_source = command.settings.sources.of[WEIR_SETTING_DEVICE];
         code = contest_run(&command.contest);
         tell_profile(command.settings.options.profile);

@@ -26,6 +26,7 @@
 #include "flags.h"
 #include "frameworks.h"
 #include "jsonfile.h"
+#include "outputs.h"
 #include "preloading.h"
 #include "report.h"
 #include "text.h"
@@ -410,6 +411,21 @@ static void tell_ignored(const struct run *run) {
                 weir_cli_label(&run->settings, WEIR_SETTING_PREALLOC_AT));
 }
 
+/* Each adds to a file, or replaces it. */
+static int has_outputs_of_their_own(const struct run *run) {
+    const struct weir_cli_settings *settings = &run->settings;
+    const struct output outputs[] = {{"--json", run->json},
+                                     {"--trace-events", run->trace},
+                                     {"--heap-profile", run->heap_profile},
+                                     {"--report", run->report},
+                                     {weir_cli_label(settings, WEIR_SETTING_VERDICT),
+                                      weir_cli_file_of(&settings->options, WEIR_SETTING_VERDICT)},
+                                     {weir_cli_label(settings, WEIR_SETTING_PROFILE),
+                                      weir_cli_file_of(&settings->options, WEIR_SETTING_PROFILE)}};
+
+    return outputs_differ(outputs, sizeof outputs / sizeof outputs[0]);
+}
+
 static int find_and_set(struct run *run) {
     const char *source, *why;
     char library[4200];
@@ -418,7 +434,7 @@ static int find_and_set(struct run *run) {
     run->settings.place = run->no_env ? WEIR_PLACE_USER : WEIR_PLACE_TELLS;
     if (weir_cli_settings_finish(&run->settings) != 0)
         return EXIT_USAGE;
-    if (weir_cli_profile_check(&run->settings, 1) != 0 ||
+    if (!has_outputs_of_their_own(run) || weir_cli_profile_check(&run->settings, 1) != 0 ||
         weir_cli_verdict_check(&run->settings) != 0)
         return EXIT_USAGE;
     source = run->settings.sources.of[WEIR_SETTING_DEVICE];
