@@ -97,6 +97,18 @@ static __attribute__((format(printf, 2, 3))) int refuse(weir_trace_reader *reade
     return 0;
 }
 
+/* Likewise where the source fails: in which line nobody knows, but that it is behind those that were good. */
+static int refuse_source(weir_trace_reader *reader, const char *why) {
+    char behind[40] = "";
+
+    if (reader->line > 0)
+        snprintf(behind, sizeof behind, "behind line %" PRIu64 ": ", reader->line);
+    snprintf(reader->message, sizeof reader->message, "%s%s", behind,
+             why[0] ? why : "the source of the trace failed");
+    reader->status = WEIR_E_PARSE;
+    return 0;
+}
+
 /* Text from the file as it may be shown: cut, and what is not printable ASCII as '?'. */
 static const char *shown(char text[SHOWN_BYTES + 4], const char *from, size_t bytes) {
     size_t i;
@@ -120,9 +132,8 @@ static int fill(weir_trace_reader *reader) {
     reader->filled = reader->buffer + kept;
     got = reader->source(reader->context, reader->filled, BUFFER_BYTES - kept, text, sizeof text);
     if (got < 0) {
-        reader->line++;
         text[sizeof text - 1] = '\0';
-        return refuse(reader, "%s", text[0] ? text : "the source of the trace failed");
+        return refuse_source(reader, text);
     }
     reader->at_end = got == 0;
     reader->filled += got;

@@ -380,7 +380,7 @@ START_TEST(test_source_that_does_not_say_why) {
 
     ck_assert_int_eq(weir_trace_reader_create(break_silently, NULL, &reader), WEIR_OK);
     ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
-    ck_assert_str_eq(weir_trace_message(reader), "line 1: the source of the trace failed");
+    ck_assert_str_eq(weir_trace_message(reader), "the source of the trace failed");
     weir_trace_reader_destroy(reader);
 }
 END_TEST
@@ -427,7 +427,7 @@ START_TEST(test_source_that_fails) {
     ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_OK);
     ck_assert_int_eq(event.operation, 'm');
     ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
-    ck_assert_str_eq(weir_trace_message(reader), "line 2: the archive is damaged");
+    ck_assert_str_eq(weir_trace_message(reader), "behind line 1: the archive is damaged");
     ck_assert_int_eq(weir_trace_next(reader, &event), WEIR_E_PARSE);
     ck_assert_int_eq(calls, 2);
     weir_trace_reader_destroy(reader);

@@ -82,8 +82,8 @@ typedef void (*weir_trace_comment)(void *context, const char *text);
 WEIR_API void weir_trace_comments(weir_trace_reader *reader, weir_trace_comment comment,
                                   void *context);
 
-/* "line 17: free of id 5, which is not live": the reason of the last E_PARSE, else "".  Owned by the
- * reader, until its next call. */
+/* "line 17: free of id 5, which is not live", "behind line 16: " and what the source said: the reason of the last
+ * E_PARSE, else "".  Owned by the reader, until its next call. */
 WEIR_API const char *weir_trace_message(const weir_trace_reader *reader);
 
 #ifdef __cplusplus
