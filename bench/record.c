@@ -316,6 +316,17 @@ static void take_file_back(void) {
         unlink(record.path);
 }
 
+/* What became of it. */
+static void tell_process(const struct process *process) {
+    const struct tracing *tracing = &process->tracing;
+
+    fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d", process->path,
+            tracing->events, weir__plural(tracing->events), process->id);
+    if (tracing->left_out)
+        fprintf(stderr, ", and %" PRIu64 " more left out: --limit", tracing->left_out);
+    fputc('\n', stderr);
+}
+
 static void end_process(struct process *process) {
     int error;
 
@@ -326,8 +337,7 @@ static void end_process(struct process *process) {
     if (error)
         record.failed = fail(EXIT_OWN, process->path, strerror(error));
     else
-        fprintf(stderr, "weir record: %s: %" PRIu64 " event%s of process %d\n", process->path,
-                process->tracing.events, weir__plural(process->tracing.events), process->id);
+        tell_process(process);
     modules_end(&process->modules);
     free(process->waiting);
     free(process->path);

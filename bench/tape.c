@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +218,17 @@ void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t e
             : "");
 }
 
+/* As tracing_end writes it. */
+static void take_comment(void *context, const char *text) {
+    struct tape_header *header = context;
+    int end = 0;
+    uint64_t count;
+
+    if (sscanf(text, "%" SCNu64 " events left out: --limit%n", &count, &end) == 1 && end &&
+        !text[end])
+        header->left_out = count;
+}
+
 static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {
     weir_trace_event event;
 
@@ -280,6 +292,7 @@ static int read_and_write(struct maker *maker, struct source *source, uint64_t m
 
     if (weir_trace_reader_create(source_read, source, &reader) != WEIR_OK)
         return fail(maker, "out of memory");
+    weir_trace_comments(reader, take_comment, maker->header);
     good = write_tape(maker, reader, most_marks);
     weir_trace_reader_destroy(reader);
     weir__map_clear(&maker->blocks);
