@@ -80,6 +80,53 @@ static int refuse_others(int argc, char **argv) {
     return 0;
 }
 
+static const struct argp_option options[] = {
+    {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
+    {"device", 'd', "DEVICE", 0,
+     "Which device: if none is named the GPU if there is one, else the device model.  Takes "
+     "cuda, cuda:N, model or model:N.",
+     0},
+    {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
+     "Look for the smallest limit at which each contestant serves each trace, in steps of 32 "
+     "MiB. "
+     " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
+     "more.",
+     0},
+    {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
+     "Replay with release thresholds of 0, 25, 50 and 75% of the trace's live peak, and max; "
+     "contestants driver and pool, or those named.",
+     0},
+    {"micro", MICRO_KEY, NULL, 0,
+     "Measure single calls instead of traces; see weir bench --micro --help.", 0},
+    {0}};
+
+static int is_one_of(const struct argp_option *list, const char *option, size_t length) {
+    for (const struct argp_option *o = list; o->name; o++)
+        if (o->key != 'd' && strlen(o->name) == length && strncmp(o->name, option, length) == 0)
+            return 1;
+    return 0;
+}
+
+int bench_alone_has(const char *option, size_t length) {
+    return is_one_of(options, option, length) || micro_alone_has(option, length);
+}
+
+/* With --micro, flags of what replays traces.  1: told. */
+static int refuse_replaying(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *option = argv[i] + 2;
+        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
+
+        if (length && !micro_has(option, length) &&
+            (is_one_of(options, option, length) || is_one_of(contest_argp.options, option, length)))
+            return fprintf(stderr,
+                           "weir bench: --%.*s replays traces, which --micro does not: see weir "
+                           "bench --micro --help\n",
+                           (int)length, option);
+    }
+    return 0;
+}
+
 static error_t parse_argument(int key, char *argument, struct argp_state *state) {
     struct command *command = state->input;
 
@@ -169,25 +216,6 @@ int weir_cmd_bench(int argc, char **argv) {
                               "comes with weir; without any, all of those.\n\n"
                               "Exit code: 0 all went well, 1 something failed, 2 usage, 3 all but "
                               "the pictures of the report.";
-    static const struct argp_option options[] = {
-        {"contestant", 'c', "NAME", 0, "Only this one; may be given several times.", 0},
-        {"device", 'd', "DEVICE", 0,
-         "Which device: if none is named the GPU if there is one, else the device model.  Takes "
-         "cuda, cuda:N, model or model:N.",
-         0},
-        {"limit-sweep", LIMIT_KEY, "FILE", OPTION_ARG_OPTIONAL,
-         "Look for the smallest limit at which each contestant serves each trace, in steps of 32 "
-         "MiB. "
-         " With FILE, the JSON of an earlier such run: try its limits, one step less and one step "
-         "more.",
-         0},
-        {"threshold-sweep", THRESHOLD_KEY, NULL, 0,
-         "Replay with release thresholds of 0, 25, 50 and 75% of the trace's live peak, and max; "
-         "contestants driver and pool, or those named.",
-         0},
-        {"micro", MICRO_KEY, NULL, 0,
-         "Measure single calls instead of traces; see weir bench --micro --help.", 0},
-        {0}};
     struct argp_child children[] = {{&contest_argp, 0, NULL, 0}, {0}};
     struct argp argp = {options, parse_argument, "[TRACE...]", doc, children, help_filter, NULL};
     static struct command command;
@@ -195,7 +223,7 @@ int weir_cmd_bench(int argc, char **argv) {
     int code;
 
     if (micro_is_asked(argc, argv))
-        return weir_cmd_micro(argc, argv);
+        return refuse_replaying(argc, argv) ? 2 : weir_cmd_micro(argc, argv);
     if (refuse_others(argc, argv))
         return 2;
     contest_init(contest, argc, argv);

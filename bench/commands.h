@@ -9,6 +9,8 @@
 #ifndef WEIR_BENCH_COMMANDS_H
 #define WEIR_BENCH_COMMANDS_H
 
+#include <stddef.h>
+
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_convert(int argc, char **argv);
 int weir_cmd_info(int argc, char **argv);
@@ -18,5 +20,8 @@ int weir_cmd_report(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
 int weir_cmd_top(int argc, char **argv);
 int weir_cmd_replay_child(int argc, char **argv); /* internal: runner.h */
+
+/* 1: the option of that name and length is one of `weir bench', and of no other command. */
+int bench_alone_has(const char *option, size_t length);
 
 #endif

@@ -52,6 +52,13 @@ int micro_alone_has(const char *option, size_t length) {
     return 0;
 }
 
+int micro_has(const char *option, size_t length) {
+    for (const struct argp_option *o = options; o->name || o->key; o++)
+        if (o->name && strlen(o->name) == length && strncmp(o->name, option, length) == 0)
+            return 1;
+    return 0;
+}
+
 /* ------------------------------------------------------------------- command ---- */
 
 static void pick_subject(struct micro *micro, struct argp_state *state, const char *name) {
@@ -334,12 +341,16 @@ int weir_cmd_micro(int argc, char **argv) {
     struct argp_child children[] = {{weir_settings_argp(), 0, "Settings of weir's subjects:", 1},
                                     {0}};
     struct argp argp = {options, parse_argument, NULL, doc, children, help_filter, NULL};
+    static char called[] = "weir bench --micro"; /* whose --help is to be asked */
     static struct micro micro;
+    char *bench = argv[0];
     int code;
 
     weir_cli_settings_init(&micro.settings);
+    argv[0] = called;
     if (weir_cli_parse(&argp, argc, argv, 0, &micro) != 0)
         return 2;
+    argv[0] = bench;
     code = weir_cli_settings_finish(&micro.settings);
     if (code == 0 && micro.settings.sources.of[WEIR_SETTING_ENGINE])
         fprintf(stderr, "weir: %s is not used: subjects have engines of their own\n",

@@ -279,7 +279,8 @@ void micro_ring_close(struct micro_worker *worker);
 void micro_table_print(FILE *file, const struct micro *micro);
 
 int micro_is_asked(int argc, char **argv);
-/* 1: the option of that name and length is one of --micro, and of nothing else in `weir bench'. */
+/* 1: the option of that name and length is one of --micro, settings aside; and of nothing else in `weir bench'. */
+int micro_has(const char *option, size_t length);
 int micro_alone_has(const char *option, size_t length);
 int weir_cmd_micro(int argc, char **argv);
 

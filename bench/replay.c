@@ -84,6 +84,19 @@ static int explain(struct command *command) {
     return code ? code : explain_run(&command->contest, command->explained);
 }
 
+/* Flags of `weir bench', before argp takes them for misspelt ones.  1: told. */
+static int refuse_others(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *option = argv[i] + 2;
+        size_t length = strncmp(argv[i], "--", 2) == 0 ? strcspn(option, "=") : 0;
+
+        if (length && bench_alone_has(option, length))
+            return fprintf(stderr, "weir replay: --%.*s goes with weir bench\n", (int)length,
+                           option);
+    }
+    return 0;
+}
+
 int weir_cmd_replay(int argc, char **argv) {
     static const struct argp_option options[] = {
         {"explain", EXPLAIN_KEY, "N", OPTION_ARG_OPTIONAL,
@@ -109,6 +122,8 @@ int weir_cmd_replay(int argc, char **argv) {
     static struct command command;
     int code;
 
+    if (refuse_others(argc, argv))
+        return 2;
     contest_init(&command.contest, argc, argv);
     weir_cli_settings_init(&command.settings);
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
