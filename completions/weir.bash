@@ -1,9 +1,12 @@
 # bash completion for weir; made by man/update.
 
-_weir_flags() { # COMMAND
+_weir_flags() { # COMMAND, or COMMAND--FLAG where that takes others
     case $1 in
     bench)
-        echo '--arena= --busy= --contestant= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --iterations= --json= --latency= --leave= --ledger= --limit-sweep --limit= --log= --micro --pace= --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --report= --samples --scenario= --stream-checks= --subject= --threads= --threshold-sweep --trace-events= --verdict= --help'
+        echo '--busy= --contestant= --device= --iterations= --json= --limit-sweep --micro --pace= --repeat= --report= --samples --threshold-sweep --trace-events= --help'
+        ;;
+    bench--micro)
+        echo '--arena= --decay= --device= --engine= --event-ring= --export= --front-cache= --front-idle= --front= --growth= --harden= --headroom= --internal-dependencies= --json= --latency= --leave= --ledger= --limit= --log= --micro --packing= --peers= --prealloc-at= --prealloc-deadline= --prealloc-min= --prealloc-mode= --prealloc= --priority= --profile= --quick --recovery-timeout= --release-threshold= --repeat= --scenario= --stream-checks= --subject= --threads= --verdict= --help'
         ;;
     convert)
         echo '--to= --help'
@@ -54,12 +57,15 @@ _weir_values() { # COMMAND FLAG
 
 _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
-    local command=${COMP_WORDS[1]} flag='' values i
+    local command=${COMP_WORDS[1]} mode='' flag='' values i
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W 'bench convert info record replay report run top help --help --version' -- "$word")
         return
     fi
+    case "$command  ${COMP_WORDS[*]:2} " in
+    'bench '*' --micro '*) mode=--micro ;;
+    esac
     # `=' and `:' are words of their own where COMP_WORDBREAKS has them
     if [ "$word" = : ] || [ "$before" = : ]; then
         flag=:
@@ -109,7 +115,7 @@ _weir() {
             mapfile -t COMPREPLY < <(compgen -W "$values" -- "$word")
         fi
     elif [[ $word == -* || $command == @(info|top) ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_weir_flags "$command")" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$(_weir_flags "$command$mode")" -- "$word")
         [[ ${COMPREPLY[0]-} != *= ]] || compopt -o nospace
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
