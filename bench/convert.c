@@ -174,9 +174,9 @@ static int misuse(const char *why) {
 }
 
 /* What is of no other format: a trace of weir's, which can become others, or nothing that is known. */
-static int refuse_without_to(struct conversion *conversion) {
-    static const char to_is_missing[] =
-        "this is a trace of weir's; --to says what it is to become, rmm or minimalloc";
+static int refuse_own(struct conversion *conversion) {
+    static const char is_one[] =
+        "this is a trace of weir's already; --to rmm or --to minimalloc converts it";
     weir_trace_event event;
     weir_status status;
 
@@ -186,7 +186,7 @@ static int refuse_without_to(struct conversion *conversion) {
     if (status != WEIR_OK)
         tape_refuse(conversion->reader, status, 0, conversion->message, sizeof conversion->message);
     weir_trace_reader_destroy(conversion->reader);
-    return status == WEIR_OK ? misuse(to_is_missing) : fail(command.from, conversion->message);
+    return status == WEIR_OK ? misuse(is_one) : fail(command.from, conversion->message);
 }
 
 static int run(void) {
@@ -203,7 +203,7 @@ static int run(void) {
     if (!from)
         code = fail(command.from, conversion.lines.message);
     else if (from == weirs_own && command.format == weirs_own)
-        code = refuse_without_to(&conversion);
+        code = refuse_own(&conversion);
     else if (from != weirs_own && command.format != weirs_own)
         code = misuse("this is no trace of weir's, which --to needs");
     else
