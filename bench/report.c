@@ -16,6 +16,7 @@
 #include "commands.h"
 #include "flags.h"
 #include "jsonfile.h"
+#include "outputs.h"
 #include "replace.h"
 #include "summary.h"
 
@@ -666,6 +667,15 @@ static error_t parse_argument(int key, char *argument, struct argp_state *state)
     }
 }
 
+static int spares_files(const struct command *command) {
+    const struct output page = {"--output", command->out};
+
+    for (size_t i = 0; i < command->count; i++)
+        if (!outputs_spare(&page, 1, "file of results", command->files[i]))
+            return 0;
+    return 1;
+}
+
 /* All of them, so that each bad one is told. */
 static json_t *read_all(const struct command *command, size_t ends[]) {
     json_t *objects = json_array();
@@ -707,7 +717,9 @@ int weir_cmd_report(int argc, char **argv) {
     if (weir_cli_parse(&argp, argc, argv, 0, &command) != 0)
         return 2;
     ends = calloc(command.count, sizeof *ends);
-    if (!ends)
+    if (!spares_files(&command))
+        code = 2;
+    else if (!ends)
         out_of_memory();
     else if ((objects = read_all(&command, ends)) && report_check("--output", command.out))
         code = report_objects(json_incref(objects), command.files, ends, command.out);
