@@ -192,14 +192,10 @@ static int make_tapes(struct contest *contest) {
                     "weir: %s: it has no marks, so there are no iterations to tell: `weir record "
                     "--mark-at-sync' sets some, see weir-record(1)\n",
                     trace->header.name);
-        if (trace->tape_fd >= 0 && trace->header.left_out)
-            fprintf(stderr,
-                    "weir: %s: it was cut as it was recorded: %" PRIu64
-                    " more event%s left out by `weir record --limit'\n",
-                    trace->header.name, trace->header.left_out,
-                    weir__plural_were(trace->header.left_out));
-        if (trace->tape_fd >= 0)
+        if (trace->tape_fd >= 0) {
+            tape_tell_left_out(trace->header.name, trace->header.left_out);
             continue;
+        }
         fprintf(stderr, "weir: %s: %s\n", strcmp(trace->path, "-") == 0 ? "stdin" : trace->path,
                 message);
         shipped_advise(trace->path);

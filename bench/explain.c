@@ -73,6 +73,7 @@ static void take_comment(void *context, const char *text) {
         snprintf(explain->recorded, sizeof explain->recorded, "%s", text);
     take_device(explain, text);
     take_call(explain, text);
+    (void)tape_read_left_out(text, &explain->left_out);
 }
 
 /* --------------------------------------------------------------------- groups ---- */
@@ -342,6 +343,7 @@ static int read_all(struct explain *explain, weir_trace_reader *reader, uint64_t
             return 0;
         }
     } while (event.operation && (most_marks == 0 || explain->mark_count < most_marks));
+    tape_tell_left_out(explain->name, explain->left_out);
     finish(explain);
     return 1;
 }

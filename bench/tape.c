@@ -14,6 +14,7 @@
 
 #include "map.h"
 #include "source.h"
+#include "text.h"
 
 static const char magic[8] = "weirtap1";
 
@@ -218,15 +219,29 @@ void tape_refuse(const weir_trace_reader *reader, weir_status status, uint64_t e
             : "");
 }
 
-/* As tracing_end writes it. */
+int tape_read_left_out(const char *comment, uint64_t *count) {
+    uint64_t found;
+    int end = 0;
+
+    if (sscanf(comment, "%" SCNu64 " events left out: --limit%n", &found, &end) != 1 || !end ||
+        comment[end])
+        return 0;
+    *count = found;
+    return 1;
+}
+
+void tape_tell_left_out(const char *name, uint64_t count) {
+    if (count)
+        fprintf(stderr,
+                "weir: %s: it was cut as it was recorded: %" PRIu64
+                " more event%s left out by `weir record --limit'\n",
+                name, count, weir__plural_were(count));
+}
+
 static void take_comment(void *context, const char *text) {
     struct tape_header *header = context;
-    int end = 0;
-    uint64_t count;
 
-    if (sscanf(text, "%" SCNu64 " events left out: --limit%n", &count, &end) == 1 && end &&
-        !text[end])
-        header->left_out = count;
+    (void)tape_read_left_out(text, &header->left_out);
 }
 
 static int take_all(struct maker *maker, weir_trace_reader *reader, uint64_t most_marks) {

@@ -64,6 +64,11 @@ struct tape {
     size_t mapped;
 };
 
+/* Whether a comment of a trace says how many events `weir record --limit' left out. */
+int tape_read_left_out(const char *comment, uint64_t *count);
+/* Tells it, if there are any, of the trace of that name. */
+void tape_tell_left_out(const char *name, uint64_t count);
+
 /* Reads the trace at `path` ("-": standard input) up to its end, or to mark `most_marks` (0: all).
  * A file descriptor to be mapped by tape_map, at its own leisure closed by the caller; -1 with the
  * reason in `message`. */
