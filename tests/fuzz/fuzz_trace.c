@@ -102,6 +102,13 @@ static void see_comment(void *context, const char *comment) {
     *(size_t *)context += strlen(comment);
 }
 
+/* Where the source failed: behind a line, if any was good, and what it said. */
+static int is_of_source(const char *message) {
+    if (strncmp(message, "behind line ", 12) == 0)
+        message += 12 + strspn(message + 12, "0123456789") + 2;
+    return strncmp(message, "broken ", 7) == 0;
+}
+
 /* Reads all; how many events; the status and the message at the end. */
 static size_t read_all(struct source source, weir_trace_event *out, weir_status *status,
                        char message[512]) {
@@ -125,7 +132,9 @@ static size_t read_all(struct source source, weir_trace_event *out, weir_status 
     HOLDS(comments <= most);
     snprintf(message, 512, "%s", weir_trace_message(reader));
     HOLDS(*status == WEIR_OK || *status == WEIR_E_PARSE);
-    HOLDS((*status == WEIR_E_PARSE) == (strncmp(message, "line ", 5) == 0));
+    HOLDS((*status == WEIR_E_PARSE) == (message[0] != '\0'));
+    HOLDS(message[0] == '\0' || strncmp(message, "line ", 5) == 0 ||
+          (source.fails && source.left == 0 && is_of_source(message)));
     if (*status == WEIR_E_PARSE) {
         e.operation = '?';
         HOLDS(weir_trace_next(reader, &e) == WEIR_E_PARSE && e.operation == '?');
