@@ -1161,7 +1161,7 @@ static void one_refusal(weir_allocator *a, uint64_t met, int refused) {
                                   memory_order_relaxed);
 }
 
-static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+static weir_status request_here(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
     CUdeviceptr address = 0;
     uint64_t met = a->harden ? weir__refusals_met() : 0;
     weir_status status = WEIR_OK;
@@ -1182,6 +1182,19 @@ static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, 
         weir__refusal_asked(bytes);
     if (status == WEIR_OK && weir__uses_any(&a->uses))
         weir__uses_forget(&a->uses, (uintptr_t)*block);
+    return status;
+}
+
+/* On a thread without a context a default stream needs one: see engine.h. */
+static int lend_context(const weir_allocator *a) {
+    return weir__engine_lacks_context && weir__engine_lend_context(&a->host);
+}
+
+static weir_status request(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
+    int lent = lend_context(a);
+    weir_status status = request_here(a, bytes, stream, block);
+
+    weir__engine_end_context(&a->host, lent);
     return status;
 }
 
@@ -1295,13 +1308,14 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
 
 /* 1 if there is nothing to do about a call but to hand it to the front: no detour but those that are no
  * concern of the call, which is more than `gate` asks. */
-static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
+static inline int is_plain(const weir_allocator *a, weir_stream stream, unsigned no_concern) {
     return a && (atomic_load_explicit(&a->host.detours, memory_order_acquire) & ~no_concern) == 0 &&
-           !weir__driver_forked();
+           !weir__driver_forked() &&
+           ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE || !weir__engine_lacks_context);
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    if (is_plain(a, 0) && block && bytes - 1 < a->host.device_total)
+    if (is_plain(a, stream, 0) && block && bytes - 1 < a->host.device_total)
         return weir__front_alloc(a->front, bytes, stream, block);
     return alloc_fully(a, bytes, stream, block);
 }
@@ -1323,11 +1337,13 @@ static weir_status take_back(void *allocator, CUdeviceptr block, weir_stream str
 
 static weir_status release(weir_allocator *a, CUdeviceptr block, weir_stream stream) {
     struct weir_use_list *uses = weir__uses_any(&a->uses) ? weir__uses_take(&a->uses, block) : NULL;
+    int lent = lend_context(a);
     weir_status status = a->harden ? weir__harden_free(a->harden, block, stream, uses)
                                    : take_back(a, block, stream, uses);
 
     if (uses)
         weir__uses_settle(&a->uses, block, uses, status == WEIR_OK);
+    weir__engine_end_context(&a->host, lent);
     return status;
 }
 
@@ -1351,7 +1367,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (is_plain(a, WEIR_DETOUR_OOM) && block)
+    if (is_plain(a, stream, WEIR_DETOUR_OOM) && block)
         return weir__front_free(a->front, (uintptr_t)block, stream);
     return free_fully(a, block, stream);
 }
@@ -1375,8 +1391,10 @@ weir_status weir_use(weir_allocator *a, void *block, weir_stream stream) {
     if (!weir__allocator_is_live(a, (uintptr_t)block))
         return misuse(a, WEIR_E_NOT_OWNED, "weir_use");
     if ((uintptr_t)stream <= WEIR_STREAM_PER_THREAD_VALUE) { /* means another one elsewhere */
+        int lent = lend_context(a);
         CUresult result = weir__engine_stream_id(&a->host, stream, &id);
 
+        weir__engine_end_context(&a->host, lent);
         if (result != CUDA_SUCCESS)
             return weir__engine_status(&a->host, result);
     }

@@ -26,10 +26,7 @@ CUresult weir__async_take(struct weir_host *host, CUmemoryPool pool, size_t byte
     CUresult result = host->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
     struct weir_driver_scope scope;
 
-    if (result != CUDA_ERROR_INVALID_CONTEXT)
-        return result;
-    result = weir__driver_enter(host->driver, host->context, &scope);
-    if (result == CUDA_SUCCESS) {
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
         result = host->driver->cuMemAllocFromPoolAsync(block, bytes, pool, stream);
         weir__driver_leave(host->driver, &scope);
     }
@@ -40,10 +37,7 @@ CUresult weir__async_give(struct weir_host *host, CUdeviceptr block, weir_stream
     CUresult result = host->driver->cuMemFreeAsync(block, stream);
     struct weir_driver_scope scope;
 
-    if (result != CUDA_ERROR_INVALID_CONTEXT)
-        return result;
-    result = weir__driver_enter(host->driver, host->context, &scope);
-    if (result == CUDA_SUCCESS) {
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
         result = host->driver->cuMemFreeAsync(block, stream);
         weir__driver_leave(host->driver, &scope);
     }

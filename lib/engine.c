@@ -18,6 +18,31 @@
 /* What large blocks of cuMemAlloc are made of. */
 #define DRIVER_PAGE ((size_t)2 << 20)
 
+_Thread_local int weir__engine_lacks_context WEIR_FAST_TLS;
+
+int weir__engine_lend_context(const struct weir_host *host) {
+    CUcontext current = NULL;
+
+    return host->driver->cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current &&
+           host->driver->cuCtxPushCurrent(host->context) == CUDA_SUCCESS;
+}
+
+void weir__engine_end_context(const struct weir_host *host, int lent) {
+    CUcontext popped;
+
+    if (lent)
+        host->driver->cuCtxPopCurrent(&popped);
+}
+
+int weir__engine_retry_in_context(const struct weir_host *host, CUresult *result,
+                                  struct weir_driver_scope *scope) {
+    if (*result != CUDA_ERROR_INVALID_CONTEXT || host->drop_in)
+        return 0;
+    weir__engine_lacks_context = 1;
+    *result = weir__driver_enter(host->driver, host->context, scope);
+    return *result == CUDA_SUCCESS;
+}
+
 int weir__engine_is_idle(struct weir_host *host, weir_stream stream) {
     struct weir_driver_scope scope;
     CUresult result;
@@ -73,6 +98,8 @@ weir_status weir__engine_status(struct weir_host *host, CUresult result) {
             log_answer(host, "the device is lost: ", result);
         return WEIR_E_DEVICE_LOST;
     }
+    if (result == CUDA_ERROR_INVALID_CONTEXT && host->drop_in)
+        return WEIR_E_STREAM;
     switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
         return WEIR_E_NO_MEMORY;
@@ -217,12 +244,9 @@ weir_status weir__engine_capture(struct weir_host *host, weir_stream stream) {
     CUresult result = host->driver->cuStreamIsCapturing(stream, &status);
     struct weir_driver_scope scope;
 
-    if (result == CUDA_ERROR_INVALID_CONTEXT) {
-        result = weir__driver_enter(host->driver, host->context, &scope);
-        if (result == CUDA_SUCCESS) {
-            result = host->driver->cuStreamIsCapturing(stream, &status);
-            weir__driver_leave(host->driver, &scope);
-        }
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
+        result = host->driver->cuStreamIsCapturing(stream, &status);
+        weir__driver_leave(host->driver, &scope);
     }
     if (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
         return weir__engine_refuse(WEIR_E_CAPTURE);
@@ -251,12 +275,9 @@ CUresult weir__engine_stream_id(struct weir_host *host, weir_stream stream, uint
     if (!(driver->capabilities & WEIR_CAP_STREAM_ID))
         return CUDA_SUCCESS;
     result = ask_id(driver, stream, &value);
-    if (result == CUDA_ERROR_INVALID_CONTEXT) {
-        result = weir__driver_enter(driver, host->context, &scope);
-        if (result == CUDA_SUCCESS) {
-            result = ask_id(driver, stream, &value);
-            weir__driver_leave(driver, &scope);
-        }
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
+        result = ask_id(driver, stream, &value);
+        weir__driver_leave(driver, &scope);
     }
     if (result == CUDA_SUCCESS)
         *id = value;
@@ -274,10 +295,7 @@ CUresult weir__engine_record(struct weir_host *host, CUevent event, weir_stream 
     if (now != id)
         return CUDA_ERROR_INVALID_HANDLE;
     result = host->driver->cuEventRecord(event, stream);
-    if (result != CUDA_ERROR_INVALID_CONTEXT)
-        return result;
-    result = weir__driver_enter(host->driver, host->context, &scope);
-    if (result == CUDA_SUCCESS) {
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
         result = host->driver->cuEventRecord(event, stream);
         weir__driver_leave(host->driver, &scope);
     }
@@ -288,10 +306,7 @@ CUresult weir__engine_follow(struct weir_host *host, weir_stream stream, CUevent
     struct weir_driver_scope scope;
     CUresult result = host->driver->cuStreamWaitEvent(stream, event, 0);
 
-    if (result != CUDA_ERROR_INVALID_CONTEXT)
-        return result;
-    result = weir__driver_enter(host->driver, host->context, &scope);
-    if (result == CUDA_SUCCESS) {
+    if (weir__engine_retry_in_context(host, &result, &scope)) {
         result = host->driver->cuStreamWaitEvent(stream, event, 0);
         weir__driver_leave(host->driver, &scope);
     }

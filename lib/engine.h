@@ -24,6 +24,7 @@
 #include "neighbours.h"
 #include "peers.h"
 #include "relief.h"
+#include "tls.h"
 #include "uses.h"
 
 /* What `alloc` answers, and only with may_grow 0: served it would have to grow.  No public status. */
@@ -270,6 +271,20 @@ int weir__engine_insist(int on);
 /* Bytes that cuMemAlloc would surely give in one piece now, if the device had `back` bytes more: whole pages
  * of 2 MiB, or `most` where that is less. */
 size_t weir__engine_room(struct weir_host *host, uint64_t most, uint64_t back);
+/* A default stream (0, 1, 2) belongs to the context that is current on the calling thread; on a thread that has none it
+ * means that of the device's own context.  A driver call on it fails there, and a failing call costs a microsecond, as
+ * the driver logs it.  So the first such failure on a thread raises this flag, and from then on each request, free and
+ * use asks first whether a context is current, and lends the device's own where none is. */
+extern _Thread_local int weir__engine_lacks_context WEIR_FAST_TLS;
+/* Makes the device's context current if the thread has none: 1, or 0 and nothing was done.  The end takes what the former
+ * returned. */
+int weir__engine_lend_context(const struct weir_host *host);
+void weir__engine_end_context(const struct weir_host *host, int lent);
+/* After a driver call on the caller's stream: 1 if it failed because the thread has no context.  Then the flag is up and
+ * the device's context entered: the caller makes the call again and leaves it.  *result: why it could not be entered.
+ * In the driver's place (drop_in) always 0: there the program is answered what the driver answers. */
+int weir__engine_retry_in_context(const struct weir_host *host, CUresult *result,
+                                  struct weir_driver_scope *scope);
 /* E_CAPTURE while `stream` is being captured (or its state makes questions illegal), OK if it is not;
  * else what the driver has against the stream. */
 weir_status weir__engine_capture(struct weir_host *host, weir_stream stream);

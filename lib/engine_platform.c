@@ -117,8 +117,9 @@ static weir_status platform_free(void *engine, CUdeviceptr block, weir_stream st
     CUresult result;
     int known;
 
-    (void)stream; /* cuMemFree waits for every stream, */
-    (void)uses;   /* those of the uses too */
+    (void)uses; /* cuMemFree waits for every stream */
+    if (p->host->drop_in && weir__engine_capture(p->host, stream) == WEIR_E_STREAM)
+        return WEIR_E_STREAM; /* as the driver, which asks for the stream, answers */
     pthread_mutex_lock(&p->lock);
     known = weir__map_take(&p->live, block, &bytes);
     pthread_mutex_unlock(&p->lock);

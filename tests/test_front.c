@@ -1728,6 +1728,73 @@ START_TEST(an_end_leaves_the_context_as_it_was) {
 }
 END_TEST
 
+/* A table that passes everything on and counts what fails.  What is not ready yet has not failed. */
+static const struct weir_driver *passed_on_to;
+static unsigned failed_calls;
+
+static CUresult note_failure(CUresult result) {
+    failed_calls += result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+    return result;
+}
+
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    static CUresult noted_##name params {                                                          \
+        return note_failure(passed_on_to->name args);                                              \
+    }
+WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+
+static struct weir_driver noting_failures(void) {
+    struct weir_driver table = *driver;
+
+    passed_on_to = driver;
+#define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
+    if (table.name)                                                                                \
+        table.name = noted_##name;
+    WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
+#undef WEIR_ENTRY
+    return table;
+}
+
+/* Requests that hit, that miss, that grow the reserve, and blocks that another stream used. */
+static void use_default_stream(weir_allocator *a, CUstream stream, int round) {
+    void *block[SIZES], *large;
+
+    for (int i = 0; i < SIZES; i++)
+        block[i] = take(a, sizes[i], stream);
+    OK(weir_use(a, block[0], A));
+    OK(weir_use(a, block[1], stream));
+    for (int i = 0; i < SIZES; i++)
+        give(a, block[i], i == 1 ? A : stream);
+    large = take(a, (size_t)(round + 1) * 8 * MIB, stream);
+    give(a, large, stream);
+}
+
+/* The first call on a default stream tells that the thread has no context.  From then on no call of the driver fails,
+ * and the thread still has none. */
+START_TEST(a_thread_without_a_context_makes_no_failing_calls) {
+    static const CUstream of[] = {NULL, LEGACY, PER_THREAD};
+    weir_options options = plain(_i);
+    struct weir_driver table = noting_failures();
+    CUcontext own, current;
+    weir_allocator *a;
+
+    OK(weir__allocator_create_on(&table, &options, &a, NULL, 0));
+    CU(driver->cuCtxPopCurrent(&own));
+    for (int s = 0; s < 3; s++) {
+        give(a, take(a, KIB, of[s]), of[s]);
+        failed_calls = 0;
+        for (int round = 0; round < 4; round++)
+            use_default_stream(a, of[s], round);
+        MUST_EQ(failed_calls, 0);
+        CU(driver->cuCtxGetCurrent(&current));
+        MUST(current == NULL);
+    }
+    CU(driver->cuCtxPushCurrent(own));
+    end(a);
+}
+END_TEST
+
 /* A slab of four pages does not fit into the two that there are: it has as few as it needs. */
 START_TEST(a_small_request_needs_no_whole_slab) {
     weir_options options = options_of(KIND_FIXED, "model", 32 * KIB);
@@ -2959,6 +3026,7 @@ static void add_amounts(TCase *tests) {
     LOOP(tests, own_cache_before_others, ENGINES);
     LOOP(tests, a_refusal_is_asked_for_once, ENGINES);
     LOOP(tests, an_end_leaves_the_context_as_it_was, ENGINES);
+    LOOP(tests, a_thread_without_a_context_makes_no_failing_calls, KIND_PLATFORM + 1);
     tcase_add_test(tests, the_last_half_mebibyte_is_told);
     tcase_add_test(tests, tables_are_made_as_far_as_they_are_wanted);
     LOOP(tests, at_the_limit_other_caches_give, ENGINES);

@@ -106,6 +106,14 @@ static int is_any_captured(void) {
     return atomic_load_explicit(&captures, memory_order_acquire) > 0;
 }
 
+/* A default stream on a thread without a context names nothing.  The driver answers an invalid context, after which the
+ * CUDA runtime makes one current and calls again: to serve such a call would keep that from coming. */
+static __attribute__((noinline, cold)) int lacks_context(CUstream stream) {
+    CUcontext context = NULL;
+
+    return is_default(stream) && REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS && !context;
+}
+
 /* 1 if the stream is being captured, or may not be asked about. */
 static int is_captured(CUstream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -226,7 +234,7 @@ static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t 
         return 0;
     done = request_of_pool(handle, block, bytes, stream, result);
     leave();
-    if (__builtin_expect(!done, 0))
+    if (__builtin_expect(!done, 0) && !lacks_context(stream))
         weir__count_unserved(WEIR_UNSERVED_POOL);
     return done;
 }
@@ -376,6 +384,8 @@ static inline int serve_free(CUdeviceptr block, CUstream stream, CUresult *resul
     if (what == FREE_IT) /* under capture nothing but a graph's block is freed */
         *result =
             is_captured(stream) ? CUDA_ERROR_INVALID_VALUE : result_of(free_block(&found, stream));
+    if (what == FREE_IT && __builtin_expect(*result != CUDA_SUCCESS, 0) && lacks_context(stream))
+        *result = CUDA_ERROR_INVALID_CONTEXT;
     leave();
     return what != FREE_PASSES;
 }
