@@ -197,6 +197,7 @@ victims = \
 	tests/victims/fails \
 	tests/victims/fills \
 	tests/victims/forks \
+	tests/victims/gone \
 	tests/victims/hangs \
 	tests/victims/lacks \
 	tests/victims/linked \
@@ -230,6 +231,8 @@ tests_victims_fills_SOURCES = tests/victims/fills.c $(victim_work)
 tests_victims_fills_LDADD =
 tests_victims_forks_SOURCES = tests/victims/forks.c $(victim_work)
 tests_victims_forks_LDADD =
+tests_victims_gone_SOURCES = tests/victims/gone.c $(victim_work)
+tests_victims_gone_LDADD =
 tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
 tests_victims_hangs_LDADD =
 tests_victims_lacks_SOURCES = tests/victims/lacks.c $(victim_work)

@@ -210,13 +210,32 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
     }
 }
 
+/* A driver (580) answers an invalid value for a pool that was destroyed until something else is in its place in memory,
+ * and crashes then; what weir makes may be there. */
+static int is_ended(CUmemoryPool pool) {
+    return !weir__drop_in_forked() && weir__pool_has_ended(pool);
+}
+
+/* The same, from outside. */
+static int has_ended(CUmemoryPool pool) {
+    return !weir__inside && is_ended(pool);
+}
+
+/* 1 and the answer to any request of such a pool. */
+static int answer_ended(CUmemoryPool pool, CUresult *result) {
+    *result = CUDA_ERROR_INVALID_VALUE;
+    return is_ended(pool);
+}
+
 /* The pool, or NULL: what is current for the stream's device. */
 static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes, CUstream stream,
                            CUresult *result) {
     struct weir_pool *p = handle ? weir__pool_of(handle) : weir__pool_current(device_of(stream));
     struct weir_served *s;
 
-    if (!p || is_captured(stream))
+    if (!p)
+        return answer_ended(handle, result);
+    if (is_captured(stream))
         return 0;
     s = weir__served_of(p);
     if (s)
@@ -228,13 +247,14 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
 /* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
 static inline int serve_request(CUmemoryPool handle, CUdeviceptr *block, size_t bytes,
                                 CUstream stream, CUresult *result) {
-    int done;
+    int is_request = block && bytes > 0, done;
 
-    if (!block || bytes == 0 || !enter())
+    if (!enter())
         return 0;
-    done = request_of_pool(handle, block, bytes, stream, result);
+    done = is_request ? request_of_pool(handle, block, bytes, stream, result)
+                      : answer_ended(handle, result);
     leave();
-    if (__builtin_expect(!done, 0) && !lacks_context(stream))
+    if (__builtin_expect(!done && is_request, 0) && !lacks_context(stream))
         weir__count_unserved(WEIR_UNSERVED_POOL);
     return done;
 }
@@ -633,21 +653,38 @@ static int may_serve(const CUmemPoolProps *properties) {
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties->usage == 0;
 }
 
+/* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
+static void add_made(CUmemoryPool pool, int device, size_t most, int state) {
+    struct weir_pool *p = weir__pool_of(pool);
+
+    if (p)
+        weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
+    (void)weir__pool_add(pool, device, most, state);
+    if (state == WEIR_POOL_LEFT)
+        weir__run_tell("a memory pool is left to the driver: it is no plain memory of a device for "
+                       "this process alone");
+}
+
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
-    struct weir_pool *p;
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
-    p = weir__pool_of(*pool);
-    if (p) /* that one has gone, though it was not seen yet */
-        weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
-    p = weir__pool_add(*pool, properties->location.id, properties->maxSize);
-    if (p && !may_serve(properties)) {
-        atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
-        weir__run_tell("a memory pool is left to the driver: it is no plain memory of a device for "
-                       "this process alone");
-    }
+    add_made(*pool, properties->location.id, properties->maxSize,
+             may_serve(properties) ? WEIR_POOL_OPEN : WEIR_POOL_LEFT);
+    leave();
+    return result;
+}
+
+/* Another process's, and on a device that it knows. */
+CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shared,
+                                                        CUmemAllocationHandleType type,
+                                                        unsigned long long flags) {
+    CUresult result = REAL(cuMemPoolImportFromShareableHandle)(pool, shared, type, flags);
+
+    if (result != CUDA_SUCCESS || !enter())
+        return result;
+    add_made(*pool, -1, 0, WEIR_POOL_LEFT);
     leave();
     return result;
 }
@@ -656,7 +693,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
 CUresult weir__serve_cuMemPoolDestroy(CUmemoryPool pool) {
     struct weir_pool *p = weir__inside ? NULL : weir__pool_of(pool);
     unsigned life = p ? atomic_load_explicit(&p->life, memory_order_relaxed) : 0;
-    CUresult result = REAL(cuMemPoolDestroy)(pool);
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolDestroy)(pool);
 
     if (result != CUDA_SUCCESS || !p || !enter())
         return result;
@@ -673,7 +710,8 @@ static struct weir_served *serving(CUmemoryPool pool) {
 }
 
 CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-    CUresult result = REAL(cuMemPoolTrimTo)(pool, keep);
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolTrimTo)(pool, keep);
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || !enter())
@@ -689,7 +727,8 @@ CUresult weir__serve_cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
  * the environment says. */
 CUresult weir__serve_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
-    CUresult result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuMemPoolSetAttribute)(pool, attribute, value);
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || !enter())
@@ -723,7 +762,8 @@ static uint64_t figure(struct weir_served *s, CUmemPool_attribute attribute) {
 
 CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
                                            void *value) {
-    CUresult result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+    CUresult result = has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                                      : REAL(cuMemPoolGetAttribute)(pool, attribute, value);
     struct weir_served *s;
 
     if (result != CUDA_SUCCESS || attribute < CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
@@ -738,7 +778,8 @@ CUresult weir__serve_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribut
 
 CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access,
                                         size_t count) {
-    CUresult result = REAL(cuMemPoolSetAccess)(pool, access, count);
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemPoolSetAccess)(pool, access, count);
     struct weir_pool *p;
 
     if (result != CUDA_SUCCESS || !enter())
@@ -750,6 +791,25 @@ CUresult weir__serve_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc
     return result;
 }
 
+CUresult weir__serve_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool,
+                                        CUmemLocation *location) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolGetAccess)(flags, pool, location);
+}
+
+CUresult weir__serve_cuMemPoolExportToShareableHandle(void *shared, CUmemoryPool pool,
+                                                      CUmemAllocationHandleType type,
+                                                      unsigned long long flags) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolExportToShareableHandle)(shared, pool, type, flags);
+}
+
+CUresult weir__serve_cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
+                                            CUmemPoolPtrExportData *data) {
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : REAL(cuMemPoolImportPointer)(address, pool, data);
+}
+
 /* ---- which pool is current ----------------------------------------------------------------------- */
 
 /* The program has set or was told a pool of a device: one that it did not make is the device's own. */
@@ -758,7 +818,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    p = weir__pool_add(*pool, device, 0);
+    p = weir__pool_add(*pool, device, 0, WEIR_POOL_OPEN);
     if (is_current)
         weir__pool_set_current(device, p);
     leave();
@@ -766,13 +826,22 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 }
 
 /* Other memory has pools of its own, which are not served. */
+static CUresult note_other_pool(CUresult result, const CUmemoryPool *pool) {
+    if (result != CUDA_SUCCESS || !*pool || !enter())
+        return result;
+    (void)weir__pool_add(*pool, -1, 0, WEIR_POOL_LEFT);
+    leave();
+    return result;
+}
+
 static int is_of_device(const CUmemLocation *location, CUmemAllocationType type) {
     return location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
            type == CU_MEM_ALLOCATION_TYPE_PINNED;
 }
 
 CUresult weir__serve_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    return note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1);
+    return has_ended(pool) ? CUDA_ERROR_INVALID_VALUE
+                           : note_pool(REAL(cuDeviceSetMemPool)(device, pool), &pool, device, 1);
 }
 
 CUresult weir__serve_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device) {
@@ -785,23 +854,27 @@ CUresult weir__serve_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice devi
 
 CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type,
                                      CUmemoryPool pool) {
-    CUresult result = REAL(cuMemSetMemPool)(location, type, pool);
+    CUresult result =
+        has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetMemPool)(location, type, pool);
 
-    return is_of_device(location, type) ? note_pool(result, &pool, location->id, 1) : result;
+    return is_of_device(location, type) ? note_pool(result, &pool, location->id, 1)
+                                        : note_other_pool(result, &pool);
 }
 
 CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                      CUmemAllocationType type) {
     CUresult result = REAL(cuMemGetMemPool)(pool, location, type);
 
-    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0) : result;
+    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
+                                        : note_other_pool(result, pool);
 }
 
 CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
                                             CUmemAllocationType type) {
     CUresult result = REAL(cuMemGetDefaultMemPool)(pool, location, type);
 
-    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0) : result;
+    return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
+                                        : note_other_pool(result, pool);
 }
 
 /* ---- streams ------------------------------------------------------------------------------------- */

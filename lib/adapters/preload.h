@@ -82,11 +82,13 @@ struct weir_pool {
 
 /* The record of a pool; NULL: it is none of the program's, as far as was seen. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* The same, made if there is none.  NULL: no host memory. */
-struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most);
+/* The same, made in that state if there is none.  NULL: no host memory. */
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most, int state);
 /* The pool that had the record in that life has gone.  Its allocator stays for the blocks that live.  Nothing if it
  * is known to have gone: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
+/* 1 if a pool with that handle ended, as far as that is remembered, and no other has it since.  Outside too. */
+int weir__pool_has_ended(CUmemoryPool handle);
 /* Other devices' access is as `access` says from now on, as far as that is weir's to keep. */
 CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *access, size_t count);
 

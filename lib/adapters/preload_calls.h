@@ -36,6 +36,19 @@
       (CUmemoryPool pool, CUmemPool_attribute attribute, void *value), (pool, attribute, value))   \
     X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020,                                               \
       (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count), (pool, access, count))     \
+    X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020,                                               \
+      (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location),                      \
+      (flags, pool, location))                                                                     \
+    X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020,                   \
+      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags), \
+      (shared, pool, type, flags))                                                                 \
+    X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020,               \
+      (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
+       unsigned long long flags),                                                                  \
+      (pool, shared, type, flags))                                                                 \
+    X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020,                                       \
+      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data),                     \
+      (address, pool, data))                                                                       \
     X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, (void *data, CUdeviceptr address),    \
       (data, address))                                                                             \
     X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (CUdevice device, CUmemoryPool pool),         \

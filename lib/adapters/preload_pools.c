@@ -50,6 +50,48 @@ struct weir_pool *weir__pool_of(CUmemoryPool handle) {
     return handle ? p : NULL;
 }
 
+/* ---- pools that ended ---------------------------------------------------------------------------- */
+
+enum { MOST_ENDED = 256 };
+
+/* Their handles; NULL: the place is free.  A pool that is alive is never among them. */
+static _Atomic(CUmemoryPool) ended[MOST_ENDED];
+static atomic_uint ended_count; /* places that were ever taken */
+
+int weir__pool_has_ended(CUmemoryPool handle) {
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_acquire);
+
+    for (unsigned i = 0; handle && i < count; i++)
+        if (atomic_load_explicit(&ended[i], memory_order_relaxed) == handle)
+            return 1;
+    return 0;
+}
+
+/* Where all places are taken, one of the others is forgotten.  The caller holds `lock`. */
+static void note_end(CUmemoryPool handle) {
+    static unsigned next;
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed), at = 0;
+
+    while (at < count && atomic_load_explicit(&ended[at], memory_order_relaxed))
+        at++;
+    if (at == MOST_ENDED)
+        at = next++ % MOST_ENDED;
+    atomic_store_explicit(&ended[at], handle, memory_order_relaxed);
+    if (at == count)
+        atomic_store_explicit(&ended_count, count + 1, memory_order_release);
+}
+
+/* The driver has given the handle to another pool.  The caller holds `lock`. */
+static void forget_end(CUmemoryPool handle) {
+    unsigned count = atomic_load_explicit(&ended_count, memory_order_relaxed);
+
+    for (unsigned i = 0; i < count; i++)
+        if (atomic_load_explicit(&ended[i], memory_order_relaxed) == handle)
+            atomic_store_explicit(&ended[i], NULL, memory_order_relaxed);
+}
+
+/* ---- pools that are made ------------------------------------------------------------------------- */
+
 /* A record without a pool in that bucket; the caller holds `lock`. */
 static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     struct weir_pool *first = atomic_load_explicit(bucket, memory_order_relaxed), *p = first;
@@ -66,18 +108,19 @@ static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     return p;
 }
 
-struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most) {
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most, int state) {
     struct weir_pool *p = weir__pool_of(handle);
 
     if (p)
         return p;
     pthread_mutex_lock(&lock);
+    forget_end(handle);
     p = weir__pool_of(handle);
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
         p->most = most;
         atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
-        atomic_store_explicit(&p->state, WEIR_POOL_OPEN, memory_order_relaxed);
+        atomic_store_explicit(&p->state, state, memory_order_relaxed);
         atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
         for (int i = 0; i < WEIR_MOST_DEVICES; i++)
             atomic_store_explicit(&p->access[i], 0, memory_order_relaxed);
@@ -99,7 +142,7 @@ static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
 
     if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
         return NULL;
-    p = weir__pool_add(handle, device, 0);
+    p = weir__pool_add(handle, device, 0, WEIR_POOL_OPEN);
     weir__pool_set_current(device, p);
     return p;
 }
@@ -680,6 +723,7 @@ void weir__pool_end(struct weir_pool *p, unsigned life) {
 
             atomic_compare_exchange_strong(&current[i], &expected, NULL);
         }
+        note_end(atomic_load_explicit(&p->handle, memory_order_relaxed));
         atomic_store_explicit(&p->handle, NULL, memory_order_release);
     }
     pthread_mutex_unlock(&lock);

@@ -36,6 +36,7 @@
 #include "model/model_ipc.h"
 #include "model/model_span.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -58,6 +59,7 @@ struct model_pool {
     uint64_t unused;                /* of them, in blocks that cuMemFree took */
     uint64_t reserved_high;         /* bytes */
     struct model_pool *prev, *next; /* of weir__model.live_pools */
+    uint64_t gone_after; /* handles of memory that were made before it went, and 1; 0: it lives */
 };
 
 _Static_assert(sizeof(struct model_pool) <= 1024, "a pool fits its slot");
@@ -131,6 +133,7 @@ static void drop_pool(struct model_pool *pool) {
         weir__model.live_pools = pool->next;
     if (pool->next)
         pool->next->prev = pool->prev;
+    pool->gone_after = weir__model.handles_made + 1;
     weir__model_slab_give(&weir__model.pools, pool);
 }
 
@@ -157,6 +160,23 @@ CUresult weir__model_cuMemPoolCreate(CUmemoryPool *handle, const CUmemPoolProps 
     return pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Measured: a pool that was destroyed is an invalid value until something is in its place in the driver's memory; with
+ * what is there then the driver crashes.  Here that is a handle of memory that was made since, or another pool, which is
+ * found.  The caller holds the lock. */
+static void crash_if_gone(CUmemoryPool handle) {
+    const struct model_slab *slab = &weir__model.pools;
+    uintptr_t offset = (uintptr_t)handle - (uintptr_t)slab->base;
+    const struct model_pool *pool = (const void *)handle;
+
+    if (offset >= slab->stride * slab->used || offset % slab->stride != 0 ||
+        atomic_load_explicit(&pool->slot.id, memory_order_relaxed) != 0 || pool->gone_after == 0 ||
+        weir__model.handles_made < pool->gone_after)
+        return;
+    fputs("the device model: a call names a memory pool that is gone, where a driver crashes\n",
+          stderr);
+    abort();
+}
+
 /* The pool behind a handle, with the lock held; else NULL, without. */
 static struct model_pool *find_pool(CUmemoryPool handle) {
     struct model_pool *pool;
@@ -165,6 +185,7 @@ static struct model_pool *find_pool(CUmemoryPool handle) {
     pool = weir__model_slab_find(&weir__model.pools, handle);
     if (pool && !pool->destroyed)
         return pool;
+    crash_if_gone(handle);
     weir__model_unlock();
     return NULL;
 }

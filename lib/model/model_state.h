@@ -185,7 +185,7 @@ struct model {
     pthread_mutex_t lock;
     struct model_slab streams, events, pools, graphs, execs, memories;
     int pools_grew;                /* some pool has grown since the reset */
-    int handles_made;              /* some handle was made since the reset */
+    uint64_t handles_made;         /* since the reset */
     struct model_pool *live_pools; /* in order of creation, destroyed ones with live blocks too */
     struct model_node *blocks;     /* live blocks, by address */
     struct model_capture *captures;

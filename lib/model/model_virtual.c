@@ -206,7 +206,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes,
     memory->place = space.file_bytes - bytes;
     weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns) +
                        (weir__model.handles_made ? 0 : weir__model.profile.virtual_first_ns));
-    weir__model.handles_made = 1;
+    weir__model.handles_made++;
     *handle = (uintptr_t)memory;
     return CUDA_SUCCESS;
 }

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* gone.c: a program that names memory pools which it has destroyed, in each call that takes a pool, and makes others,
+ * to which the driver may give the same handles. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { HANDLE_FD = 1 }; /* of a pool that another process may open */
+
+/* clang-format off */
+#define ENTRIES(X)                                                                                 \
+    X(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))                                    \
+    X(cuMemSetMemPool, (CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool))     \
+    X(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))        \
+    X(cuMemPoolGetAccess, (CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location))  \
+    X(cuMemPoolExportToShareableHandle,                                                            \
+      (void *shared, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags)) \
+    X(cuMemPoolImportFromShareableHandle,                                                          \
+      (CUmemoryPool *pool, void *shared, CUmemAllocationHandleType type,                           \
+       unsigned long long flags))                                                                  \
+    X(cuMemPoolImportPointer,                                                                      \
+      (CUdeviceptr *address, CUmemoryPool pool, CUmemPoolPtrExportData *data))                     \
+    X(cuMemAllocFromPoolAsync_ptsz,                                                                \
+      (CUdeviceptr *block, size_t bytes, CUmemoryPool pool, CUstream stream))
+/* clang-format on */
+
+static struct {
+#define POINTER(name, params) CUresult(*name) params;
+    ENTRIES(POINTER)
+#undef POINTER
+} more;
+
+static void *library;
+static struct cuda cuda;
+static CUstream stream;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static void load(void) {
+    void *address;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+#define LOAD(name, params)                                                                         \
+    address = dlsym(library, #name);                                                               \
+    HOLDS(address);                                                                                \
+    memcpy(&more.name, &address, sizeof address);
+    ENTRIES(LOAD)
+#undef LOAD
+}
+
+static CUmemoryPool make_pool(unsigned handle_types) {
+    CUmemPoolProps properties;
+    CUmemoryPool pool;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.handleTypes = handle_types;
+    CU(cuda.cuMemPoolCreate(&pool, &properties));
+    return pool;
+}
+
+static CUdeviceptr take(CUmemoryPool pool, size_t bytes) {
+    CUdeviceptr block = 0;
+
+    CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    CU(cuda.cuMemsetD8Async(block, 3, bytes, stream));
+    return block;
+}
+
+/* The pool is none. */
+static void name(const char *what, CUmemoryPool pool) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemPoolPtrExportData data = {{0}};
+    CUmemAccess_flags flags;
+    CUdeviceptr block = 0;
+    uint64_t value = 0;
+    int file;
+
+    printf("%s: requests %u %u %u %u", what,
+           cuda.cuMemAllocFromPoolAsync(&block, 1000, pool, stream),
+           more.cuMemAllocFromPoolAsync_ptsz(&block, 50 * MIB, pool, stream),
+           cuda.cuMemAllocFromPoolAsync(&block, 0, pool, stream),
+           cuda.cuMemAllocFromPoolAsync(NULL, 1000, pool, stream));
+    printf(", trim %u, attribute %u %u %u", cuda.cuMemPoolTrimTo(pool, 0),
+           cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value),
+           cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value),
+           cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
+    printf(", access %u %u", more.cuMemPoolSetAccess(pool, &access, 1),
+           more.cuMemPoolGetAccess(&flags, pool, &access.location));
+    printf(", current %u %u", more.cuDeviceSetMemPool(0, pool),
+           more.cuMemSetMemPool(&access.location, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    printf(", shared %u %u", more.cuMemPoolExportToShareableHandle(&file, pool, HANDLE_FD, 0),
+           more.cuMemPoolImportPointer(&block, pool, &data));
+    printf(", destroyed %u\n", cuda.cuMemPoolDestroy(pool));
+}
+
+/* One that was made where another went. */
+static void use(const char *what, CUmemoryPool pool) {
+    uint64_t value = 5;
+
+    CU(cuda.cuMemFreeAsync(take(pool, 1000), stream));
+    CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    value = 0;
+    CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    printf("%s: threshold %llu, trim %u, ", what, (unsigned long long)value,
+           cuda.cuMemPoolTrimTo(pool, 0));
+    CU(cuda.cuStreamSynchronize(stream));
+    printf("destroyed %u\n", cuda.cuMemPoolDestroy(pool));
+}
+
+int main(int argc, char **argv) {
+    CUmemoryPool unused, used, busy, other, shared, standard, imported;
+    CUdeviceptr block, large;
+    uint64_t value;
+    int file;
+
+    load();
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+
+    /* The device's own may be made as late as it is asked for, and a pool is imported where others were. */
+    unused = make_pool(0);
+    shared = make_pool(HANDLE_FD);
+    CU(cuda.cuMemPoolDestroy(unused));
+    CU(cuda.cuDeviceGetDefaultMemPool(&standard, 0));
+    CU(cuda.cuMemFreeAsync(take(standard, 1000), stream));
+    CU(more.cuMemPoolExportToShareableHandle(&file, shared, HANDLE_FD, 0));
+    unused = make_pool(0);
+    CU(cuda.cuMemPoolDestroy(unused));
+    CU(more.cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)file, HANDLE_FD, 0));
+    printf("imported: attribute %u\n",
+           cuda.cuMemPoolGetAttribute(imported, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    CU(cuda.cuMemPoolDestroy(imported));
+    name("imported", imported);
+
+    unused = make_pool(0);
+    used = make_pool(0);
+    busy = make_pool(0);
+    other = make_pool(0);
+    CU(cuda.cuMemFreeAsync(take(used, 1000), stream));
+    block = take(busy, 3 * MIB);
+    CU(cuda.cuStreamSynchronize(stream));
+    CU(cuda.cuMemPoolDestroy(unused));
+    CU(cuda.cuMemPoolDestroy(used));
+    CU(cuda.cuMemPoolDestroy(busy));
+    CU(cuda.cuMemPoolDestroy(shared));
+    /* Whoever serves takes memory of its own for it. */
+    large = take(other, 700 * MIB);
+    name("never used", unused);
+    name("used", used);
+    name("with a live block", busy);
+    name("shared", shared);
+    CU(cuda.cuMemsetD8Async(block, 4, 3 * MIB, stream));
+    CU(cuda.cuMemFreeAsync(block, stream));
+    CU(cuda.cuMemFreeAsync(large, stream));
+    CU(cuda.cuStreamSynchronize(stream));
+    name("without it", busy);
+    use("the other", other);
+    for (int i = 0; i < 3; i++)
+        use("again", make_pool(0));
+    return victim_status(argc, argv);
+}
