@@ -16,6 +16,7 @@
 #include "jsonfile.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
 
 /* Who has not answered after that is stopped, or does other work. */
 #define SILENCE_NS UINT64_C(300000000)

@@ -15,6 +15,7 @@
 #include "jsonfile.h"
 #include "micro.h"
 #include "settings.h"
+#include "text.h"
 
 uint32_t micro_sizes[MICRO_SIZES];
 

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "settings.h"
+#include "text.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)

@@ -28,6 +28,7 @@
 #include "result.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
 
 #define PAUSE_NS UINT64_C(1000000)
 #define LOCK_PAUSE_NS UINT64_C(10000000)

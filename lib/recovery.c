@@ -32,6 +32,7 @@
 #include "result.h"
 #include "settings.h"
 #include "size.h"
+#include "text.h"
 
 #define FIRST_PAUSE_NS UINT64_C(20000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000)

@@ -147,7 +147,4 @@ weir_status weir__device_parse(const char *text, const char **driver, int *ordin
 weir_status weir__peers_parse(const char *text, uint64_t *devices, char *message,
                               size_t message_bytes);
 
-/* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
-void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
-
 #endif

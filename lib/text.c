@@ -21,8 +21,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "settings.h"
-
 static const struct {
     const char *text;
     uint64_t factor;

@@ -50,6 +50,8 @@ int weir__count_read(const char *text, uint64_t most, uint64_t *count,
 
 /* Exact, and as weir__size_read takes it: "8GiB", "1536MiB", "1000B", "0". */
 void weir__bytes_spell(uint64_t bytes, char *text, size_t text_bytes);
+/* Bytes as a person reads them: "8GiB" where exact, else "1.53GiB"; for tables and messages. */
+void weir__bytes_show(uint64_t bytes, char *text, size_t text_bytes);
 /* Of every kind but DEFAULT, which gives "default". */
 void weir__amount_spell(const weir_amount *amount, char *text, size_t text_bytes);
 void weir__factor_spell(double factor, char *text, size_t text_bytes);

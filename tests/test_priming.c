@@ -22,6 +22,7 @@
 #include "logged.h"
 #include "process_lock.h"
 #include "settings.h"
+#include "text.h"
 
 enum way { POOL, POOL_ALONE, REGIONS, MAPPED, WAYS };
 
