@@ -8,7 +8,6 @@
  */
 #include "arena.h"
 #include "nvtx.h"
-#include "pagemap.h"
 #include "size.h"
 
 #define GRANULARITY ((size_t)256)

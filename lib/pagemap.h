@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEIR_PAGE ((size_t)16 << 10)
+#include "size.h"
 
 /* A leaf covers 4 GiB of the device. */
 enum {

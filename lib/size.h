@@ -7,6 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Caches take whole pages from engines, and each block for them begins at one: so do regions of memory. */
+#define WEIR_PAGE ((size_t)16 << 10)
+
 /* 1 and the sum, product or rounded value in *out; 0 and nothing written if it would overflow. */
 static inline int weir__size_add(size_t a, size_t b, size_t *out) {
     size_t result;
