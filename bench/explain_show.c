@@ -14,7 +14,7 @@
 #include "jsonfile.h"
 #include "settings.h"
 #include "shipped.h"
-#include "table.h"
+#include "spell.h"
 #include "text.h"
 
 /* Who preallocates, and what turns it off. */

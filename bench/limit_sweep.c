@@ -19,6 +19,7 @@
 #include "jsonfile.h"
 #include "progress.h"
 #include "runner.h"
+#include "spell.h"
 #include "table.h"
 #include "text.h"
 

@@ -82,6 +82,8 @@ weir_SOURCES = \
 	bench/source.h \
 	bench/span.c \
 	bench/span.h \
+	bench/spell.c \
+	bench/spell.h \
 	bench/stopwatch.c \
 	bench/stopwatch.h \
 	bench/summary.c \

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "report.h"
-#include "table.h"
 #include "settings.h"
+#include "spell.h"
 #include "text.h"
 #include <weir/weir.h>
 

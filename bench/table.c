@@ -13,6 +13,7 @@
 
 #include "flags.h"
 #include "settings.h"
+#include "spell.h"
 #include "summary.h"
 #include "text.h"
 #include <weir/weir.h>
@@ -51,19 +52,6 @@ static int median_integer(const struct group *group, const char *key, const char
     *out = median(values, count);
     free(values);
     return count > 0;
-}
-
-void table_spell(uint64_t value, char *text, size_t bytes) {
-    char digits[24];
-    int length = snprintf(digits, sizeof digits, "%" PRIu64, value);
-    size_t used = 0;
-
-    for (int i = 0; i < length && used + 2 < bytes; i++) {
-        if (i && (length - i) % 3 == 0)
-            text[used++] = ',';
-        text[used++] = digits[i];
-    }
-    text[used] = '\0';
 }
 
 static void print_whole(FILE *file, const struct group *group, int width, const char *key,

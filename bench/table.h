@@ -7,8 +7,6 @@
 
 #include "contest.h"
 
-/* "1,234,567". */
-void table_spell(uint64_t value, char *text, size_t bytes);
 /* Where it ran. */
 void table_head(FILE *file, const struct contest *contest);
 /* What a trace is, above its rows. */
