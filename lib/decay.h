@@ -23,27 +23,13 @@
 #ifndef WEIR_DECAY_H
 #define WEIR_DECAY_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <weir/allocator.h>
 
-struct weir_decay {
-    uint64_t half_life_ns; /* 0: off; fixed once it is open, as is */
-    int in_requests;       /* the engine can give back without waiting, */
-    uint64_t idle;         /* and bytes that are idle by the program's will */
-    _Atomic uint64_t floor;
-    _Atomic uint64_t ends; /* of the window; as all times here since the allocator was made */
-    _Atomic uint64_t last; /* request that the engine served */
-    _Atomic uint64_t peak; /* of this window, bytes in use */
-    _Atomic int grew;      /* in this window, for a request */
-    pthread_mutex_t lock;  /* guards what follows; nothing is called under it */
-    uint64_t basis_reserve,
-        basis_in_use; /* a reserve that was enough for so much in use; 0: none yet */
-    uint64_t aim;     /* what the reserve should have come down to */
-};
+#include "reserve_state.h"
 
 struct weir_host;
 struct weir_engine;
@@ -57,10 +43,6 @@ void weir__decay_raise(_Atomic uint64_t *most, uint64_t value);
 void weir__decay_raise_floor(struct weir_decay *d, uint64_t bytes);
 /* No more than so much stays, from now on. */
 void weir__decay_lower_floor(struct weir_decay *d, uint64_t bytes);
-/* The reserve grew because a request did not fit. */
-static inline void weir__decay_grew(struct weir_decay *d) {
-    atomic_store_explicit(&d->grew, 1, memory_order_relaxed);
-}
 /* So much is in use at that time, after a request; and it is that long since the last one.  1: a window is
  * over. */
 int weir__decay_note(struct weir_decay *d, uint64_t now, uint64_t in_use, uint64_t *pause);

@@ -18,12 +18,11 @@
 #include <weir/stats.h>
 
 #include "books.h"
-#include "decay.h"
 #include "detour.h"
 #include "driver.h"
 #include "neighbours.h"
 #include "peers.h"
-#include "relief.h"
+#include "reserve_state.h"
 #include "tls.h"
 #include "uses.h"
 

@@ -39,10 +39,12 @@
 #include "budget.h"
 #include "cell.h"
 #include "cell_table.h"
+#include "decay.h"
 #include "map.h"
 #include "order.h"
 #include "records.h"
 #include "recovery.h"
+#include "relief.h"
 #include "result.h"
 #include "size.h"
 

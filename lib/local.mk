@@ -131,6 +131,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/relief.h \
 	lib/replace.c \
 	lib/replace.h \
+	lib/reserve_state.h \
 	lib/result.h \
 	lib/settings.h \
 	lib/several.c \

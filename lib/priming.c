@@ -24,6 +24,7 @@
 
 #include "budget.h"
 #include "clock.h"
+#include "decay.h"
 #include "log.h"
 #include "result.h"
 #include "settings.h"

@@ -12,21 +12,12 @@
 #ifndef WEIR_RELIEF_H
 #define WEIR_RELIEF_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include <weir/allocator.h>
 
-struct weir_relief {
-    _Atomic uint64_t wanted; /* bytes that are to go; UINT64_MAX: all that is idle; 0: nothing */
-    _Atomic unsigned raised; /* times */
-    int in_requests;         /* the engine can give back without waiting; fixed once it is open */
-    pthread_mutex_t lock;    /* held by the request that looks; guards what follows */
-    unsigned seen;           /* of `raised` */
-    unsigned looks;          /* since */
-    uint64_t due;            /* the next one, since the allocator was made */
-};
+#include "reserve_state.h"
 
 struct weir_host;
 struct weir_engine;
