@@ -19,6 +19,7 @@
  */
 #include "commands.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@
 #include "histogram.h"
 #include "jsonfile.h"
 #include "measure.h"
+#include "model/model.h"
 #include "runner.h"
 #include "samples.h"
 #include "size.h"
@@ -75,6 +77,8 @@ struct replay {
     uint64_t requested;                /* bytes that are live in it */
     uint64_t counts[WEIR_ENTRY_COUNT]; /* driver calls until open */
     uint64_t peak_rss;
+    struct weir_model_sequence sequence; /* of driver calls, on a modelled device, */
+    FILE *lines;                         /* and its lines, or NULL */
     char error[RUNNER_MESSAGE_BYTES];
 };
 
@@ -765,6 +769,14 @@ static json_t *taken_json(const struct session *session) {
     return jsonfile_integer(weir__size_less(session->device_bytes, session->device_free));
 }
 
+/* On a modelled device it tells whether two builds do the same: no address and no time is in it. */
+static json_t *driver_sequence_json(const struct replay *replay) {
+    char digest[17];
+
+    snprintf(digest, sizeof digest, "%016" PRIx64, replay->sequence.digest);
+    return json_string(digest);
+}
+
 static json_t *result_json(const struct replay *replay, const uint64_t calls[]) {
     const struct tape_header *header = replay->tape.header;
     int modelled = replay->session.driver->charge != NULL;
@@ -816,6 +828,8 @@ static json_t *result_json(const struct replay *replay, const uint64_t calls[]) 
                         replay->contestant->front ? replay->contestant->front(replay->allocator)
                                                   : json_null());
     json_object_set_new(out, "driver_calls", driver_calls_json(replay->counts, calls));
+    if (modelled)
+        json_object_set_new(out, "driver_sequence", driver_sequence_json(replay));
     json_object_set_new(out, "peak_rss_bytes", jsonfile_integer(replay->peak_rss));
     json_object_set_new(
         out, "timer_ns",
@@ -932,13 +946,28 @@ static void release_device(struct replay *replay) {
     }
 }
 
+/* A test may want each call as a line at the end of a file. */
+static int start_sequence(struct replay *replay) {
+    const char *path = getenv("WEIR_TEST_SEQUENCE");
+
+    if (path && !(replay->lines = fopen(path, "ae")))
+        return fail(replay, "%s: %s", path, strerror(errno));
+    if (replay->lines)
+        fprintf(replay->lines, "# %s %s%s\n", replay->tape.header->name, replay->contestant->name,
+                replay->busy_factor > 0 ? " busy" : "");
+    weir__model_sequence_start(replay->lines);
+    return 1;
+}
+
 static json_t *measure_operations(struct replay *replay) {
     uint64_t calls[WEIR_ENTRY_COUNT];
     json_t *result;
 
-    if (!open_contestant(replay) || !play(replay))
+    if ((replay->session.driver->charge && !start_sequence(replay)) || !open_contestant(replay) ||
+        !play(replay))
         return NULL;
     weir__driver_counts(calls);
+    weir__model_sequence(&replay->sequence);
     replay->contestant->figures(replay->allocator, &replay->last);
     replay->peak_rss = peak_rss();
     result = result_json(replay, calls);

@@ -89,6 +89,7 @@ lib_libweir_core_la_SOURCES = \
 	lib/model/model_profile.h \
 	lib/model/model_program.c \
 	lib/model/model_program.h \
+	lib/model/model_sequence.c \
 	lib/model/model_shared.c \
 	lib/model/model_shared.h \
 	lib/model/model_span.c \

@@ -77,6 +77,7 @@ unit_tests = \
 	tests/test_profile \
 	tests/test_replace \
 	tests/test_segment \
+	tests/test_sequence \
 	tests/test_share \
 	tests/test_span \
 	tests/test_spans \
@@ -291,6 +292,7 @@ script_tests = \
 	tests/check-record \
 	tests/check-report \
 	tests/check-reserves \
+	tests/check-sequence \
 	tests/check-tables \
 	tests/check-traces \
 	tests/check-run \
@@ -341,6 +343,18 @@ SOAK_SECONDS = 600
 .PHONY: soak
 soak: tests/sim
 	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
+
+# Digests of the driver's calls, and the calls behind one of them.
+SEEDS = 100000
+EXTRA_DIST += tests/same-digest
+.PHONY: same-digest same-calls
+same-digest: weir tests/sim
+	@for part in $(SAME_PARTS); do \
+	    SEEDS='$(SEEDS)' $(SHELL) $(top_srcdir)/tests/same-digest $$part || exit; \
+	done
+same-calls: weir tests/sim
+	@$(SHELL) $(top_srcdir)/tests/same-digest calls $(SAME_NAME)
+SAME_PARTS = traces seeds
 
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes

@@ -4,6 +4,9 @@
  *     tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief]
  *     tests/sim --seed N --story       plays one world and tells every operation
  *     tests/sim --script FILE          plays a script, as a failure leaves one
+ *     tests/sim --digest N [--seed N] [--operations N] [--jobs N]
+ *                                      plays N worlds and prints a digest of their driver calls
+ *     tests/sim --calls --seed N       plays one world and prints them
  *
  * A seed decides everything: the world (sim_world.c) and its words.  What a failing seed did is done again
  * by the same command on the same build: addresses are not randomised, and time is the model's.  It is then
@@ -31,8 +34,8 @@
 enum { WORLDS_A_CHILD = 64, MOST_JOBS = 64, PATIENCE_S = 60, SHORT_PATIENCE_S = 10 };
 
 struct settings {
-    uint64_t seconds, seed, operations, jobs;
-    int story, brief;
+    uint64_t seconds, seed, operations, jobs, digest;
+    int story, brief, calls;
     const char *script;
 };
 
@@ -69,7 +72,11 @@ static struct sim_script make_script(const struct settings *s, uint64_t seed) {
 
     for (size_t i = 0; i < count; i++)
         words[i] = sim_mix(sim_mix(seed) + i * UINT64_C(0x9e3779b97f4a7c15));
-    return (struct sim_script){seed, words, count};
+    return (struct sim_script){.seed = seed,
+                               .words = words,
+                               .count = count,
+                               .is_followed = s->digest || s->calls,
+                               .calls = s->calls ? stdout : NULL};
 }
 
 /* ---- Children ---- */
@@ -139,7 +146,7 @@ static size_t shorten(uint64_t seed, uint64_t *words, size_t count, struct sim_r
     for (size_t part = count / 2; part > 0; part /= 2)
         for (size_t at = 0; at < count;) {
             size_t gone = part < count - at ? part : count - at;
-            struct sim_script script = {seed, fewer, count - gone};
+            struct sim_script script = {.seed = seed, .words = fewer, .count = count - gone};
 
             memcpy(fewer, words, at * sizeof *words);
             memcpy(fewer + at, words + at + gone, (count - at - gone) * sizeof *words);
@@ -282,18 +289,61 @@ static int tell_story(const struct settings *s) {
     struct sim_report *report = make_report();
     int bad;
 
-    sim_describe(s->seed, stdout);
-    bad = fails(&script, report, stdout);
+    if (s->story)
+        sim_describe(s->seed, stdout);
+    bad = fails(&script, report, s->story ? stdout : NULL);
     if (bad)
         printf("# %s\n", report->failure);
     free(script.words);
     return bad;
 }
 
+/* Each in a process of its own: what the worlds before it left in the process must not count. */
+static void digest_worlds(const struct settings *s, struct sim_report *report, uint64_t job) {
+    int bad = 0;
+
+    for (uint64_t i = job; i < s->digest; i += s->jobs) {
+        struct sim_script script = make_script(s, s->seed + i);
+
+        if (fails(&script, report, NULL)) {
+            fprintf(stderr, "# %s\n", report->failure);
+            bad = 1;
+        }
+        free(script.words);
+    }
+    _exit(bad);
+}
+
+static int tell_digest(const struct settings *s) {
+    struct sim_report *reports[MOST_JOBS];
+    uint64_t digest = 0;
+    int bad = 0, status;
+
+    fflush(NULL);
+    for (uint64_t j = 0; j < s->jobs; j++) {
+        pid_t pid;
+
+        reports[j] = make_report();
+        pid = fork();
+        if (pid == 0)
+            digest_worlds(s, reports[j], j);
+        if (pid < 0) {
+            perror("sim: fork");
+            exit(2);
+        }
+    }
+    while (wait(&status) > 0)
+        bad |= status != 0;
+    for (uint64_t j = 0; j < s->jobs; j++)
+        digest += atomic_load(&reports[j]->digest);
+    printf("%016llx\n", (unsigned long long)digest);
+    return bad;
+}
+
 /* A line is a word in hexadecimal; what follows it, and other lines, are comments, but for "# seed N". */
 static int play_file(const char *name) {
     struct sim_report *report = make_report();
-    struct sim_script script = {0, NULL, 0};
+    struct sim_script script = {0};
     uint64_t *words = NULL;
     size_t room = 0;
     char line[512];
@@ -326,7 +376,9 @@ static int play_file(const char *name) {
 static void usage(void) {
     fputs(
         "usage: tests/sim [--seconds N] [--seed N] [--operations N] [--jobs N] [--brief|--story]\n"
-        "       tests/sim --script FILE\n",
+        "       tests/sim --script FILE\n"
+        "       tests/sim --digest N [--seed N] [--operations N] [--jobs N]\n"
+        "       tests/sim --calls --seed N\n",
         stderr);
     exit(2);
 }
@@ -350,6 +402,10 @@ static void read_arguments(struct settings *s, char **argv) {
             s->brief = 1;
             continue;
         }
+        if (strcmp(*at, "--calls") == 0) {
+            s->calls = 1;
+            continue;
+        }
         if (!at[1])
             usage();
         if (strcmp(*at, "--seconds") == 0)
@@ -360,6 +416,8 @@ static void read_arguments(struct settings *s, char **argv) {
             s->operations = number(*++at);
         else if (strcmp(*at, "--jobs") == 0)
             s->jobs = number(*++at);
+        else if (strcmp(*at, "--digest") == 0)
+            s->digest = number(*++at);
         else if (strcmp(*at, "--script") == 0)
             s->script = *++at;
         else
@@ -384,5 +442,7 @@ int main(int argc, char **argv) {
     read_arguments(&s, argv);
     if (s.script)
         return play_file(s.script);
-    return s.story ? tell_story(&s) : run(&s);
+    if (s.digest)
+        return tell_digest(&s);
+    return s.story || s.calls ? tell_story(&s) : run(&s);
 }

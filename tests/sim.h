@@ -20,6 +20,8 @@ struct sim_script {
     uint64_t seed;
     uint64_t *words;
     size_t count;
+    int is_followed; /* its driver calls go into the report's digest, */
+    FILE *calls;     /* and a line for each goes here, if it is not NULL */
 };
 
 /* What is worth counting: X(name, words in output). */
@@ -57,7 +59,8 @@ struct sim_report {
     _Atomic uint64_t operations;
     _Atomic uint64_t worlds;
     _Atomic uint64_t counts[SIM_COUNT_COUNT];
-    char failure[4096]; /* "": none */
+    _Atomic uint64_t digest; /* of the driver calls of worlds that were followed: the sum */
+    char failure[4096];      /* "": none */
 };
 
 /* Plays it to the end, with a clean-up after it.  Does not return from a failure: its text goes to the

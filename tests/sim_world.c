@@ -1360,6 +1360,8 @@ static void open_world(void) {
     if (!w.driver)
         fail("%s", failure.text);
     reset_model();
+    if (w.script->is_followed)
+        weir__model_sequence_start(w.script->calls);
     CU(w.driver->cuDevicePrimaryCtxRetain(&w.context, 0));
     CU(w.driver->cuCtxPushCurrent(w.context));
     CU(w.driver->cuEventCreate(&w.event, CU_EVENT_DISABLE_TIMING));
@@ -1368,6 +1370,14 @@ static void open_world(void) {
         make_stream(i, w.set.legacy && (i & 1));
     if (w.set.legacy)
         w.streams[STREAMS - 1] = (struct stream){.lives = 1, .is_default = 1, .blocks = 1};
+}
+
+/* Worlds end in any order. */
+static void add_digest(void) {
+    struct weir_model_sequence sequence;
+
+    weir__model_sequence(&sequence);
+    atomic_fetch_add(&w.report->digest, sim_mix(sequence.digest ^ sim_mix(w.script->seed)));
 }
 
 static void close_world(void) {
@@ -1381,6 +1391,8 @@ static void close_world(void) {
     CU(w.driver->cuEventDestroy(w.event));
     CU(w.driver->cuCtxPopCurrent(&popped));
     CU(w.driver->cuDevicePrimaryCtxRelease(0));
+    if (w.script->is_followed)
+        add_digest();
     remove_folder();
 }
 
@@ -1525,21 +1537,23 @@ static void play(unsigned thread) {
 
 /* When it is over: in its turn too, since one ends the capture that it began while the others ask for it. */
 static void leave(unsigned thread) {
+    CUcontext popped;
+
     w.thread = thread;
     do_abort();
+    if (thread > 0)
+        CU(w.driver->cuCtxPopCurrent(&popped));
     sem_post(&w.turns[(thread + 1) % w.set.threads]);
 }
 
 static void *thread_main(void *argument) {
     unsigned thread = (unsigned)(uintptr_t)argument;
-    CUcontext popped;
 
     while (sem_wait(&w.turns[thread]) != 0)
         ;
     CU(w.driver->cuCtxPushCurrent(w.context));
     play(thread);
     leave(thread);
-    CU(w.driver->cuCtxPopCurrent(&popped));
     return NULL;
 }
 

@@ -50,6 +50,7 @@ void *weir__model_slab_take(struct model_slab *slab, uint64_t id) {
         return NULL;
     memset((char *)slot + sizeof *slot, 0, slab->stride - sizeof *slot);
     slot->spare = NULL;
+    slot->ordinal = 0;
     atomic_store_explicit(&slot->id, id, memory_order_release);
     return slot;
 }
@@ -184,6 +185,7 @@ static uint64_t ticks_to_ns(uint64_t ticks) {
 struct call {
     uint64_t start_ns; /* real; 0: not measured */
     CUresult result;
+    int is_noted; /* in the sequence of calls */
 };
 
 /* In a child of fork() nothing works, and an allocation says so the way the real driver does: as
@@ -251,6 +253,7 @@ static inline CUresult begin(enum weir_driver_entry entry, struct call *call) {
     CUresult result = CUDA_SUCCESS;
 
     call->start_ns = state & MODEL_MEASURED ? weir__clock_ns() : 0;
+    call->is_noted = (state & (MODEL_SEQUENCED | MODEL_FORKED)) == MODEL_SEQUENCED;
     if (!self || self->state != state) {
         if (!(state & MODEL_FORKED) && (!self || self->state != usual_state(state)))
             self = renew_thread(self);
@@ -273,12 +276,38 @@ static inline CUresult finish(const struct call *call) {
     return call->result;
 }
 
+/* What an argument is to the sequence of calls.  Sizes are told from addresses and physical handles by their type, which
+ * is unsigned long long for those. */
+#define KIND(x)                                                                                    \
+    _Generic((x),                                                                                  \
+        int: MODEL_NUMBER,                                                                         \
+        unsigned char: MODEL_NUMBER,                                                               \
+        unsigned int: MODEL_NUMBER,                                                                \
+        unsigned long: MODEL_NUMBER,                                                               \
+        CUstream: MODEL_STREAM,                                                                    \
+        CUevent: MODEL_EVENT,                                                                      \
+        CUmemoryPool: MODEL_POOL,                                                                  \
+        const CUmemPoolProps *: MODEL_PROPERTIES,                                                  \
+        default: MODEL_OTHER)
+#define ARGUMENT(x)                                                                                \
+    { KIND(x), (uintptr_t)(x) }
+/* The first is there for entries without arguments, and left out again. */
+#define ARGUMENTS_12(first, a, b, c, d, e, f, g, h, i, j, k, ...)                                  \
+    ARGUMENT(a), ARGUMENT(b), ARGUMENT(c), ARGUMENT(d), ARGUMENT(e), ARGUMENT(f), ARGUMENT(g),     \
+        ARGUMENT(h), ARGUMENT(i), ARGUMENT(j), ARGUMENT(k)
+#define ARGUMENTS(...)                                                                             \
+    ARGUMENTS_12(NULL, ##__VA_ARGS__, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,  \
+                 NULL, NULL)
+
 #define WEIR_ENTRY(group, name, symbol, version, params, args)                                     \
     static CUresult entry_##name params {                                                          \
         struct call call;                                                                          \
         call.result = begin(WEIR_ENTRY_##name, &call);                                             \
         if (call.result == CUDA_SUCCESS)                                                           \
             call.result = weir__model_##name args;                                                 \
+        if (call.is_noted)                                                                         \
+            weir__model_sequence_add(                                                              \
+                WEIR_ENTRY_##name, (const struct model_argument[]){ARGUMENTS args}, call.result);  \
         return finish(&call);                                                                      \
     }
 WEIR_DRIVER_ENTRIES(WEIR_ENTRY)
@@ -311,7 +340,7 @@ static uint64_t measuring_cost(void) {
 
         atomic_store(&weir__model.host_ns, 0);
         for (i = 0; i < CALLS; i++) {
-            struct call call = {weir__clock_ns(), CUDA_SUCCESS};
+            struct call call = {weir__clock_ns(), CUDA_SUCCESS, 0};
 
             finish(&call);
         }

@@ -11,6 +11,8 @@
 #ifndef WEIR_MODEL_H
 #define WEIR_MODEL_H
 
+#include <stdio.h>
+
 #include "driver.h"
 
 /* Zero in any field means what the environment and the profile say. */
@@ -58,6 +60,15 @@ uint64_t weir__model_faults_met(enum weir_driver_entry *last);
 void weir__model_faults_clear(void);
 /* Calls of the entry since the last reset, failed ones included, by all threads. */
 uint64_t weir__model_calls(enum weir_driver_entry entry);
+
+/* The calls that ended since weir__model_sequence_start: two runs that made the same calls in the same order have the
+ * same digest.  It covers each call's entry, numbers, streams, events, pools and result; no address and no time. */
+struct weir_model_sequence {
+    uint64_t calls, digest;
+};
+/* Begins anew; a reset ends it.  `lines` gets a line for each call, if it is not NULL. */
+void weir__model_sequence_start(FILE *lines);
+void weir__model_sequence(struct weir_model_sequence *out);
 
 /* Walks every pool and the accounts of every device.  NULL, or what is wrong (static text). */
 const char *weir__model_pool_check(void);

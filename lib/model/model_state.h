@@ -33,8 +33,30 @@ enum {
     MODEL_FAULTS = 2,      /* a fault plan stands */
     MODEL_MEASURED = 4,    /* real time inside the model is measured */
     MODEL_FORKED = 8,      /* this process is a child of the one that made the model */
-    MODEL_GENERATION = 16
+    MODEL_SEQUENCED = 16,  /* the sequence of calls is noted */
+    MODEL_GENERATION = 32
 };
+
+/* ---- The sequence of calls (model_sequence.c) ---- */
+
+enum model_kind {
+    MODEL_NUMBER,
+    MODEL_STREAM,
+    MODEL_EVENT,
+    MODEL_POOL,
+    MODEL_PROPERTIES,
+    MODEL_OTHER
+};
+enum { MODEL_ARGUMENTS = 11 };
+
+struct model_argument {
+    enum model_kind kind;
+    uintptr_t value; /* a number, or a pointer */
+};
+
+void weir__model_sequence_add(enum weir_driver_entry entry,
+                              const struct model_argument arguments[MODEL_ARGUMENTS],
+                              CUresult result);
 
 /* ---- Handles ---- */
 
@@ -42,6 +64,7 @@ enum {
 struct model_slot {
     _Atomic uint64_t id;      /* never 0 while the object lives; for a stream, its stream id */
     struct model_slot *spare; /* the next free slot, while this one is free */
+    uint64_t ordinal;         /* in the sequence of calls; 0: not named yet */
 };
 
 struct model_slab {
