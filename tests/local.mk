@@ -344,10 +344,10 @@ SOAK_SECONDS = 600
 soak: tests/sim
 	tests/sim --seconds $(SOAK_SECONDS) --seed $$(date +%s)
 
-# Digests of the driver's calls, and the calls behind one of them.
+# That weir calls the driver as another revision does, HEAD~1 or REV: for changes that only move or rename.  Minutes.
 SEEDS = 100000
-EXTRA_DIST += tests/same-digest
-.PHONY: same-digest same-calls
+EXTRA_DIST += tests/check-same tests/same-digest
+.PHONY: check-same same-digest same-calls
 same-digest: weir tests/sim
 	@for part in $(SAME_PARTS); do \
 	    SEEDS='$(SEEDS)' $(SHELL) $(top_srcdir)/tests/same-digest $$part || exit; \
@@ -355,6 +355,9 @@ same-digest: weir tests/sim
 same-calls: weir tests/sim
 	@$(SHELL) $(top_srcdir)/tests/same-digest calls $(SAME_NAME)
 SAME_PARTS = traces seeds
+check-same:
+	+@top_srcdir='$(top_srcdir)' REV='$(REV)' SEEDS='$(SEEDS)' MAKE='$(MAKE)' \
+	$(SHELL) $(top_srcdir)/tests/check-same
 
 # Processes on one device that are killed, stopped and started, likewise.
 .PHONY: soak-processes
@@ -503,7 +506,7 @@ EXTRA_DIST += tests/elsewhere/bundle tests/elsewhere/one tests/elsewhere/run tes
 $(builds_apart:%=check-%):
 	+@top_srcdir='$(top_srcdir)' $(SHELL) $(top_srcdir)/tests/check-under $(@:check-%=%)
 clean-local:
-	rm -rf coverage check-configurations check-packages $(builds_apart:%=check-%)
+	rm -rf coverage check-configurations check-packages check-same $(builds_apart:%=check-%)
 
 TESTS =
 if WEIR_TESTS
