@@ -881,9 +881,9 @@ static void warn_of_verdict(const weir_options *o, const weir_options *given) {
                   WEIR_LOG_WARNING, "%s", line);
 }
 
-weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
-                                      weir_allocator **allocator, char *message,
-                                      size_t message_bytes) {
+static weir_status create_on(const struct weir_driver *driver, const weir_options *options,
+                             int decompresses, weir_allocator **allocator, char *message,
+                             size_t message_bytes) {
     static _Atomic uint64_t made; /* so far */
     struct message to = {message, message_bytes};
     weir_allocator *a;
@@ -903,6 +903,7 @@ weir_status weir__allocator_create_on(const struct weir_driver *driver, const we
     a->host.prepare = prepare;
     a->host.refused = refused;
     a->host.created_ticks = driver->ticks();
+    a->host.decompresses = decompresses;
     if (weir__verdict_is_wanted(a->host.options.verdict)) /* the caller's need not live on */
         a->host.options.verdict = weir__text_keep(a->host.options.verdict, NULL);
     if (!a->host.options.verdict) {
@@ -948,8 +949,15 @@ free_allocator:
     return status;
 }
 
-weir_status weir__allocator_create(const weir_options *options, weir_allocator **allocator,
-                                   char *message, size_t message_bytes) {
+weir_status weir__allocator_create_on(const struct weir_driver *driver, const weir_options *options,
+                                      weir_allocator **allocator, char *message,
+                                      size_t message_bytes) {
+    return create_on(driver, options, 0, allocator, message, message_bytes);
+}
+
+weir_status weir__allocator_create(const weir_options *options, int decompresses,
+                                   weir_allocator **allocator, char *message,
+                                   size_t message_bytes) {
     struct weir_driver_failure failure;
     const struct weir_driver *driver;
     const char *name;
@@ -973,11 +981,11 @@ weir_status weir__allocator_create(const weir_options *options, weir_allocator *
     if (!driver)
         return cannot(&to, completed.log, weir__engine_refuse(WEIR_E_NO_DEVICE), "%s",
                       failure.text);
-    return weir__allocator_create_on(driver, options, allocator, message, message_bytes);
+    return create_on(driver, options, decompresses, allocator, message, message_bytes);
 }
 
 weir_status weir_allocator_create(const weir_options *options, weir_allocator **allocator) {
-    return weir__allocator_create(options, allocator, NULL, 0);
+    return weir__allocator_create(options, 0, allocator, NULL, 0);
 }
 
 __attribute__((noinline, cold)) weir_status weir__allocator_misuse(const weir_allocator *a,

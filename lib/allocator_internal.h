@@ -65,9 +65,10 @@ int weir__allocator_admit(struct weir_neighbours *n, struct weir_admission *admi
 /* Who has the memory, and what would have helped. */
 void weir__allocator_not_admitted(struct weir_neighbours *n, char *text, size_t bytes);
 
-/* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not. */
-weir_status weir__allocator_create(const weir_options *options, weir_allocator **allocator,
-                                   char *message, size_t message_bytes);
+/* weir_allocator_create; on an error `message' says why, if weir does, and the log then does not.  `decompresses': its
+ * memory is made for hardware decompression, too. */
+weir_status weir__allocator_create(const weir_options *options, int decompresses,
+                                   weir_allocator **allocator, char *message, size_t message_bytes);
 
 /* weir_allocator_create on `driver` (options.device then counts for its ordinal alone).  On an error
  * `message` (NUL-terminated; may be NULL with 0 bytes, and then the log) says what was wrong and what would be

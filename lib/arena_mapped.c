@@ -214,6 +214,8 @@ static CUmemAllocationProp properties(const struct weir_arena *a) {
 
     p.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     p.location.id = a->host->device;
+    if (a->host->decompresses)
+        p.allocFlags.usage = CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
     return p;
 }
 

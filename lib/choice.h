@@ -16,12 +16,13 @@
 weir_status weir__choice_options(weir_options *options, struct weir_sources *sources, char *message,
                                  size_t message_bytes);
 
-/* As weir_allocator_create, of options.device, which is that one, and options of weir__choice_options, to which an
+/* As weir__allocator_create, of options.device, which is that one, and options of weir__choice_options, to which an
  * arena names its engine.  Where they name none, nor want what only a pool has, it is a mapped arena, which hardly
  * reserves more than is in use while work is pending, when every other way reserves a third more; and the pool engine
- * where the device cannot map, or has no addresses left.  The options say which one it was; on an error `message'
- * (NUL-terminated; may be NULL with 0 bytes) says why, or is empty. */
-weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device,
+ * where the device cannot map, or not memory for hardware decompression if `decompresses', or has no addresses left.
+ * The options say which one it was; on an error `message' (NUL-terminated; may be NULL with 0 bytes) says why, or is
+ * empty. */
+weir_status weir__choice_create(const struct weir_driver *driver, CUdevice device, int decompresses,
                                 weir_options *options, weir_allocator **allocator, char *message,
                                 size_t message_bytes);
 

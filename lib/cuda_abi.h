@@ -115,19 +115,21 @@ typedef struct CUmemPoolPtrExportData_st {
     X(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                \
     X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                                             \
     X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119) /* from 11.3 on */                  \
-    X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)   /* int */                              \
-    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)         /* int */                              \
-    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 3) /* int */                              \
-    X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)                 /* uint64_t */                         \
-    X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)              /* uint64_t, from 11.3 on */           \
-    X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)                 /* uint64_t, from 11.3 on */           \
-    X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                  /* uint64_t, from 11.3 on */           \
-    X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                     /* uint64_t, from 11.3 on */           \
+    X(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1)      /* int */                           \
+    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 2)            /* int */                           \
+    X(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 3)    /* int */                           \
+    X(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4)                    /* uint64_t */                      \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, 5)                 /* uint64_t, from 11.3 on */        \
+    X(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 6)                    /* uint64_t, from 11.3 on */        \
+    X(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, 7)                     /* uint64_t, from 11.3 on */        \
+    X(CU_MEMPOOL_ATTR_USED_MEM_HIGH, 8)                        /* uint64_t, from 11.3 on */        \
     X(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, 0)                                                       \
     X(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, 2)                                                   \
     X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)                                                            \
     X(CU_MEM_HANDLE_TYPE_NONE, 0)                                                                  \
     X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)                                                 \
+    X(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, 2) /* from 12.8 on, as is */                         \
+    X(CU_MEM_CREATE_USAGE_HW_DECOMPRESS, 2)                                                        \
     X(CU_MEM_LOCATION_TYPE_DEVICE, 1)                                                              \
     X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)                                                            \
     X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)                                                            \

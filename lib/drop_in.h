@@ -42,8 +42,9 @@ void weir__drop_in_hush(weir_allocator *allocator);
 weir_status weir__drop_in_options(weir_options *options, char *message, size_t message_bytes);
 
 /* As weir_allocator_create, of options.device, which is that one; the options may leave the engine open: see
- * choice.h. */
-weir_status weir__drop_in_create(weir_options *options, int device, weir_allocator **allocator);
+ * choice.h.  `decompresses': its memory is made for hardware decompression, too. */
+weir_status weir__drop_in_create(weir_options *options, int device, int decompresses,
+                                 weir_allocator **allocator);
 
 /* The device's context is about to be destroyed with all that weir has in it: E_DEVICE_LOST from then on. */
 void weir__drop_in_lose(weir_allocator *allocator);

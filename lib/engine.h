@@ -129,6 +129,7 @@ struct weir_host {
     atomic_int is_being_made;
     int hushed; /* refusals are told elsewhere, not in the log.  Set before the first request */
     int says_why; /* that it cannot preallocate for the first request is said once, whatever the log is; likewise */
+    int decompresses; /* fixed: its memory is for hardware decompression, too */
     int drop_in; /* it stands in the place of the driver's pools: see drop_in.h.  Set before the first request */
     /* Fixed: who may use the memory from the beginning, the device itself first. */
     struct weir_access access;

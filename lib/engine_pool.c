@@ -176,6 +176,8 @@ static CUresult make_pool(struct pool *p) {
                                  : CU_MEM_HANDLE_TYPE_NONE;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = p->host->device;
+    if (p->host->decompresses)
+        properties.usage = CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS;
     if (p->told != UINT64_MAX)
         properties.maxSize = (size_t)p->told;
     result = driver->cuMemPoolCreate(&p->pool, &properties);

@@ -193,6 +193,7 @@ tests_fake_injection_libinjection_la_LDFLAGS = -rpath /nowhere -module -avoid-ve
 victims = \
 	tests/victims/asks \
 	tests/victims/closes \
+	tests/victims/decompresses \
 	tests/victims/early \
 	tests/victims/ends \
 	tests/victims/fails \
@@ -222,6 +223,8 @@ tests_victims_asks_SOURCES = tests/victims/asks.c $(victim_work)
 tests_victims_asks_LDADD =
 tests_victims_closes_SOURCES = tests/victims/closes.c $(victim_work)
 tests_victims_closes_LDADD =
+tests_victims_decompresses_SOURCES = tests/victims/decompresses.c $(victim_work)
+tests_victims_decompresses_LDADD =
 tests_victims_early_SOURCES = tests/victims/early.c $(victim_work)
 tests_victims_early_LDADD =
 tests_victims_ends_SOURCES = tests/victims/ends.c $(victim_work)

@@ -646,20 +646,21 @@ CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
 
 /* ---- pools --------------------------------------------------------------------------------------- */
 
-/* Plain memory of a device, for this process alone. */
+/* Plain memory of a device, for this process alone, and no use that is not known here. */
 static int may_serve(const CUmemPoolProps *properties) {
     return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties->usage == 0;
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           (properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) == 0;
 }
 
 /* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
-static void add_made(CUmemoryPool pool, int device, size_t most, int state) {
+static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind, int state) {
     struct weir_pool *p = weir__pool_of(pool);
 
     if (p)
         weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
-    (void)weir__pool_add(pool, device, most, state);
+    (void)weir__pool_add(pool, device, kind, state);
     if (state == WEIR_POOL_LEFT)
         weir__run_tell("a memory pool is left to the driver: it is no plain memory of a device for "
                        "this process alone");
@@ -667,10 +668,13 @@ static void add_made(CUmemoryPool pool, int device, size_t most, int state) {
 
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
     CUresult result = REAL(cuMemPoolCreate)(pool, properties);
+    struct weir_pool_kind kind;
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
-    add_made(*pool, properties->location.id, properties->maxSize,
+    kind.most = properties->maxSize;
+    kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
+    add_made(*pool, properties->location.id, kind,
              may_serve(properties) ? WEIR_POOL_OPEN : WEIR_POOL_LEFT);
     leave();
     return result;
@@ -684,7 +688,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
-    add_made(*pool, -1, 0, WEIR_POOL_LEFT);
+    add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_POOL_LEFT);
     leave();
     return result;
 }
@@ -818,7 +822,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    p = weir__pool_add(*pool, device, 0, WEIR_POOL_OPEN);
+    p = weir__pool_add(*pool, device, (struct weir_pool_kind){0}, WEIR_POOL_OPEN);
     if (is_current)
         weir__pool_set_current(device, p);
     leave();
@@ -829,7 +833,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 static CUresult note_other_pool(CUresult result, const CUmemoryPool *pool) {
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    (void)weir__pool_add(*pool, -1, 0, WEIR_POOL_LEFT);
+    (void)weir__pool_add(*pool, -1, (struct weir_pool_kind){0}, WEIR_POOL_LEFT);
     leave();
     return result;
 }

@@ -37,6 +37,12 @@ enum weir_served_state {
     WEIR_SERVED_LOST    /* with the device's context */
 };
 
+/* What its maker asked of a pool, and its allocator is made for. */
+struct weir_pool_kind {
+    size_t most;      /* bytes that it may hold; 0: any */
+    int decompresses; /* its memory is for hardware decompression, too */
+};
+
 struct weir_served {
     weir_allocator *allocator;
     int device;
@@ -44,7 +50,7 @@ struct weir_served {
     int learns;      /* at the end it writes what it needed: options.profile */
     int needs_notes; /* it cannot tell its blocks, */
     int needs_sums;  /* or cannot begin its peak anew: both are kept here then */
-    size_t most;     /* bytes that its pool may hold, at its maker's wish; 0: any */
+    struct weir_pool_kind kind;
     _Atomic int state;
     _Atomic int is_stuck; /* lost while a call of it went on, which may have its locks for ever */
     uint64_t
@@ -71,7 +77,7 @@ struct weir_pool {
     _Atomic(CUmemoryPool) handle; /* NULL: the record is free for another */
     atomic_uint life;             /* which of those that had it this is */
     int device;
-    size_t most; /* as above */
+    struct weir_pool_kind kind;
     _Atomic int state;
     _Atomic(struct weir_served *) served;
     _Atomic unsigned access[WEIR_MOST_DEVICES]; /* that other devices have */
@@ -83,7 +89,8 @@ struct weir_pool {
 /* The record of a pool; NULL: it is none of the program's, as far as was seen. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
 /* The same, made in that state if there is none.  NULL: no host memory. */
-struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most, int state);
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
+                                 int state);
 /* The pool that had the record in that life has gone.  Its allocator stays for the blocks that live.  Nothing if it
  * is known to have gone: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);

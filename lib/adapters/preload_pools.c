@@ -108,7 +108,8 @@ static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
     return p;
 }
 
-struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most, int state) {
+struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
+                                 int state) {
     struct weir_pool *p = weir__pool_of(handle);
 
     if (p)
@@ -118,7 +119,7 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, size_t most, i
     p = weir__pool_of(handle);
     if (!p && (p = free_record(bucket_of(handle)))) {
         p->device = device;
-        p->most = most;
+        p->kind = kind;
         atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
         atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
@@ -142,7 +143,7 @@ static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
 
     if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
         return NULL;
-    p = weir__pool_add(handle, device, 0, WEIR_POOL_OPEN);
+    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_POOL_OPEN);
     weir__pool_set_current(device, p);
     return p;
 }
@@ -245,7 +246,7 @@ static weir_status read_options(weir_options *options, struct weir_served *s) {
         return status;
     snprintf(s->device_text, sizeof s->device_text, "cuda:%d", s->device);
     options->device = s->device_text;
-    limit_to(options, s->device, s->most);
+    limit_to(options, s->device, s->kind.most);
     options->prealloc_at = WEIR_PREALLOC_AT_FIRST; /* which is when it is made */
     if (!is_first_of_device(s->device)) {
         options->prealloc = (weir_amount){.value = 0, .kind = WEIR_AMOUNT_BYTES};
@@ -284,7 +285,7 @@ static unsigned find_place(void) {
 
 /* A new one; the caller holds `lock`.  NULL: weir has said why, or there is no host memory, or no place; *state: what
  * asked for it is left, or refused. */
-static struct weir_served *make(int device, size_t most, int *state) {
+static struct weir_served *make(int device, struct weir_pool_kind kind, int *state) {
     unsigned known = weir__served_known(), place = find_place();
     struct weir_served *s = place < WEIR_MOST_SERVED ? calloc(1, sizeof *s) : NULL;
     weir_options options;
@@ -295,14 +296,14 @@ static struct weir_served *make(int device, size_t most, int *state) {
     if (!s)
         return NULL;
     s->device = device;
-    s->most = most;
+    s->kind = kind;
     if (read_options(&options, s) != WEIR_OK)
         goto fail;
     /* The first one of a device says what somebody should know; but refusals, which are told by verdicts. */
     is_told = options.log == WEIR_LOG_DEFAULT && is_first_of_device(device);
     if (is_told)
         options.log = WEIR_LOG_WARNING;
-    status = weir__drop_in_create(&options, device, &s->allocator);
+    status = weir__drop_in_create(&options, device, kind.decompresses, &s->allocator);
     if (is_of_settings(status, &options))
         *state = WEIR_POOL_REFUSED;
     if (status != WEIR_OK)
@@ -391,15 +392,16 @@ void weir__served_rest(struct weir_served *s) {
     atomic_compare_exchange_strong(&s->state, &ending, WEIR_SERVED_SPARE);
 }
 
-/* One whose pool has gone, for the same device and of the same size; the caller holds `lock`.  A last free that
+/* One whose pool has gone, for the same device and of the same kind; the caller holds `lock`.  A last free that
  * came while its pool went may not have seen that. */
-static struct weir_served *take_spare(int device, size_t most) {
+static struct weir_served *take_spare(int device, struct weir_pool_kind kind) {
     for (unsigned i = 0; i < weir__served_known(); i++) {
         struct weir_served *s = weir__served_at(i);
         int spare = WEIR_SERVED_SPARE;
 
         weir__served_freed(s);
-        if (s->device != device || s->most != most ||
+        if (s->device != device || s->kind.most != kind.most ||
+            s->kind.decompresses != kind.decompresses ||
             !atomic_compare_exchange_strong(&s->state, &spare, WEIR_SERVED_LIVE))
             continue;
         weir__served_renew_peak(s);
@@ -541,10 +543,10 @@ static void end_making(void) {
 
 /* The caller holds `lock`. */
 static struct weir_served *find_served(struct weir_pool *p, int *state) {
-    struct weir_served *s = take_spare(p->device, p->most);
+    struct weir_served *s = take_spare(p->device, p->kind);
 
     if (!s)
-        s = make(p->device, p->most, state);
+        s = make(p->device, p->kind, state);
     if (s && !hand_access_on(p, s)) {
         atomic_store_explicit(&s->state, WEIR_SERVED_SPARE, memory_order_relaxed);
         *state = WEIR_POOL_LEFT;
@@ -594,7 +596,7 @@ struct weir_served *weir__served_plain(int device, int *state) {
     s = atomic_load_explicit(&plain[device], memory_order_relaxed);
     *state = atomic_load_explicit(&plain_state[device], memory_order_relaxed);
     if (!s && *state == WEIR_POOL_OPEN) { /* unreached: another thread has made it meanwhile */
-        s = make(device, 0, state);
+        s = make(device, (struct weir_pool_kind){0}, state);
         if (s) {
             s->is_plain = 1;
             atomic_store_explicit(&plain[device], s, memory_order_release);

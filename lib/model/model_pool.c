@@ -54,6 +54,7 @@ struct model_pool {
     struct model_identity identity;             /* then */
     struct model_import *import;                /* it is another process's; NULL: it is not */
     int destroyed;
+    int decompresses;               /* its memory was made for hardware that does so */
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
     uint64_t unused;                /* of them, in blocks that cuMemFree took */
@@ -75,12 +76,22 @@ static int driver_can(unsigned capability) {
     return (weir__driver_capabilities((int)weir__model.profile.driver_version) & capability) != 0;
 }
 
+/* Hardware decompression, which drivers know from 12.8 on; that a device without it takes it, too, is measured of pools
+ * and assumed of handles. */
+int weir__model_usage_is_known(unsigned usage) {
+    _Static_assert(CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS == CU_MEM_CREATE_USAGE_HW_DECOMPRESS,
+                   "one number");
+    return usage == 0 || (usage == CU_MEM_CREATE_USAGE_HW_DECOMPRESS &&
+                          weir__model.profile.driver_version >= 12080);
+}
+
 /* Zero in what a newer driver might give a meaning, or the one that is played none yet. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
     size_t i;
 
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE || properties->usage != 0)
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        !weir__model_usage_is_known(properties->usage))
         return CUDA_ERROR_INVALID_VALUE;
     if (properties->maxSize != 0 && !driver_can(WEIR_CAP_POOL_MAX_SIZE))
         return CUDA_ERROR_INVALID_VALUE;
@@ -112,6 +123,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     pool->most_units = properties->maxSize ? (properties->maxSize - 1) / unit + 1 : UINT64_MAX;
     pool->follow_events = pool->opportunistic = pool->internal = 1;
     pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    pool->decompresses = properties->usage != 0;
     pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->identity = (struct model_identity){
         (uint64_t)getpid(), atomic_load_explicit(&pool->slot.id, memory_order_relaxed)};
@@ -208,6 +220,10 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
         drop_pool(pool);
     weir__model_unlock();
     return CUDA_SUCCESS;
+}
+
+int weir__model_pool_decompresses(const struct model_pool *pool) {
+    return pool->decompresses;
 }
 
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool) {

@@ -19,6 +19,7 @@ struct pointer {
     int device;
     int is_host, is_direct; /* direct: from cuMemAlloc */
     CUmemoryPool pool;
+    int decompresses; /* hardware that does so may use it */
 };
 
 /* The caller holds the lock.  Is it known? */
@@ -33,9 +34,12 @@ static int find_pointer(uint64_t address, struct pointer *out) {
         out->device = block->device;
         out->pool = block->pool ? weir__model_pool_handle(block->pool) : NULL;
         out->is_direct = !block->pool && !block->of_graph;
+        out->decompresses =
+            block->pool ? weir__model_pool_decompresses(block->pool) : out->is_direct;
         return 1;
     }
-    if (weir__model_virtual_find(address, &out->base, &out->bytes, &out->device))
+    if (weir__model_virtual_find(address, &out->base, &out->bytes, &out->device,
+                                 &out->decompresses))
         return 1;
     out->is_host = weir__model_host_find(address, &out->base, &out->bytes, &out->device);
     return out->is_host;
@@ -48,6 +52,7 @@ union value {
     unsigned long long number;
     size_t bytes;
     void *pointer;
+    unsigned char flag;
 };
 
 static size_t answer(CUpointer_attribute attribute, uint64_t address, const struct pointer *p,
@@ -90,6 +95,9 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
         return sizeof v->word;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         return sizeof v->number;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        v->flag = (unsigned char)p->decompresses;
+        return weir__model.profile.driver_version >= 12080 ? sizeof v->flag : 0;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         v->pointer = (void *)p->pool;
         return sizeof v->pointer;

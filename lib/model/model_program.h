@@ -31,6 +31,7 @@ typedef struct CUipcMemHandle_st {
     X(CU_POINTER_ATTRIBUTE_RANGE_SIZE, 12)                 /* size_t */                            \
     X(CU_POINTER_ATTRIBUTE_MAPPED, 13)                     /* unsigned int */                      \
     X(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, 14)       /* unsigned long long */                \
+    X(CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, 21)   /* a byte, from 12.8 on */              \
     X(CU_MEMORYTYPE_HOST, 1)                                                                       \
     X(CU_MEMORYTYPE_DEVICE, 2)
 

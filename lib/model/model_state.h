@@ -359,6 +359,9 @@ void weir__model_pools_drop(void);
 void weir__model_block_enter(struct model_block *block, int device);
 /* The live block around all of [address, address + bytes), or NULL. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+int weir__model_pool_decompresses(const struct model_pool *pool);
+/* 1 if what memory is for is something that the driver knows. */
+int weir__model_usage_is_known(unsigned usage);
 CUmemoryPool weir__model_pool_handle(const struct model_pool *pool);
 int weir__model_pool_allows(const struct model_pool *pool, int device, CUmemAccess_flags access);
 
@@ -372,7 +375,8 @@ int weir__model_allows(int device, uint64_t address, uint64_t bytes, CUmemAccess
 int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
                                CUmemAccess_flags access);
 /* The mapping around an address and the device of its memory.  Is there one? */
-int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
+int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
+                             int *decompresses);
 /* Page-locked memory of the host around an address.  Is there any? */
 int weir__model_host_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device);
 /* Work of the stream, the latest, fills or copies these bytes. */

@@ -59,7 +59,8 @@ struct model_memory {
     uint64_t bytes;
     uint64_t place; /* in the file */
     uint64_t mappings;
-    int released; /* what is left is mapped */
+    int released;     /* what is left is mapped */
+    int decompresses; /* it was made for hardware that does so */
 };
 
 _Static_assert(sizeof(struct model_memory) <= MODEL_MEMORY_STRIDE, "a handle fits its slot");
@@ -187,7 +188,7 @@ static int extend_file(uint64_t bytes) {
 }
 
 /* The caller holds the lock. */
-static CUresult make_memory(struct model_device *device, uint64_t bytes,
+static CUresult make_memory(struct model_device *device, uint64_t bytes, int decompresses,
                             CUmemGenericAllocationHandle *handle) {
     struct model_memory *memory;
 
@@ -203,6 +204,7 @@ static CUresult make_memory(struct model_device *device, uint64_t bytes,
     }
     memory->device = device;
     memory->bytes = bytes;
+    memory->decompresses = decompresses;
     memory->place = space.file_bytes - bytes;
     weir__model_charge(by_gib(bytes, weir__model.profile.virtual_create_gib_ns) +
                        (weir__model.handles_made ? 0 : weir__model.profile.virtual_first_ns));
@@ -424,7 +426,8 @@ int weir__model_virtual_allows(int device, uint64_t address, uint64_t bytes,
     return 0;
 }
 
-int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device) {
+int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, int *device,
+                             int *decompresses) {
     const struct model_mapping *mapping = mapping_before(address);
 
     if (!mapping || end_of(mapping) <= address)
@@ -432,6 +435,7 @@ int weir__model_virtual_find(uint64_t address, uint64_t *base, uint64_t *bytes, 
     *base = mapping->node.key;
     *bytes = mapping->memory->bytes;
     *device = mapping->memory->device->context.device;
+    *decompresses = mapping->memory->decompresses;
     return 1;
 }
 
@@ -465,7 +469,7 @@ static CUresult check_properties(const CUmemAllocationProp *properties) {
             return CUDA_ERROR_INVALID_VALUE;
     if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE ||
         properties->allocFlags.compressionType || properties->allocFlags.gpuDirectRDMACapable ||
-        properties->allocFlags.usage)
+        !weir__model_usage_is_known(properties->allocFlags.usage))
         return CUDA_ERROR_NOT_SUPPORTED;
     return weir__model_device_check(properties->location.id);
 }
@@ -531,7 +535,8 @@ CUresult weir__model_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t by
     weir__model_lock();
     result = enter();
     if (result == CUDA_SUCCESS)
-        result = make_memory(&weir__model.devices[properties->location.id], bytes, handle);
+        result = make_memory(&weir__model.devices[properties->location.id], bytes,
+                             properties->allocFlags.usage != 0, handle);
     weir__model_unlock();
     return result;
 }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* decompresses.c: a program with memory pools for hardware decompression, as RMM makes them, and others beside them; it
+ * asks of each block which it is.  With --refuse the next handle of memory that anybody makes is refused, as by a device
+ * that maps no such memory: for the device model, which fails as it is told. */
+#include "work.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+enum { IS_CAPABLE = 21 };
+
+static void *library;
+static struct cuda cuda;
+static CUstream stream;
+
+static void *find(const char *name, int version, const char *symbol) {
+    (void)name;
+    (void)version;
+    return dlsym(library, symbol);
+}
+
+static CUresult make_pool(unsigned usage, CUmemoryPool *pool) {
+    CUmemPoolProps properties;
+
+    memset(&properties, 0, sizeof properties);
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.usage = (unsigned short)usage;
+    return cuda.cuMemPoolCreate(pool, &properties);
+}
+
+static void show(size_t bytes, CUmemoryPool pool) {
+    unsigned is_capable = 0; /* of which the driver writes a part */
+    CUdeviceptr block;
+
+    CU(cuda.cuMemAllocFromPoolAsync(&block, bytes, pool, stream));
+    CU(cuda.cuMemsetD8Async(block, 1, bytes, stream));
+    if (cuda.cuPointerGetAttribute(&is_capable, IS_CAPABLE, block + bytes / 2) != CUDA_SUCCESS)
+        is_capable = 9; /* an older driver */
+    printf(" %u", is_capable);
+    CU(cuda.cuMemFreeAsync(block, stream));
+}
+
+static void try(unsigned usage) {
+    uint64_t kept = 3 * MIB;
+    CUmemoryPool pool;
+    CUresult result = make_pool(usage, &pool);
+
+    printf("for %u: %u", usage, result);
+    if (result == CUDA_SUCCESS) {
+        show(1000, pool);
+        show(3 * MIB, pool);
+        for (int i = 0; i < 100; i++)
+            show(64 * MIB, pool);
+        CU(cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept));
+        kept = 0;
+        CU(cuda.cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &kept));
+        printf(", keeps %llu", (unsigned long long)kept);
+        CU(cuda.cuStreamSynchronize(stream));
+        CU(cuda.cuMemPoolDestroy(pool));
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv) {
+    int (*fail)(const char *entry, uint64_t k, CUresult result);
+    void *address;
+
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    HOLDS(library);
+    victim_load(&cuda, find, 0);
+    victim_start(&cuda);
+    CU(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    address = dlsym(library, "cuModelFail");
+    if (argc > 1 && strcmp(argv[1], "--refuse") == 0 && address) {
+        memcpy(&fail, &address, sizeof address);
+        HOLDS(fail("cuMemCreate", 1, CUDA_ERROR_INVALID_VALUE));
+    }
+    try(2);
+    try(0);
+    try(2);
+    try(1);
+    return victim_status(argc, argv);
+}
