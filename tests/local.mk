@@ -202,6 +202,7 @@ victims = \
 	tests/victims/gone \
 	tests/victims/hangs \
 	tests/victims/lacks \
+	tests/victims/left \
 	tests/victims/linked \
 	tests/victims/older \
 	tests/victims/plain \
@@ -241,6 +242,8 @@ tests_victims_hangs_SOURCES = tests/victims/hangs.c $(victim_work)
 tests_victims_hangs_LDADD =
 tests_victims_lacks_SOURCES = tests/victims/lacks.c $(victim_work)
 tests_victims_lacks_LDADD =
+tests_victims_left_SOURCES = tests/victims/left.c $(victim_work)
+tests_victims_left_LDADD =
 tests_victims_linked_SOURCES = tests/victims/linked.c $(victim_work)
 tests_victims_linked_LDADD = -Ltests/libcuda/.libs -l:libcuda.so.1
 EXTRA_tests_victims_linked_DEPENDENCIES = $(model_driver)

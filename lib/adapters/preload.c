@@ -178,6 +178,26 @@ static int may_have_room(CUresult result) {
     return any;
 }
 
+/* Of this thread's request, if that goes on to the driver, for what reason and for the sake of which pool. */
+static _Thread_local struct {
+    struct weir_pool *pool;
+    enum weir_left why;
+} left __attribute__((tls_model("initial-exec")));
+
+static int leave_to_driver(enum weir_left why, struct weir_pool *pool) {
+    left.why = why;
+    left.pool = pool;
+    return 0;
+}
+
+/* What the driver refuses, too, is not told. */
+static CUresult passed(CUresult result) {
+    if (left.why != WEIR_LEFT_NOT && result == CUDA_SUCCESS)
+        weir__count_left(left.why, left.pool);
+    left.why = WEIR_LEFT_NOT;
+    return result;
+}
+
 /* 1 and the answer, or 0: the request is the driver's. */
 static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUstream stream,
                    CUresult *result) {
@@ -195,8 +215,9 @@ static int request(struct weir_served *s, CUdeviceptr *block, size_t bytes, CUst
         weir__trace_refused(s, bytes);
     }
     switch (status) {
-    case WEIR_E_CAPTURE:
     case WEIR_E_STREAM: /* another device's, or none */
+        return leave_to_driver(WEIR_LEFT_STREAM, NULL);
+    case WEIR_E_CAPTURE:
     case WEIR_E_FORKED:
     case WEIR_E_DEVICE_LOST:
         return 0;
@@ -239,9 +260,12 @@ static int request_of_pool(CUmemoryPool handle, CUdeviceptr *block, size_t bytes
         return 0;
     s = weir__served_of(p);
     if (s)
-        return !is_apart(s, stream) && request(s, block, bytes, stream, result);
+        return is_apart(s, stream) ? leave_to_driver(WEIR_LEFT_STREAM, NULL)
+                                   : request(s, block, bytes, stream, result);
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    return weir__pool_is_refused(p);
+    if (weir__pool_is_refused(p))
+        return 1;
+    return leave_to_driver((enum weir_left)atomic_load_explicit(&p->left, memory_order_relaxed), p);
 }
 
 /* Likewise, from outside.  Arguments that are no request are the driver's to judge. */
@@ -265,7 +289,7 @@ CUresult weir__serve_cuMemAllocAsync(CUdeviceptr *block, size_t bytes, CUstream 
     if (serve_request(NULL, block, bytes, stream, &result))
         return result;
     result = REAL(cuMemAllocAsync)(block, bytes, stream);
-    return may_have_room(result) ? REAL(cuMemAllocAsync)(block, bytes, stream) : result;
+    return passed(may_have_room(result) ? REAL(cuMemAllocAsync)(block, bytes, stream) : result);
 }
 
 CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUstream stream) {
@@ -274,7 +298,8 @@ CUresult weir__serve_cuMemAllocAsync_ptsz(CUdeviceptr *block, size_t bytes, CUst
     if (serve_request(NULL, block, bytes, own(stream), &result))
         return result;
     result = REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream);
-    return may_have_room(result) ? REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream) : result;
+    return passed(may_have_room(result) ? REAL_PTSZ(cuMemAllocAsync)(block, bytes, stream)
+                                        : result);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, CUmemoryPool pool,
@@ -284,8 +309,8 @@ CUresult weir__serve_cuMemAllocFromPoolAsync(CUdeviceptr *block, size_t bytes, C
     if (pool && serve_request(pool, block, bytes, stream, &result))
         return result;
     result = REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    return may_have_room(result) ? REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
-                                 : result;
+    return passed(may_have_room(result) ? REAL(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                                        : result);
 }
 
 CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t bytes,
@@ -295,8 +320,9 @@ CUresult weir__serve_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *block, size_t byt
     if (pool && serve_request(pool, block, bytes, own(stream), &result))
         return result;
     result = REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream);
-    return may_have_room(result) ? REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
-                                 : result;
+    return passed(may_have_room(result)
+                      ? REAL_PTSZ(cuMemAllocFromPoolAsync)(block, bytes, pool, stream)
+                      : result);
 }
 
 /* ---- frees --------------------------------------------------------------------------------------- */
@@ -475,8 +501,10 @@ static int request_plain(CUdeviceptr *block, size_t bytes, CUresult *result) {
     struct weir_found found = {.by = s, .bytes = bytes};
 
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (!apart || !request(s, &found.base, bytes, apart, result))
+    if (!apart || !request(s, &found.base, bytes, apart, result)) {
+        left.why = WEIR_LEFT_NOT; /* no pool's */
         return !s && state == WEIR_POOL_REFUSED;
+    }
     if (*result != CUDA_SUCCESS)
         return 1;
     *result = wait_for(apart);
@@ -646,24 +674,35 @@ CUresult weir__serve_cuMemPoolExportPointer(void *data, CUdeviceptr address) {
 
 /* ---- pools --------------------------------------------------------------------------------------- */
 
-/* Plain memory of a device, for this process alone, and no use that is not known here. */
-static int may_serve(const CUmemPoolProps *properties) {
-    return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           (properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) == 0;
+/* Served is memory of a device. */
+static enum weir_left why_other(CUmemAllocationType type, CUmemLocationType location) {
+    return type != CU_MEM_ALLOCATION_TYPE_PINNED     ? WEIR_LEFT_MANAGED
+           : location != CU_MEM_LOCATION_TYPE_DEVICE ? WEIR_LEFT_HOST
+                                                     : WEIR_LEFT_NOT;
+}
+
+/* For this process alone, and for no use that is not known here. */
+static enum weir_left why_left(const CUmemPoolProps *properties) {
+    enum weir_left why = why_other(properties->allocType, properties->location.type);
+
+    if (why != WEIR_LEFT_NOT)
+        return why;
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return WEIR_LEFT_SHARED;
+    return properties->usage & ~CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS ? WEIR_LEFT_USAGE
+                                                                       : WEIR_LEFT_NOT;
 }
 
 /* The driver has made it: a pool that had the handle has gone, though that was not seen yet. */
-static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind, int state) {
+static void add_made(CUmemoryPool pool, int device, struct weir_pool_kind kind,
+                     enum weir_left why) {
     struct weir_pool *p = weir__pool_of(pool);
 
     if (p)
         weir__pool_end(p, atomic_load_explicit(&p->life, memory_order_relaxed));
-    (void)weir__pool_add(pool, device, kind, state);
-    if (state == WEIR_POOL_LEFT)
-        weir__run_tell("a memory pool is left to the driver: it is no plain memory of a device for "
-                       "this process alone");
+    (void)weir__pool_add(pool, device, kind, why);
+    if (why != WEIR_LEFT_NOT)
+        weir__run_tell("a memory pool is left to the driver: %s", weir__left_text(why));
 }
 
 CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties) {
@@ -674,8 +713,7 @@ CUresult weir__serve_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *p
         return result;
     kind.most = properties->maxSize;
     kind.decompresses = (properties->usage & CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS) != 0;
-    add_made(*pool, properties->location.id, kind,
-             may_serve(properties) ? WEIR_POOL_OPEN : WEIR_POOL_LEFT);
+    add_made(*pool, properties->location.id, kind, why_left(properties));
     leave();
     return result;
 }
@@ -688,7 +726,7 @@ CUresult weir__serve_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void
 
     if (result != CUDA_SUCCESS || !enter())
         return result;
-    add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_POOL_LEFT);
+    add_made(*pool, -1, (struct weir_pool_kind){0}, WEIR_LEFT_SHARED);
     leave();
     return result;
 }
@@ -822,7 +860,7 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    p = weir__pool_add(*pool, device, (struct weir_pool_kind){0}, WEIR_POOL_OPEN);
+    p = weir__pool_add(*pool, device, (struct weir_pool_kind){0}, WEIR_LEFT_NOT);
     if (is_current)
         weir__pool_set_current(device, p);
     leave();
@@ -830,10 +868,11 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, int device,
 }
 
 /* Other memory has pools of its own, which are not served. */
-static CUresult note_other_pool(CUresult result, const CUmemoryPool *pool) {
+static CUresult note_other_pool(CUresult result, const CUmemoryPool *pool,
+                                const CUmemLocation *location, CUmemAllocationType type) {
     if (result != CUDA_SUCCESS || !*pool || !enter())
         return result;
-    (void)weir__pool_add(*pool, -1, (struct weir_pool_kind){0}, WEIR_POOL_LEFT);
+    (void)weir__pool_add(*pool, -1, (struct weir_pool_kind){0}, why_other(type, location->type));
     leave();
     return result;
 }
@@ -862,7 +901,7 @@ CUresult weir__serve_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationTyp
         has_ended(pool) ? CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetMemPool)(location, type, pool);
 
     return is_of_device(location, type) ? note_pool(result, &pool, location->id, 1)
-                                        : note_other_pool(result, &pool);
+                                        : note_other_pool(result, &pool, location, type);
 }
 
 CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
@@ -870,7 +909,7 @@ CUresult weir__serve_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location
     CUresult result = REAL(cuMemGetMemPool)(pool, location, type);
 
     return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
-                                        : note_other_pool(result, pool);
+                                        : note_other_pool(result, pool, location, type);
 }
 
 CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *location,
@@ -878,7 +917,7 @@ CUresult weir__serve_cuMemGetDefaultMemPool(CUmemoryPool *pool, CUmemLocation *l
     CUresult result = REAL(cuMemGetDefaultMemPool)(pool, location, type);
 
     return is_of_device(location, type) ? note_pool(result, pool, location->id, 0)
-                                        : note_other_pool(result, pool);
+                                        : note_other_pool(result, pool, location, type);
 }
 
 /* ---- streams ------------------------------------------------------------------------------------- */

@@ -37,6 +37,22 @@ enum weir_served_state {
     WEIR_SERVED_LOST    /* with the device's context */
 };
 
+/* Why requests are left to the driver: what pools they are of, or what else.  X(name, text). */
+#define WEIR_LEFT_REASONS(X)                                                                       \
+    X(MANAGED, "managed memory")                                                                   \
+    X(HOST, "host memory")                                                                         \
+    X(SHARED, "shared with other processes")                                                       \
+    X(USAGE, "an unknown usage flag")                                                              \
+    X(ACCESS, "access from the host")                                                              \
+    X(STREAM, "stream of another device or context")
+enum weir_left {
+    WEIR_LEFT_NOT, /* it is served; or said when it was seen that it cannot be */
+#define WEIR_LEFT_REASON(name, text) WEIR_LEFT_##name,
+    WEIR_LEFT_REASONS(WEIR_LEFT_REASON)
+#undef WEIR_LEFT_REASON
+        WEIR_LEFT_COUNT
+};
+
 /* What its maker asked of a pool, and its allocator is made for. */
 struct weir_pool_kind {
     size_t most;      /* bytes that it may hold; 0: any */
@@ -79,6 +95,8 @@ struct weir_pool {
     int device;
     struct weir_pool_kind kind;
     _Atomic int state;
+    _Atomic int left;        /* enum weir_left: why it is, if that was not said */
+    atomic_int left_request; /* it had one */
     _Atomic(struct weir_served *) served;
     _Atomic unsigned access[WEIR_MOST_DEVICES]; /* that other devices have */
     struct weir_pool *next;
@@ -88,9 +106,9 @@ struct weir_pool {
 
 /* The record of a pool; NULL: it is none of the program's, as far as was seen. */
 struct weir_pool *weir__pool_of(CUmemoryPool handle);
-/* The same, made in that state if there is none.  NULL: no host memory. */
+/* The same, made if there is none; for such a reason it is left.  NULL: no host memory. */
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
-                                 int state);
+                                 enum weir_left left);
 /* The pool that had the record in that life has gone.  Its allocator stays for the blocks that live.  Nothing if it
  * is known to have gone: its handle may be another pool's by now. */
 void weir__pool_end(struct weir_pool *p, unsigned life);
@@ -214,6 +232,10 @@ extern _Atomic uint64_t weir__unserved[WEIR_UNSERVED_COUNT];
 static inline void weir__count_unserved(enum weir_unserved which) {
     atomic_fetch_add_explicit(&weir__unserved[which], 1, memory_order_relaxed);
 }
+
+/* The driver has served a request of that pool (NULL: it is not for the pool's sake), which was left to it. */
+void weir__count_left(enum weir_left why, struct weir_pool *pool);
+const char *weir__left_text(enum weir_left why);
 
 /* 1 if `weir run' was told so; `standard' where it was told nothing, or what is no switch, which is refused where
  * settings are read. */

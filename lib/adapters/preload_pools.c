@@ -109,7 +109,8 @@ static struct weir_pool *free_record(_Atomic(struct weir_pool *) *bucket) {
 }
 
 struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_pool_kind kind,
-                                 int state) {
+                                 enum weir_left left) {
+    int state = left == WEIR_LEFT_NOT ? WEIR_POOL_OPEN : WEIR_POOL_LEFT;
     struct weir_pool *p = weir__pool_of(handle);
 
     if (p)
@@ -122,6 +123,8 @@ struct weir_pool *weir__pool_add(CUmemoryPool handle, int device, struct weir_po
         p->kind = kind;
         atomic_fetch_add_explicit(&p->life, 1, memory_order_relaxed);
         atomic_store_explicit(&p->state, state, memory_order_relaxed);
+        atomic_store_explicit(&p->left, (int)left, memory_order_relaxed);
+        atomic_store_explicit(&p->left_request, 0, memory_order_relaxed);
         atomic_store_explicit(&p->served, NULL, memory_order_relaxed);
         for (int i = 0; i < WEIR_MOST_DEVICES; i++)
             atomic_store_explicit(&p->access[i], 0, memory_order_relaxed);
@@ -143,7 +146,7 @@ static __attribute__((noinline)) struct weir_pool *ask_current(int device) {
 
     if (REAL(cuDeviceGetMemPool)(&handle, device) != CUDA_SUCCESS || !handle)
         return NULL;
-    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_POOL_OPEN);
+    p = weir__pool_add(handle, device, (struct weir_pool_kind){0}, WEIR_LEFT_NOT);
     weir__pool_set_current(device, p);
     return p;
 }
@@ -491,9 +494,11 @@ CUresult weir__pool_set_access(struct weir_pool *p, const CUmemAccessDesc *acces
         result = is_the_drivers(access, count) ? CUDA_ERROR_NOT_SUPPORTED
                                                : change_access(p, s, access, count);
     else if (is_the_drivers(access, count) &&
-             atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN)
+             atomic_load_explicit(&p->state, memory_order_relaxed) == WEIR_POOL_OPEN) {
         /* so is what it will have */
+        atomic_store_explicit(&p->left, WEIR_LEFT_ACCESS, memory_order_relaxed);
         atomic_store_explicit(&p->state, WEIR_POOL_LEFT, memory_order_release);
+    }
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         if (is_other(p, &access[i]))
             atomic_store_explicit(&p->access[access[i].location.id], access[i].flags,

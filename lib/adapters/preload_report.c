@@ -66,6 +66,24 @@ static unsigned long long unserved(int which) {
     return atomic_load_explicit(&weir__unserved[which], memory_order_relaxed);
 }
 
+static struct { _Atomic uint64_t pools, requests; } left[WEIR_LEFT_COUNT];
+
+const char *weir__left_text(enum weir_left why) {
+    static const char *const texts[WEIR_LEFT_COUNT] = {
+#define TEXT(name, text) [WEIR_LEFT_##name] = (text),
+        WEIR_LEFT_REASONS(TEXT)
+#undef TEXT
+    };
+
+    return texts[why];
+}
+
+void weir__count_left(enum weir_left why, struct weir_pool *pool) {
+    if (pool && !atomic_exchange_explicit(&pool->left_request, 1, memory_order_relaxed))
+        atomic_fetch_add_explicit(&left[why].pools, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&left[why].requests, 1, memory_order_relaxed);
+}
+
 uint64_t weir__unserved_all(void) {
     uint64_t all = 0;
 
@@ -284,6 +302,12 @@ static void report_json(const char *path) {
             add_served(&line, weir__served_at(i), figures_of(i), !any++);
         else
             is_incomplete = 1;
+    add(&line, "],\"not_served\":[");
+    for (int i = WEIR_LEFT_NOT + 1, any_left = 0; i < WEIR_LEFT_COUNT; i++)
+        if (left[i].requests > 0)
+            add(&line, "%s{\"why\":\"%s\",\"pools\":%llu,\"requests\":%llu}", any_left++ ? "," : "",
+                weir__left_text((enum weir_left)i), (unsigned long long)left[i].pools,
+                (unsigned long long)left[i].requests);
     add(&line, "],\"left\":{");
     for (int i = 0; i < WEIR_UNSERVED_COUNT; i++)
         add(&line, "%s\"%s\":%llu", i ? "," : "", unserved_names[i], unserved(i));
@@ -619,15 +643,41 @@ static void tell_of_nothing(void) {
                                 : "did not load CUDA, and used no device memory");
 }
 
-/* A program that took device memory and asked no pool for any is told why it was served nothing, once.  Why a pool was
- * left or refused was said then; children have their own, also of vfork. */
+/* 1 if there is anything to be told of what the driver served in weir's place. */
+static int tell_left(void) {
+    char text[TEXT_BYTES];
+    int at = 0;
+
+    for (int i = WEIR_LEFT_NOT + 1; i < WEIR_LEFT_COUNT && at < (int)sizeof text; i++) {
+        unsigned long long pools = left[i].pools, requests = left[i].requests;
+        size_t room = sizeof text - (size_t)at;
+        const char *between = at ? "; " : "", *why = weir__left_text((enum weir_left)i);
+
+        if (pools > 0)
+            at += snprintf(text + at, room, "%s%llu pool%s (%s), %llu request%s", between, pools,
+                           weir__plural(pools), why, requests, weir__plural(requests));
+        else if (requests > 0)
+            at += snprintf(text + at, room, "%s%llu request%s (%s)", between, requests,
+                           weir__plural(requests), why);
+    }
+    if (at == 0)
+        return 0;
+    put_error_back();
+    weir__log(WEIR_LOG_WARNING, WEIR_LOG_WARNING, "not served: %s", text);
+    return 1;
+}
+
+/* A program that took device memory and asked no pool for any is told why it was served nothing, once; one that asked
+ * pools is told what was left to the driver.  Where weir could not serve a pool, or refused to, that was said then;
+ * children have their own, also of vfork. */
 static __attribute__((destructor)) void end(void) {
     static atomic_int is_told;
     char text[TEXT_BYTES];
     int at = 0;
 
-    if (weir__served_known() > 0 || weir__drop_in_forked() || getpid() != own_process ||
-        unserved(WEIR_UNSERVED_POOL) > 0 || weir__any_refused() || atomic_exchange(&is_told, 1))
+    if (weir__drop_in_forked() || getpid() != own_process || atomic_exchange(&is_told, 1) ||
+        tell_left() || weir__served_known() > 0 || unserved(WEIR_UNSERVED_POOL) > 0 ||
+        weir__any_refused())
         return;
     for (int i = WEIR_UNSERVED_POOL + 1; i < WEIR_UNSERVED_COUNT && at < (int)sizeof text; i++)
         if (unserved(i) > 0)

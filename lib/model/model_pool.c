@@ -54,6 +54,7 @@ struct model_pool {
     struct model_identity identity;             /* then */
     struct model_import *import;                /* it is another process's; NULL: it is not */
     int destroyed;
+    int is_managed;                 /* the host does not reach it here all the same */
     int decompresses;               /* its memory was made for hardware that does so */
     uint64_t live;                  /* blocks */
     uint64_t used, used_high;       /* bytes asked for */
@@ -87,9 +88,13 @@ int weir__model_usage_is_known(unsigned usage) {
 
 /* Zero in what a newer driver might give a meaning, or the one that is played none yet. */
 static CUresult check_properties(const CUmemPoolProps *properties) {
+    int is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     size_t i;
 
-    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+    if (is_managed && (weir__model.profile.driver_version < 13000 || properties->maxSize != 0 ||
+                       properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE))
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED && !is_managed) ||
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         !weir__model_usage_is_known(properties->usage))
         return CUDA_ERROR_INVALID_VALUE;
@@ -124,6 +129,7 @@ static struct model_pool *make_pool(const CUmemPoolProps *properties) {
     pool->follow_events = pool->opportunistic = pool->internal = 1;
     pool->access[properties->location.id] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     pool->decompresses = properties->usage != 0;
+    pool->is_managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     pool->is_shared = properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
     pool->identity = (struct model_identity){
         (uint64_t)getpid(), atomic_load_explicit(&pool->slot.id, memory_order_relaxed)};
@@ -220,6 +226,10 @@ CUresult weir__model_cuMemPoolDestroy(CUmemoryPool handle) {
         drop_pool(pool);
     weir__model_unlock();
     return CUDA_SUCCESS;
+}
+
+int weir__model_pool_is_managed(const struct model_pool *pool) {
+    return pool->is_managed;
 }
 
 int weir__model_pool_decompresses(const struct model_pool *pool) {

@@ -19,6 +19,7 @@ struct pointer {
     int device;
     int is_host, is_direct; /* direct: from cuMemAlloc */
     CUmemoryPool pool;
+    int is_managed;
     int decompresses; /* hardware that does so may use it */
 };
 
@@ -34,6 +35,7 @@ static int find_pointer(uint64_t address, struct pointer *out) {
         out->device = block->device;
         out->pool = block->pool ? weir__model_pool_handle(block->pool) : NULL;
         out->is_direct = !block->pool && !block->of_graph;
+        out->is_managed = block->pool && weir__model_pool_is_managed(block->pool);
         out->decompresses =
             block->pool ? weir__model_pool_decompresses(block->pool) : out->is_direct;
         return 1;
@@ -77,6 +79,7 @@ static size_t answer(CUpointer_attribute attribute, uint64_t address, const stru
         v->number = p->id;
         return sizeof v->number;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        v->word = (unsigned)p->is_managed;
         return sizeof v->word;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
         v->ordinal = p->bytes > 0 ? p->device : -2; /* -2: CUDA's invalid device */

@@ -359,6 +359,7 @@ void weir__model_pools_drop(void);
 void weir__model_block_enter(struct model_block *block, int device);
 /* The live block around all of [address, address + bytes), or NULL. */
 const struct model_block *weir__model_block_around(uint64_t address, uint64_t bytes);
+int weir__model_pool_is_managed(const struct model_pool *pool);
 int weir__model_pool_decompresses(const struct model_pool *pool);
 /* 1 if what memory is for is something that the driver knows. */
 int weir__model_usage_is_known(unsigned usage);
