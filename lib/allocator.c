@@ -1318,14 +1318,13 @@ static __attribute__((noinline)) weir_status alloc_fully(weir_allocator *a, size
 
 /* 1 if there is nothing to do about a call but to hand it to the front: no detour but those that are no
  * concern of the call, which is more than `gate` asks. */
-static inline int is_plain(const weir_allocator *a, weir_stream stream, unsigned no_concern) {
+static inline int is_plain(const weir_allocator *a, unsigned no_concern) {
     return a && (atomic_load_explicit(&a->host.detours, memory_order_acquire) & ~no_concern) == 0 &&
-           !weir__driver_forked() &&
-           ((uintptr_t)stream > WEIR_STREAM_PER_THREAD_VALUE || !weir__engine_lacks_context);
+           !weir__driver_forked();
 }
 
 weir_status weir_alloc(weir_allocator *a, size_t bytes, weir_stream stream, void **block) {
-    if (is_plain(a, stream, 0) && block && bytes - 1 < a->host.device_total)
+    if (is_plain(a, 0) && block && bytes - 1 < a->host.device_total)
         return weir__front_alloc(a->front, bytes, stream, block);
     return alloc_fully(a, bytes, stream, block);
 }
@@ -1377,7 +1376,7 @@ static __attribute__((noinline)) weir_status free_fully(weir_allocator *a, void 
 }
 
 weir_status weir_free(weir_allocator *a, void *block, weir_stream stream) {
-    if (is_plain(a, stream, WEIR_DETOUR_OOM) && block)
+    if (is_plain(a, WEIR_DETOUR_OOM) && block)
         return weir__front_free(a->front, (uintptr_t)block, stream);
     return free_fully(a, block, stream);
 }

@@ -1121,9 +1121,13 @@ alloc_for(struct weir_front *f, struct weir_cell *c, uint64_t key, uint64_t id, 
     return WEIR_OK;
 }
 
-/* Every request that is not as ordinary as the following two. */
-static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
-                                                          weir_stream stream, void **block) {
+/* A default stream, on a thread that was seen without a context. */
+static inline int may_lack_context(weir_stream stream) {
+    return __builtin_expect(is_default(stream) && weir__engine_lacks_context, 0);
+}
+
+static weir_status alloc_as_asked(struct weir_front *f, size_t bytes, weir_stream stream,
+                                  void **block) {
     unsigned long long id;
     uint64_t key;
     struct weir_cell *c = find(f, stream, &key, &id);
@@ -1132,6 +1136,23 @@ static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, 
     if (!c || (id == 0 && !is_vouched_for(f, c, stream)))
         return alloc_slow(f, bytes, stream, block);
     return alloc_for(f, c, key, id, bytes, stream, block);
+}
+
+static __attribute__((noinline)) weir_status alloc_in_context(struct weir_front *f, size_t bytes,
+                                                              weir_stream stream, void **block) {
+    int lent = weir__engine_lend_context(f->host);
+    weir_status status = alloc_as_asked(f, bytes, stream, block);
+
+    weir__engine_end_context(f->host, lent);
+    return status;
+}
+
+/* Every request that is not as ordinary as the following two. */
+static __attribute__((noinline)) weir_status alloc_asking(struct weir_front *f, size_t bytes,
+                                                          weir_stream stream, void **block) {
+    if (may_lack_context(stream))
+        return alloc_in_context(f, bytes, stream, block);
+    return alloc_as_asked(f, bytes, stream, block);
 }
 
 /* On a stream that goes by its handle, of which the driver must be asked. */
@@ -1570,8 +1591,8 @@ bring_back(const struct weir_front *f, struct weir_cell *c, struct weir_span *s,
     return done;
 }
 
-weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
-                                  struct weir_use_list *uses) {
+static weir_status free_as_asked(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                 struct weir_use_list *uses) {
     struct weir_span *s = weir__records_find(&f->pages, block);
     weir_status status = s && weir__span_bytes(s) > 0 ? free_by_cell(f, s, block, stream, uses)
                                                       : free_other(f, block, stream, uses);
@@ -1579,6 +1600,23 @@ weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_
     if (status != WEIR_OK)
         weir__engine_log_free(f->host, block, status);
     return status;
+}
+
+static __attribute__((noinline)) weir_status free_in_context(struct weir_front *f,
+                                                             CUdeviceptr block, weir_stream stream,
+                                                             struct weir_use_list *uses) {
+    int lent = weir__engine_lend_context(f->host);
+    weir_status status = free_as_asked(f, block, stream, uses);
+
+    weir__engine_end_context(f->host, lent);
+    return status;
+}
+
+weir_status weir__front_free_used(struct weir_front *f, CUdeviceptr block, weir_stream stream,
+                                  struct weir_use_list *uses) {
+    if (may_lack_context(stream))
+        return free_in_context(f, block, stream, uses);
+    return free_as_asked(f, block, stream, uses);
 }
 
 /* A whole block that makes others leave, or leaves at once. */
