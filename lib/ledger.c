@@ -6,6 +6,10 @@
  * lock too, as long as it does not become another program: the slot then stays taken, but its entry names a process
  * that is no more, and counts for nothing.  Where pids are of another namespace the lock alone tells.
  *
+ * The lock of a slot belongs to the open file that the bell's page is a mapping of: a program that closes the number does
+ * not take the slot away (kept.h), and who finds that its number is another's opens the file again and takes another
+ * slot before it gives up the one it had.
+ *
  * Everything is read and written by pread and pwrite: any process of the user may cut the file short, and
  * touching what is gone is a signal.  One pwrite is an entry; the sum over it shows one that was read while it was
  * written, or that somebody else wrote.  The bell's page is mapped for its address alone: FUTEX_WAIT and FUTEX_WAKE_OP
@@ -278,6 +282,17 @@ static int claim(const struct weir_ledger *l, int file) {
     return -1;
 }
 
+/* 1: it is the same file, which another part of the process has opened as well and got the number for: to that the slot
+ * is locked. */
+static int is_another(const struct weir_ledger *l) {
+    return weir__kept_is(&l->file) && l->slot >= 0 && is_locked(l->file.number, l->slot);
+}
+
+static int has_file(const struct weir_ledger *l) {
+    return weir__kept_is(&l->file) && !is_another(l);
+}
+
+/* It lets go of the slot that it had by the page before. */
 static int map_bell(struct weir_ledger *l, int file) {
     void *page = mmap(l->page, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | (l->page ? MAP_FIXED : 0),
                       file, 0);
@@ -289,20 +304,32 @@ static int map_bell(struct weir_ledger *l, int file) {
     return 0;
 }
 
+/* Before it loses the slot that it had in that file: nobody is to find its entry twice. */
+static void clear_before(const struct weir_ledger *l, const struct weir_kept *file) {
+    static const struct slot nothing;
+
+    if (l->slot >= 0 && weir__kept_are_same(&l->file, file))
+        (void)!pwrite(file->number, &nothing, sizeof nothing, place_of(l->slot));
+}
+
 /* A file, a slot in it, and the bell, in the place of what was there.  Who is stopped while it removes a file keeps
  * nobody: after a while its name is taken by a fresh one. */
 static int attach(struct weir_ledger *l) {
     int file, slot, error, removals = 0;
+    struct weir_kept kept;
 
     for (int i = 0; i < TRIES;) {
         file = find_file(l);
         if (file < 0)
             return -1;
         slot = claim(l, file);
-        if (slot >= 0 && is_sound(file) && map_bell(l, file) == 0) {
-            l->file = file;
-            l->slot = slot;
-            return 0;
+        if (slot >= 0 && is_sound(file) && weir__kept_set(&kept, file) == 0) {
+            clear_before(l, &kept);
+            if (map_bell(l, file) == 0) {
+                l->file = kept;
+                l->slot = slot;
+                return 0;
+            }
         }
         error = errno;
         if (slot < 0 && error == EAGAIN && ++removals < REMOVALS)
@@ -352,26 +379,26 @@ uint32_t weir__ledger_bell(struct weir_ledger *l) {
     uint32_t bell = 0;
 
     pthread_mutex_lock(&l->lock);
-    if (l->file >= 0)
-        (void)!pread(l->file, &bell, sizeof bell, BELL_AT);
+    if (weir__kept_is(&l->file))
+        (void)!pread(l->file.number, &bell, sizeof bell, BELL_AT);
     pthread_mutex_unlock(&l->lock);
     return bell;
 }
 
 /* The page may be another file's by now. */
-static int has_file(struct weir_ledger *l) {
-    int file;
+static int has_bell(struct weir_ledger *l) {
+    int is;
 
     pthread_mutex_lock(&l->lock);
-    file = l->file;
+    is = weir__kept_is(&l->file);
     pthread_mutex_unlock(&l->lock);
-    return file >= 0;
+    return is;
 }
 
 void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned milliseconds) {
     struct timespec longest = {milliseconds / 1000, (long)(milliseconds % 1000) * 1000000};
 
-    if (has_file(l) && sleep_on(l, bell, &longest))
+    if (has_bell(l) && sleep_on(l, bell, &longest))
         return;
     longest = (struct timespec){0, 20000000}; /* no bell, or its page is gone: not for ever */
     nanosleep(&longest, NULL);
@@ -381,7 +408,7 @@ void weir__ledger_wait(struct weir_ledger *l, uint32_t bell, unsigned millisecon
 
 static int begin(struct weir_ledger *l, const char *device) {
     memset(l, 0, sizeof *l);
-    l->file = l->slot = -1;
+    l->file.number = l->slot = -1;
     l->start = weir__process_start(getpid());
     l->namespace = weir__process_namespace();
     return name_file(l, device);
@@ -411,13 +438,15 @@ int weir__ledger_open(struct weir_ledger *l, const char *device) {
 }
 
 int weir__ledger_look(struct weir_ledger *l, const char *device) {
+    int file;
+
     if (begin(l, device) != 0)
         return -1;
-    l->file = open_file(l);
-    if (l->file < 0)
+    file = open_file(l);
+    if (file < 0)
         return -1;
-    if (!is_sound(l->file) || map_bell(l, l->file) != 0) {
-        close(l->file);
+    if (!is_sound(file) || weir__kept_set(&l->file, file) != 0 || map_bell(l, file) != 0) {
+        close(file);
         return -1;
     }
     pthread_mutex_init(&l->lock, NULL);
@@ -436,9 +465,11 @@ static void visit_ending(const struct weir_ledger *l,
     for (int i = 0; i < WEIR_LEDGER_SLOTS; i++) {
         const struct slot *slot = &some[i % SOME];
 
-        if (i % SOME == 0 && pread(l->file, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
+        if (i % SOME == 0 &&
+            pread(l->file.number, some, sizeof some, place_of(i)) != (ssize_t)sizeof some)
             return;
-        if (i != l->slot && is_whole(slot) && !is_locked(l->file, i) && is_ending(l, &slot->entry))
+        if (i != l->slot && is_whole(slot) && !is_locked(l->file.number, i) &&
+            is_ending(l, &slot->entry))
             visit(i, &slot->entry, context);
     }
 }
@@ -455,23 +486,39 @@ static int any_ending(const struct weir_ledger *l) {
     return any;
 }
 
+/* The caller holds the lock. */
+static void look_after(struct weir_ledger *l) {
+    if (l->has_left || (has_file(l) && is_sound(l->file.number)))
+        return;
+    if (has_file(l)) /* nobody who sleeps on a page that is gone could be woken */
+        (void)posix_fallocate(l->file.number, 0, (off_t)FILE_BYTES);
+    weir__ledger_ring(l);
+    if (is_another(l))
+        l->file.number = -1;
+    weir__kept_close(&l->file);
+    if (l->file.number < 0)
+        (void)attach(l);
+}
+
 void weir__ledger_leave(struct weir_ledger *l) {
     static const struct slot nothing;
 
     pthread_mutex_lock(&l->lock);
-    if (l->file >= 0) {
+    if (l->file.number >= 0 && l->slot >= 0 && !has_file(l))
+        look_after(l);
+    if (has_file(l)) {
         if (l->slot >= 0)
-            (void)!pwrite(l->file, &nothing, sizeof nothing, place_of(l->slot));
-        unlock_slots(l->file); /* of two that leave at once one finds itself alone */
-        if (lock_slots(l->file, 0, WEIR_LEDGER_SLOTS) == 0) {
+            (void)!pwrite(l->file.number, &nothing, sizeof nothing, place_of(l->slot));
+        unlock_slots(l->file.number); /* of two that leave at once one finds itself alone */
+        if (lock_slots(l->file.number, 0, WEIR_LEDGER_SLOTS) == 0) {
             if (!any_ending(l)) /* else who comes is to know of it */
-                (void)weir__unname(l->file, l->path);
-            unlock_slots(l->file);
+                (void)weir__unname(l->file.number, l->path);
+            unlock_slots(l->file.number);
         }
-        close(l->file);
         weir__ledger_ring(l);
     }
-    l->file = l->slot = -1;
+    l->slot = -1;
+    weir__kept_close(&l->file);
     l->has_left = 1;
     pthread_mutex_unlock(&l->lock);
 }
@@ -483,21 +530,6 @@ void weir__ledger_close(struct weir_ledger *l) {
     l->page = NULL;
 }
 
-/* The caller holds the lock. */
-static void look_after(struct weir_ledger *l) {
-    int before = l->file;
-
-    if (l->has_left || (before >= 0 && is_sound(before)))
-        return;
-    if (before >= 0) /* nobody who sleeps on a page that is gone could be woken */
-        (void)!ftruncate(before, (off_t)FILE_BYTES);
-    weir__ledger_ring(l);
-    if (attach(l) != 0)
-        l->file = -1;
-    if (before >= 0)
-        close(before);
-}
-
 void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry) {
     struct slot slot;
     int saved_errno = errno;
@@ -505,7 +537,7 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
 
     pthread_mutex_lock(&l->lock);
     now = weir__ledger_now();
-    if (l->file < 0 || now - l->looked_ns > LOOK_NS) {
+    if (now - l->looked_ns > LOOK_NS || !weir__kept_is(&l->file)) {
         look_after(l);
         l->looked_ns = now;
     }
@@ -514,8 +546,8 @@ void weir__ledger_publish(struct weir_ledger *l, struct weir_ledger_entry *entry
     entry->namespace = l->namespace;
     slot.entry = *entry;
     slot.sum = sum_of(entry);
-    if (l->file >= 0)
-        (void)!pwrite(l->file, &slot, sizeof slot, place_of(l->slot));
+    if (l->slot >= 0 && weir__kept_is(&l->file))
+        (void)!pwrite(l->file.number, &slot, sizeof slot, place_of(l->slot));
     pthread_mutex_unlock(&l->lock);
     errno = saved_errno;
 }
@@ -535,10 +567,10 @@ int weir__ledger_read(struct weir_ledger *l, int number, struct weir_ledger_entr
     int is_there = 0;
 
     pthread_mutex_lock(&l->lock);
-    for (int i = 0; i < TRIES && !is_there && l->file >= 0; i++) {
-        if (number != l->slot && !is_locked(l->file, number))
+    for (int i = 0; i < TRIES && !is_there; i++) {
+        if ((number != l->slot && !is_locked(l->file.number, number)) || !weir__kept_is(&l->file))
             break;
-        is_there = read_slot(l->file, number, &slot);
+        is_there = read_slot(l->file.number, number, &slot);
     }
     pthread_mutex_unlock(&l->lock);
     if (!is_there || has_ended(l, &slot.entry))
@@ -553,7 +585,8 @@ void weir__ledger_ending(struct weir_ledger *l,
                                        void *context),
                          void *context) {
     pthread_mutex_lock(&l->lock);
-    visit_ending(l, visit, context); /* nobody where there is no file */
+    if (weir__kept_is(&l->file))
+        visit_ending(l, visit, context);
     pthread_mutex_unlock(&l->lock);
 }
 

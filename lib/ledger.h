@@ -25,6 +25,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "kept.h"
+
 enum {
     WEIR_LEDGER_VERSION = 1,
     WEIR_LEDGER_SLOTS = 256,
@@ -65,9 +67,9 @@ struct weir_ledger_entry {
 
 /* Of one device.  Zeroed: not open.  Any thread may use one. */
 struct weir_ledger {
-    pthread_mutex_t lock; /* guards what follows; held as long as a few system calls take */
-    int file;             /* -1: it was lost, and could not be made again */
-    int slot;             /* -1: it only looks, or has left */
+    pthread_mutex_t lock;  /* guards what follows; held as long as a few system calls take */
+    struct weir_kept file; /* none: it was lost, and could not be made again */
+    int slot;              /* -1: it only looks, or has left */
     int has_left;
     void *page; /* of the bell, which is never touched; fixed while it is open */
     uint64_t start, namespace;

@@ -27,6 +27,8 @@ struct weir_loans_page {
     _Atomic uint64_t word[WEIR_LOANS_PLACES];
 };
 
+static const struct weir_loans no_loans = {.file = WEIR_KEPT_NONE, .given = WEIR_KEPT_NONE};
+
 static uint64_t word_of(uint64_t life, enum phase phase) {
     return life * PHASES + phase;
 }
@@ -47,33 +49,42 @@ static struct flock byte_of(off_t at, short kind) {
 static int try_lock(const struct weir_loans *l, off_t at) {
     struct flock lock = byte_of(at, F_WRLCK);
 
-    return fcntl(l->file, F_OFD_SETLK, &lock) == 0;
+    return weir__kept_is(&l->file) && fcntl(l->file.number, F_OFD_SETLK, &lock) == 0;
 }
 
 static void unlock(const struct weir_loans *l, off_t at) {
     struct flock lock = byte_of(at, F_UNLCK);
 
-    (void)fcntl(l->file, F_OFD_SETLK, &lock);
+    if (weir__kept_is(&l->file))
+        (void)fcntl(l->file.number, F_OFD_SETLK, &lock);
 }
 
 /* Has another open file it locked?  What cannot be told is taken for a lock. */
 static int is_locked(const struct weir_loans *l, off_t at) {
     struct flock lock = byte_of(at, F_WRLCK);
 
-    return fcntl(l->file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return !weir__kept_is(&l->file) || fcntl(l->file.number, F_OFD_GETLK, &lock) != 0 ||
+           lock.l_type != F_UNLCK;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-static int open_anew(int file) {
+static int keep(struct weir_kept *kept, int file) {
+    if (file < 0 || weir__kept_set(kept, file) == 0)
+        return file < 0 ? -1 : 0;
+    close(file);
+    return -1;
+}
+
+static int open_anew(struct weir_loans *l, int file) {
     char path[32];
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    return open(path, O_RDWR | O_CLOEXEC);
+    return keep(&l->file, open(path, O_RDWR | O_CLOEXEC));
 }
 
 static weir_status map(struct weir_loans *l) {
-    void *page = mmap(NULL, sizeof *l->page, PROT_READ | PROT_WRITE, MAP_SHARED, l->file, 0);
+    void *page = mmap(NULL, sizeof *l->page, PROT_READ | PROT_WRITE, MAP_SHARED, l->file.number, 0);
 
     if (page == MAP_FAILED)
         return WEIR_E_HOST_MEMORY;
@@ -84,9 +95,10 @@ static weir_status map(struct weir_loans *l) {
 weir_status weir__loans_make(struct weir_loans *l, const char device[16]) {
     struct timespec now;
 
-    *l = (struct weir_loans){.file = -1, .given = memfd_create("weir-loans", MFD_CLOEXEC)};
-    if (l->given < 0 || ftruncate(l->given, (off_t)sizeof *l->page) != 0 ||
-        (l->file = open_anew(l->given)) < 0 || map(l) != WEIR_OK || !try_lock(l, EXPORTER)) {
+    *l = no_loans;
+    if (keep(&l->given, memfd_create("weir-loans", MFD_CLOEXEC)) != 0 ||
+        ftruncate(l->given.number, (off_t)sizeof *l->page) != 0 ||
+        open_anew(l, l->given.number) != 0 || map(l) != WEIR_OK || !try_lock(l, EXPORTER)) {
         weir__loans_close(l);
         return WEIR_E_HOST_MEMORY;
     }
@@ -102,12 +114,11 @@ weir_status weir__loans_open(struct weir_loans *l, int file) {
     struct stat status;
     weir_status mapped;
 
-    *l = (struct weir_loans){.file = -1, .given = -1};
+    *l = no_loans;
     if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_size != (off_t)sizeof *l->page)
         return WEIR_E_INVALID;
-    l->file = open_anew(file);
-    mapped = l->file < 0 ? WEIR_E_HOST_MEMORY : map(l);
+    mapped = open_anew(l, file) != 0 ? WEIR_E_HOST_MEMORY : map(l);
     if (mapped == WEIR_OK && l->page->magic != MAGIC)
         mapped = WEIR_E_INVALID;
     if (mapped == WEIR_OK && !weir__loans_is_kept(l))
@@ -120,11 +131,9 @@ weir_status weir__loans_open(struct weir_loans *l, int file) {
 void weir__loans_close(struct weir_loans *l) {
     if (l->page)
         munmap(l->page, sizeof *l->page);
-    if (l->file >= 0)
-        close(l->file);
-    if (l->given >= 0)
-        close(l->given);
-    *l = (struct weir_loans){.file = -1, .given = -1};
+    weir__kept_close(&l->file);
+    weir__kept_close(&l->given);
+    l->page = NULL;
 }
 
 const char *weir__loans_device(const struct weir_loans *l) {

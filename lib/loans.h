@@ -15,14 +15,17 @@
 
 #include <weir/status.h>
 
+#include "kept.h"
+
 enum { WEIR_LOANS_PLACES = 4096 };
 
 struct weir_loans_page;
 
 struct weir_loans {
     struct weir_loans_page *page;
-    int file;  /* with this side's locks; -1: not open */
-    int given; /* the exporter's: what is handed to others; -1 */
+    struct weir_kept
+        file; /* with this side's locks; where the program took its number all count as locked */
+    struct weir_kept given; /* the exporter's: what is handed to others */
 };
 
 /* `device`: 16 bytes of a UUID.  E_HOST_MEMORY: the system has no such file. */

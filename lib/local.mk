@@ -60,6 +60,8 @@ lib_libweir_core_la_SOURCES = \
 	lib/histogram.h \
 	lib/hostmem.h \
 	lib/futex.h \
+	lib/kept.c \
+	lib/kept.h \
 	lib/ledger.c \
 	lib/ledger.h \
 	lib/import.c \

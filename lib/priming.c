@@ -111,7 +111,7 @@ static int is_our_turn(struct weir_priming *p) {
 
     /* One file for each device, whatever number each process knows it by.  Is it open, how often one waits is nothing
      * to the driver. */
-    if (p->lock.file < 0)
+    if (!weir__kept_is(&p->lock.file))
         (void)weir__driver_uuid(p->host->driver, p->host->device, name);
     got = weir__process_lock_try(&p->lock, name);
     if (got == 0 && waited < (deadline == UINT64_MAX ? LONGEST_WAIT_NS : deadline / 2))

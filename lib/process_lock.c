@@ -46,14 +46,17 @@ static int open_in(const char *folder, const char *name, char path[WEIR_PROCESS_
     return -1;
 }
 
-static int open_file(const char *name, char path[WEIR_PROCESS_LOCK_PATH]) {
+static int open_file(struct weir_process_lock *lock, const char *name) {
     const char *folders[] = {getenv("XDG_RUNTIME_DIR"), "/dev/shm", "/tmp"};
     int file = -1;
 
     for (size_t i = 0; i < sizeof folders / sizeof folders[0] && file < 0; i++)
         if (folders[i] && folders[i][0] == '/')
-            file = open_in(folders[i], name, path);
-    return file;
+            file = open_in(folders[i], name, lock->path);
+    if (file < 0 || weir__kept_set(&lock->file, file) == 0)
+        return file < 0 ? -1 : 0;
+    close(file);
+    return -1;
 }
 
 static int has_name(int file) {
@@ -64,13 +67,11 @@ static int has_name(int file) {
 
 int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
     while (!lock->held) {
-        if (lock->file < 0)
-            lock->file = open_file(name, lock->path);
-        if (lock->file < 0)
+        if (!weir__kept_is(&lock->file) && open_file(lock, name) != 0)
             return -1;
-        if (flock(lock->file, LOCK_EX | LOCK_NB) != 0)
+        if (flock(lock->file.number, LOCK_EX | LOCK_NB) != 0)
             return errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
-        lock->held = has_name(lock->file);
+        lock->held = has_name(lock->file.number);
         if (!lock->held)
             weir__process_lock_give(lock);
     }
@@ -78,12 +79,11 @@ int weir__process_lock_try(struct weir_process_lock *lock, const char *name) {
 }
 
 void weir__process_lock_give(struct weir_process_lock *lock) {
-    if (lock->file < 0)
-        return;
-    if (lock->held) {
-        (void)weir__unname(lock->file, lock->path); /* it may have been swept: another's stays */
-        (void)flock(lock->file, LOCK_UN);           /* a child of fork may have the file too */
+    if (lock->held && weir__kept_is(&lock->file)) {
+        (void)weir__unname(lock->file.number,
+                           lock->path);          /* it may have been swept: another's stays */
+        (void)flock(lock->file.number, LOCK_UN); /* a child of fork may have the file too */
     }
-    close(lock->file);
+    weir__kept_close(&lock->file);
     *lock = (struct weir_process_lock)WEIR_PROCESS_LOCK_NONE;
 }

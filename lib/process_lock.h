@@ -6,17 +6,19 @@
 #ifndef WEIR_PROCESS_LOCK_H
 #define WEIR_PROCESS_LOCK_H
 
+#include "kept.h"
+
 enum { WEIR_PROCESS_LOCK_PATH = 256 };
 
 /* Nobody else's while it is used. */
 struct weir_process_lock {
-    int file; /* -1: none */
+    struct weir_kept file;
     int held;
     char path[WEIR_PROCESS_LOCK_PATH]; /* of the file */
 };
 
 #define WEIR_PROCESS_LOCK_NONE                                                                     \
-    { -1, 0, "" }
+    { WEIR_KEPT_NONE, 0, "" }
 
 /* Tries to take the lock of that name, which is a part of a file's name.  1: it is held; 0: another process
  * has it, or another lock of this one; -1: there can be none, and errno says why.  Never blocks. */

@@ -115,7 +115,9 @@ weir_status weir_export(weir_allocator *a, int files[2]) {
         return status;
     if (!files)
         return weir__allocator_misuse(a, WEIR_E_INVALID, "weir_export", "files is NULL");
-    loans = fcntl(a->exports->loans.given, F_DUPFD_CLOEXEC, 0);
+    loans = weir__kept_is(&a->exports->loans.given)
+                ? fcntl(a->exports->loans.given.number, F_DUPFD_CLOEXEC, 0)
+                : -1;
     if (loans < 0)
         return weir__engine_refuse(WEIR_E_HOST_MEMORY);
     result = export_pool(a, &pool);

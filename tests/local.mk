@@ -316,6 +316,7 @@ EXTRA_DIST += \
 	tests/check-installed \
 	tests/every_kind.h \
 	tests/holder.h \
+	tests/own_file.h \
 	tests/logged.h \
 	tests/model_device.h \
 	tests/oracle.h \

@@ -21,6 +21,7 @@
 #include "deny.h"
 #include "holder.h"
 #include "ledger.h"
+#include "own_file.h"
 #include "support.h"
 #include "who.h"
 
@@ -286,7 +287,8 @@ END_TEST
 static int has_its_name(const struct weir_ledger *l) {
     struct stat is, named;
 
-    return fstat(l->file, &is) == 0 && lstat(l->path, &named) == 0 && is.st_ino == named.st_ino;
+    return fstat(l->file.number, &is) == 0 && lstat(l->path, &named) == 0 &&
+           is.st_ino == named.st_ino;
 }
 
 /* Comes and goes: 0 as long as its file never lost its name meanwhile. */
@@ -414,7 +416,7 @@ static void be_ending(int ready, int told) {
     publish(&ledger, 10);
     if (write(ready, &byte, 1) != 1 || (told >= 0 && read(told, &byte, 1) != 1))
         _exit(1);
-    close(ledger.file);
+    close(ledger.file.number);
     munmap(ledger.page, 4096);
     pthread_exit(NULL);
 }
@@ -873,6 +875,96 @@ START_TEST(test_no_folder) {
 }
 END_TEST
 
+/* ---- a program that closes what is not its own --------------------------------------------------- */
+
+/* Others find its slot taken. */
+static void expect_held(struct weir_ledger *l) {
+    struct flock lock = {.l_type = F_WRLCK,
+                         .l_whence = SEEK_SET,
+                         .l_start = 4096 + weir__ledger_slot(l) * 512,
+                         .l_len = 1};
+    int file = open(l->path, O_RDWR | O_CLOEXEC);
+
+    ck_assert_int_eq(fcntl(file, F_OFD_GETLK, &lock), 0);
+    ck_assert_int_ne(lock.l_type, F_UNLCK);
+    close(file);
+}
+
+/* Whatever has the number since is left alone, and the slot stays taken until there is another. */
+START_TEST(test_a_number_that_was_lost) {
+    struct weir_ledger other;
+    int number, is_own = _i % 2, leaves = _i / 2;
+
+    open_ledger(&other);
+    open_ledger(&ledger);
+    publish(&other, 3);
+    publish(&ledger, 5);
+    number = other.file.number;
+    if (is_own)
+        ck_assert(own_file_put(number));
+    else
+        close(number);
+    expect_count(2, 8);
+    if (leaves) {
+        weir__ledger_leave(&other);
+        expect_count(1, 5);
+    } else {
+        for (uint64_t i = 0; i < 3; i++) {
+            publish(&other, 10 + i);
+            expect_count(2, 15 + i);
+        }
+        ck_assert(weir__ledger_read(&other, weir__ledger_slot(&other), &entry));
+    }
+    ck_assert(!is_own || own_file_is_whole(number));
+    weir__ledger_close(&other);
+    expect_count(1, 5);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
+/* Between two looks at the file, too. */
+START_TEST(test_a_number_that_was_lost_just_now) {
+    int number;
+
+    open_ledger(&ledger);
+    publish(&ledger, 5);
+    number = ledger.file.number;
+    ck_assert(own_file_put(number));
+    ledger.looked_ns = UINT64_MAX / 2; /* it need not look for long */
+    for (uint64_t i = 0; i < 3; i++) {
+        entry = (struct weir_ledger_entry){.reserve = i, .in_use = ~i};
+        weir__ledger_publish(&ledger, &entry);
+    }
+    ck_assert(own_file_is_whole(number));
+    expect_count(1, 2);
+}
+END_TEST
+
+/* Another allocator of the process has opened the same file, and has the number. */
+START_TEST(test_a_number_that_another_has) {
+    struct weir_ledger another;
+    int number;
+
+    open_ledger(&ledger);
+    publish(&ledger, 5);
+    number = ledger.file.number;
+    close(number);
+    open_ledger(&another);
+    ck_assert_int_eq(another.file.number, number);
+    publish(&another, 3);
+    if (_i == 0)
+        publish(&ledger, 6);
+    else
+        weir__ledger_leave(&ledger);
+    ck_assert_int_eq(fcntl(number, F_GETFD), FD_CLOEXEC);
+    expect_held(&another);
+    weir__ledger_close(&another);
+    weir__ledger_close(&ledger);
+    ck_assert_int_eq(files_in_folder(), 0);
+}
+END_TEST
+
 /* ---- looking, and the bell ----------------------------------------------------------------------- */
 
 START_TEST(test_who_looks_has_no_slot) {
@@ -1188,6 +1280,7 @@ int main(void) {
     TCase *slots = suite_add_case(suite, "slots", 30, set_up, tear_down);
     TCase *going = suite_add_case(suite, "going", 60, set_up, tear_down);
     TCase *bad = suite_add_case(suite, "bad", 30, set_up, tear_down);
+    TCase *lost = suite_add_case(suite, "lost", 30, set_up, tear_down);
     TCase *bell = suite_add_case(suite, "bell", 30, set_up, tear_down);
 #ifdef CAN_DENY
     TCase *denied_calls = suite_add_case(suite, "denied", 60, set_up, tear_down);
@@ -1228,6 +1321,9 @@ int main(void) {
     tcase_add_test(bad, test_of_another_user);
     tcase_add_test(bad, test_no_folder);
     tcase_add_test(bad, test_a_name_that_is_too_long);
+    tcase_add_loop_test(lost, test_a_number_that_was_lost, 0, 4);
+    tcase_add_test(lost, test_a_number_that_was_lost_just_now);
+    tcase_add_loop_test(lost, test_a_number_that_another_has, 0, 2);
     tcase_add_test(bell, test_who_looks_has_no_slot);
     tcase_add_test(bell, test_bell_wakes_others);
     tcase_add_loop_test(bell, test_without_a_file, 0, 2);

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 
 #include "allocator_internal.h"
 #include "logged.h"
+#include "own_file.h"
 #include "process_lock.h"
 #include "settings.h"
 #include "text.h"
@@ -1073,6 +1075,26 @@ START_TEST(the_lock_excludes) {
 }
 END_TEST
 
+/* Nor does a program that closes what is not its own lose what it has there since. */
+START_TEST(a_number_that_was_lost) {
+    struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
+    int number;
+
+    ck_assert_int_eq(weir__process_lock_try(&one, "test"), 1);
+    if (_i == 1) /* as it waits */
+        ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    number = _i == 0 ? one.file.number : other.file.number;
+    MUST(own_file_put(number));
+    MUST(flock(number, LOCK_EX | LOCK_NB) == 0);
+    if (_i == 1)
+        ck_assert_int_eq(weir__process_lock_try(&other, "test"), 0);
+    weir__process_lock_give(&one);
+    ck_assert_int_eq(weir__process_lock_try(&other, "test"), 1);
+    weir__process_lock_give(&other);
+    MUST(own_file_is_whole(number));
+}
+END_TEST
+
 /* A child of fork that lives on does not keep it. */
 START_TEST(a_child_of_fork_does_not_keep_it) {
     struct weir_process_lock one = WEIR_PROCESS_LOCK_NONE, other = WEIR_PROCESS_LOCK_NONE;
@@ -1176,6 +1198,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(tests, many_at_once, 0, WAYS);
     tcase_add_test(tests, the_lock_excludes);
     tcase_add_test(tests, a_child_of_fork_does_not_keep_it);
+    tcase_add_loop_test(tests, a_number_that_was_lost, 0, 2);
     tcase_add_loop_test(tests, a_link_is_not_followed_nor_a_pipe_waited_for, 0, 3);
     return all;
 }

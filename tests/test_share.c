@@ -16,6 +16,7 @@
 #include "deny.h"
 #include "loans.h"
 #include "logged.h"
+#include "own_file.h"
 #include "suite.h"
 
 #define CAPACITY (1 * GIB)
@@ -498,11 +499,11 @@ static void deny_each(enum step step, int for_good) {
         if (step != MAKE)
             OK(weir__loans_make(&loans, "0123456789abcdef"));
         if (step == TAKE)
-            OK(weir__loans_open(&theirs, loans.given));
+            OK(weir__loans_open(&theirs, loans.given.number));
         OK(step == TAKE ? weir__loans_offer(&loans, &place, &life) : WEIR_OK);
         deny(NULL, k, for_good, EIO);
         status = step == MAKE   ? weir__loans_make(&loans, "0123456789abcdef")
-                 : step == OPEN ? weir__loans_open(&theirs, loans.given)
+                 : step == OPEN ? weir__loans_open(&theirs, loans.given.number)
                                 : weir__loans_take(&theirs, place, life);
         all = deny_none();
         MUST(status == WEIR_OK || status == WEIR_E_HOST_MEMORY || status == WEIR_E_INVALID ||
@@ -597,22 +598,60 @@ START_TEST(loans_that_cannot_be_made) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
 
     OK(weir__loans_make(&loans, "0123456789abcdef"));
-    OK(weir__loans_open(&theirs, loans.given));
-    OK(weir__loans_open(&another, loans.given));
+    OK(weir__loans_open(&theirs, loans.given.number));
+    OK(weir__loans_open(&another, loans.given.number));
     for (int i = 0; i < WEIR_LOANS_PLACES; i++)
         OK(weir__loans_offer(&loans, &last, &life));
     EXPECT(WEIR_E_LIMIT, weir__loans_offer(&loans, &place, &life));
     EXPECT(WEIR_E_INVALID, weir__loans_take(&theirs, WEIR_LOANS_PLACES, life));
     EXPECT(WEIR_E_NOT_OWNED, weir__loans_take(&theirs, last, life + 1)); /* of another life */
     lock.l_start = 1 + (off_t)last;
-    MUST(fcntl(another.file, F_OFD_SETLK, &lock) == 0);
+    MUST(fcntl(another.file.number, F_OFD_SETLK, &lock) == 0);
     EXPECT(WEIR_E_BUSY, weir__loans_take(&theirs, last, life)); /* another is about to */
     weir__loans_close(&another);
     OK(weir__loans_take(&theirs, last, life));
     weir__loans_close(&theirs);
-    MUST(pwrite(loans.given, &nothing, sizeof nothing, 0) == sizeof nothing);
-    EXPECT(WEIR_E_INVALID, weir__loans_open(&theirs, loans.given)); /* it is no list */
+    MUST(pwrite(loans.given.number, &nothing, sizeof nothing, 0) == sizeof nothing);
+    EXPECT(WEIR_E_INVALID, weir__loans_open(&theirs, loans.given.number)); /* it is no list */
     weir__loans_close(&loans);
+}
+END_TEST
+
+/* A program that closes what is not its own: nobody gets its file, and none that is shared counts as returned. */
+START_TEST(loans_whose_numbers_are_lost) {
+    weir_options options = options_for(WEIR_SWITCH_ON);
+    int numbers[2], taken[256], count = 0;
+    struct weir_loans theirs;
+    uint32_t place;
+    uint64_t life;
+
+    OK(weir__loans_make(&loans, "0123456789abcdef"));
+    OK(weir__loans_open(&theirs, loans.given.number));
+    OK(weir__loans_offer(&loans, &place, &life));
+    OK(weir__loans_take(&theirs, place, life));
+    numbers[0] = loans.file.number;
+    numbers[1] = loans.given.number;
+    MUST(own_file_put(numbers[0]) && own_file_put(numbers[1]));
+    ANSWERS(0, weir__loans_is_over(&loans, place));
+    EXPECT(WEIR_E_BUSY, weir__loans_withdraw(&loans, place));
+    weir__loans_give(&theirs, place, 1);
+    ANSWERS(1, weir__loans_is_over(&loans, place));
+    OK(weir__loans_withdraw(&loans, place));
+    weir__loans_close(&theirs);
+    weir__loans_close(&loans);
+    MUST(own_file_is_whole(numbers[0]) && own_file_is_whole(numbers[1]));
+    OK(weir_allocator_create(&options, &a));
+    for (int file = 3; file < 256; file++) {
+        char link[64], leads[64] = "";
+
+        snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+        if (readlink(link, leads, sizeof leads - 1) > 0 && strstr(leads, "weir-loans"))
+            MUST(own_file_put(taken[count++] = file));
+    }
+    ANSWERS(2, count);
+    EXPECT(WEIR_E_HOST_MEMORY, weir_export(a, files));
+    OK(weir_allocator_destroy(a));
+    MUST(own_file_is_whole(taken[0]) && own_file_is_whole(taken[1]));
 }
 END_TEST
 
@@ -634,7 +673,7 @@ START_TEST(devices_are_known_by_name) {
     EXPECT(WEIR_E_NO_MEMORY, weir_import_create("model", files, NULL, &import));
     OK(weir__loans_make(&loans, "0123456789abcdef"));
     wrong[0] = files[0];
-    wrong[1] = loans.given;
+    wrong[1] = loans.given.number;
     EXPECT(WEIR_E_NO_DEVICE, weir_import_create("model", wrong, NULL, &import));
     EXPECT(WEIR_E_INVALID, weir_import_create("model", files, NULL, NULL));
     if (dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
@@ -779,6 +818,7 @@ int main(void) {
     tcase_add_loop_test(tests, a_refusal_leaves_things_as_they_were, 0, 2);
     tests = suite_add_case(suite, "refused", 30, start, NULL);
     tcase_add_test(tests, loans_that_cannot_be_made);
+    tcase_add_test(tests, loans_whose_numbers_are_lost);
     tcase_add_test(tests, devices_are_known_by_name);
     tcase_add_test(tests, a_piece_that_is_half_freed);
     tcase_add_test(tests, a_handle_of_another);

@@ -34,12 +34,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "drop_in.h"
+#include "kept.h"
 #include "log.h"
 #include "text.h"
 #include "timeline.h"
@@ -403,41 +403,38 @@ static int is_asked(void) {
     return asked && first && strtol(first, NULL, 10) == (long)getpid();
 }
 
-/* Standard error as the process began, and where it leads; -1: none.  Its number is far from what programs count on or
+/* Standard error as the process began.  Its number is far from what programs count on or
  * name (200, in scripts with a lock: a shell closes on exec what it puts in the place of such a one), below what most
  * limits allow. */
-static int kept_error = -1;
-static struct stat kept_is;
+static struct weir_kept kept_error = WEIR_KEPT_NONE;
 
-/* A program may have one of its own there by now: of another file, or standard error's that is not closed on exec. */
+/* A program may have standard error there itself by now, which is not closed on exec. */
 static int has_kept_error(void) {
-    int flags = kept_error < 0 ? -1 : fcntl(kept_error, F_GETFD);
-    struct stat is;
-
-    return flags >= 0 && (flags & FD_CLOEXEC) && fstat(kept_error, &is) == 0 &&
-           is.st_dev == kept_is.st_dev && is.st_ino == kept_is.st_ino &&
-           is.st_rdev == kept_is.st_rdev;
+    return weir__kept_is(&kept_error) && (fcntl(kept_error.number, F_GETFD) & FD_CLOEXEC);
 }
 
 /* In a child of fork, which may live longer than who reads it waits. */
 static void drop_error(void) {
     if (has_kept_error())
-        close(kept_error);
-    kept_error = -1;
+        weir__kept_close(&kept_error);
+    kept_error.number = -1;
 }
 
 static void keep_error(void) {
     enum { FIRST_NUMBER = 741 };
 
-    if (!is_asked() || fstat(STDERR_FILENO, &kept_is) != 0 ||
-        pthread_atfork(NULL, NULL, drop_error) != 0)
+    int number;
+
+    if (!is_asked() || pthread_atfork(NULL, NULL, drop_error) != 0)
         return;
-    kept_error = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST_NUMBER);
+    number = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, FIRST_NUMBER);
+    if (number >= 0)
+        (void)weir__kept_set(&kept_error, number);
 }
 
 /* Only where nothing has its number. */
 static void put_error_back(void) {
-    int number = has_kept_error() ? fcntl(kept_error, F_DUPFD, STDERR_FILENO) : -1;
+    int number = has_kept_error() ? fcntl(kept_error.number, F_DUPFD, STDERR_FILENO) : -1;
 
     if (number > STDERR_FILENO)
         close(number);

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* stays.c: a program that works on until its standard input ends, and does what it is told there meanwhile, a letter
  * each: g holds 96 MiB more, r frees them one by one, f forks a child that waits for the end too, x becomes itself
- * anew, t is refused. */
+ * anew, t is refused, c closes all descriptors but its driver's and has a file of its own in the place of each that it
+ * closed, d looks whether those are as they were. */
 #include "work.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
-enum { MOST_HELD = 64, PAIRS = 50, PAUSE_MS = 5 };
+enum { MOST_HELD = 64, PAIRS = 50, PAUSE_MS = 5, MOST_FILES = 1024, FILE_BYTES = 200000 };
 
 static void *library;
 static struct cuda cuda;
@@ -33,6 +37,49 @@ static void work(void) {
         CU(cuda.cuMemAllocAsync(&block, 65536, stream));
         CU(cuda.cuMemFreeAsync(block, stream));
     }
+}
+
+static char bytes[FILE_BYTES];
+static struct stat mine[MOST_FILES]; /* by numbers */
+
+static void close_files(void) {
+    char name[32], leads[16];
+    int file;
+
+    memset(bytes, 'd', sizeof bytes);
+    for (int number = 3; number < MOST_FILES; number++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", number);
+        /* the driver here is a model, whose memory is such a file */
+        if (readlink(name, leads, sizeof leads) < (ssize_t)sizeof leads ||
+            strncmp(leads, "/memfd:", 7) == 0)
+            continue;
+        close(number);
+        snprintf(name, sizeof name, "data%d", number);
+        file = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        HOLDS(file >= 0 && dup3(file, number, O_CLOEXEC) == (file == number ? -1 : number));
+        if (file != number)
+            close(file);
+        HOLDS(write(number, bytes, sizeof bytes) == (ssize_t)sizeof bytes);
+        HOLDS(fstat(number, &mine[number]) == 0);
+    }
+}
+
+static void look_at_files(void) {
+    char found[1000];
+    struct stat is;
+    int files = 0;
+
+    for (int number = 3; number < MOST_FILES; number++) {
+        if (mine[number].st_ino == 0)
+            continue;
+        HOLDS(fstat(number, &is) == 0 && is.st_ino == mine[number].st_ino &&
+              is.st_size == FILE_BYTES);
+        for (off_t at = 0; at < FILE_BYTES; at += (off_t)sizeof found)
+            HOLDS(pread(number, found, sizeof found, at) == (ssize_t)sizeof found &&
+                  memcmp(found, bytes, sizeof found) == 0);
+        files++;
+    }
+    HOLDS(files > 0);
 }
 
 /* Without CUDA: it has none. */
@@ -67,6 +114,12 @@ static void obey(char letter, char **argv) {
             _exit(0);
         }
         printf("child %ld\n", (long)child);
+        break;
+    case 'c':
+        close_files();
+        break;
+    case 'd':
+        look_at_files();
         break;
     case 'x':
         execl("/proc/self/exe", argv[0], (char *)NULL);
